@@ -15,16 +15,16 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperCommand
 
 from recurcli.allocator import disable_gc, skip_final_gc
-from recurcli.cli.usage import usage_line
+from recurcli.cli.usage import Commands, usage_line
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
 from recurcli.files import RecurWarning
@@ -32,24 +32,13 @@ from recurcli.requirements import check_packages
 
 app = typer.Typer(
     name="recur",
+    cls=Commands,
     help="Train small text classifiers from labelled rows, evaluate them, and ship them.",
     epilog="\b\nStart with (two minutes, no data needed):\n  recur finetune --preset starsaber-listops-mini",
     rich_markup_mode=None,  # plain help: nothing is squeezed into a narrow column, and rich need not be imported
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _name(self: TyperArgument) -> str:
-    """Return RUN or, for an argument that may be repeated, RUN..."""
-    return f"{self.metavar}{'' if self.nargs == 1 else '...'}"
-
-
-# Typer has no option for these: by default help shows `{RUN}...` in the usage, and `RUN <list[Path]>` below it.
-# They are private to Typer: where it renames one, help shows its default again.
-TyperArgument._usage_display_name = lambda self: _name(self) if self.required else f"[{_name(self)}]"  # type: ignore[method-assign]
-TyperArgument._rich_display_name = _name  # type: ignore[method-assign]
-TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]
 
 SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""
@@ -183,7 +172,7 @@ def run(arguments: list[str]) -> int:
                 group.report_failure(caught, CLOSED_PIPE, "")
                 die_of_closed_pipe()
             error = received[0] if received else caught
-            code, line = group.report_failure(error, *explained(error, arguments))
+            code, line = group.report_failure(error, *explained(error))
             drop_output()
             with contextlib.suppress(OSError):
                 if line and "--debug" in arguments:
@@ -235,20 +224,20 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
             signal.signal(number, handler)
 
 
-def explained(error: BaseException, arguments: Sequence[str] = ()) -> tuple[int, str]:
-    """Return the exit code of an error of the command `arguments` and its message on one line, with the notes added to it."""
-    code, message = _explained(error, arguments)
+def explained(error: BaseException) -> tuple[int, str]:
+    """Return the exit code of an error and its message on one line, with the notes added to it."""
+    code, message = _explained(error)
     return code, "; ".join([message, *(escaped(note, limit=1000) for note in getattr(error, "__notes__", []))])
 
 
-def _explained(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
+def _explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, RecurError):
         return error.exit_code, escaped(error, limit=4000)
     if isinstance(error, OSError):
         name = f"{escaped(error.filename)}: " if error.filename else ""
         return 5, f"{name}{escaped(error.strerror or error)}"
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
-        return 2, usage_line(error, arguments)
+        return 2, usage_line(error)
     if is_lack_of_memory(error):
         whose = "the GPU's" if "CU" in str(error) else "the"  # CUDA, CUBLAS, CUDNN
         return StorageError.exit_code, f"{whose} memory is full; {_SMALLER}"

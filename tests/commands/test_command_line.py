@@ -54,17 +54,8 @@ def test_columns_have_the_same_options_in_every_command(command: str) -> None:
     assert found["--header"].secondary_opts == ["--no-header"]
 
 
-def test_help_names_arguments_without_types_and_cuts_no_description(recur: Recur) -> None:
+def test_help_cuts_no_description(recur: Recur) -> None:
     assert "..." not in recur("--help")[1].partition("Commands:")[2]
-    for command, usage, argument in (
-        ("export", "[OPTIONS] RUN...", "RUN...  "),
-        ("check", "[OPTIONS] [PATH...]", "PATH...  "),
-        ("presets", "[OPTIONS] [NAME]", "NAME  "),
-        ("eval", "[OPTIONS] RUN", "RUN  "),
-    ):
-        out = recur(command, "--help")[1]
-        assert out.splitlines()[0] == f"Usage: recur {command} {usage}"
-        assert f"Arguments:\n  {argument}" in out
 
 
 def test_each_command_says_what_it_resumes_and_replaces(recur: Recur) -> None:
@@ -113,15 +104,11 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
         (["train"], "no such command 'train'; did you mean 'finetune'?; see `recur --help`"),
         (["evaluate"], "no such command 'evaluate'; did you mean 'eval'?"),
         (["finetune", "--lr", "1"], "no such option: --lr; did you mean --learning-rate?; see `recur finetune --help`"),
-        (["finetune", "--num-epochs", "1"], "no such option: --num-epochs; did you mean --epochs?"),
         (["finetune", "--num_layers", "1"], "did you mean --set encoder.num_layers=VALUE?"),
-        (["pretrain", "--warmup", "1"], "did you mean --set pretraining.warmup_ratio=VALUE?"),
         (["finetune", "--model", "x"], "no such option: --model; did you mean --preset?"),
         (["predict", "--model", "x"], "no such option: --model; did you mean the argument RUN?"),
-        (["finetune", "x.csv"], "missing option '--preset'; did you mean --preset NAME --data x.csv?"),
-        (["finetune", "rsa-tnews"], "missing option '--preset'; did you mean --preset rsa-tnews?"),
-        (["tune", "--preset", "rsa-tnews", "x.csv"], "did you mean --data x.csv?; see `recur tune --help`"),
-        (["eval", "x", "--report"], "option '--report' requires an argument; see `recur eval --help`"),
+        (["finetune", "x.csv"], "missing option '--preset'; see `recur finetune --help`"),
+        (["eval", "x", "--report"], "option '--report' requires an argument"),
         (["--bogus"], "no such option: --bogus; see `recur --help`"),
         (["predict"], "missing argument 'RUN'; see `recur predict --help`"),
         (
