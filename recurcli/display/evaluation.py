@@ -15,10 +15,10 @@ from recurcli.display.tables import (
     percent,
     percent_interval,
     show,
+    styled,
 )
-from recurcli.display.training import baseline_rows, perplexity_rows
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import METRICS, cells_of
+from recurcli.evaluation.metrics import METRICS, cells_of, part_rows, perplexity_rows
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
@@ -36,7 +36,7 @@ def metric_table(result: Mapping[str, Any]) -> Table:
     rows.append(["loss (cross-entropy)", f"{report['loss']:.4f}"])
     rows.append(["loss of the probabilities", f"{calibration['loss']:.4f}"])
     rows.append(["calibration error (ECE)", percent(calibration["ece"])])
-    rows += baseline_rows(result)
+    rows += [styled(row, "dim") for row in part_rows(result)]
     return Table(["metric", "value", "95 % interval"], rows)
 
 
@@ -67,8 +67,8 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
 
 def print_perplexity(result: Mapping[str, Any]) -> None:
     """Print the perplexity of a language model on a text."""
-    rows = perplexity_rows({**result["metrics"], "tokens": result["tokens"]}, carry=result["carry"])
-    rows.append(["not in the vocabulary", pluralize(result["unknown"], "token")])
+    rows = [*perplexity_rows({**result["metrics"], "tokens": result["tokens"]}, carry=result["carry"])]
+    rows.append(("not in the vocabulary", pluralize(result["unknown"], "token")))
     counts = pluralize(result["rows"], "line"), pluralize(result["windows"], "window")
     show(heading(result["run"], result["split"], *counts), listing(rows))
 

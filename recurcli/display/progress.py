@@ -2,6 +2,7 @@
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from recurcli.allocator import gc_between_steps
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.metrics import words_of
+from recurcli.evaluation.metrics import format_score, words_of
 from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -36,6 +37,7 @@ class Screen(Log):
     def __init__(self, *, quiet: bool, bar: bool = True, metric: str = "accuracy", of: str = "") -> None:
         self.quiet = quiet
         self.short_metric, self.metric = words_of(metric), words_of(metric) + of
+        self.format = partial(format_score, metric)
         self.console = Console(stderr=True, highlight=False)
         self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         self.bar: Any = None
@@ -82,10 +84,12 @@ class Screen(Log):
         rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
         metric = ""
         if progress.best_dev_metric is not None:
-            metric = f"  best dev {self.metric} {progress.best_dev_metric:.4f}"
-        if progress.dev_metric is not None:
-            linear = "" if progress.linear_dev_metric is None else f", linear model {progress.linear_dev_metric:.4f}"
-            metric = f"  dev {self.metric} {progress.dev_metric:.4f} (best {progress.best_dev_metric:.4f}{linear})"
+            metric = f"  best dev {self.metric} {self.format(progress.best_dev_metric)}"
+        if progress.dev_metric is not None and progress.best_dev_metric is not None:
+            best, linear = self.format(progress.best_dev_metric), ""
+            if progress.linear_dev_metric is not None:
+                linear = f", linear model {self.format(progress.linear_dev_metric)}"
+            metric = f"  dev {self.metric} {self.format(progress.dev_metric)} (best {best}{linear})"
         if not self.has_bar:
             text = f"step {progress.step:,}/{progress.total_steps:,}  epoch {progress.epoch:.2f}"
             text += f"  loss {progress.loss:.4f}{metric}  {rate}"
@@ -99,7 +103,7 @@ class Screen(Log):
         """Where a study stands: its trial, the step of the trial, and the best dev metric of all trials."""
         training, best = trial.training, ""
         if trial.best_dev_metric is not None:
-            best = f"  best dev {self.metric} {trial.best_dev_metric:.4f}"
+            best = f"  best dev {self.metric} {self.format(trial.best_dev_metric)}"
         at = f"trial {trial.trial}/{trial.trials}"
         if not self.has_bar:
             self._line(f"{at}  step {training.step:,}/{training.total_steps:,}  loss {training.loss:.4f}{best}")
@@ -111,7 +115,7 @@ class Screen(Log):
         epoch, loss = f"epoch {progress.epoch:.2f}", f"loss {progress.loss:.4f}"
         forms = [[epoch, loss, rate], [loss, rate], [loss]]
         if progress.best_dev_metric is not None:
-            score = f"{progress.best_dev_metric:.4f}"
+            score = self.format(progress.best_dev_metric)
             long, short = (f"best dev {words} {score}" for words in (self.metric, self.short_metric))
             forms = [[epoch, loss, long, rate], [loss, long, rate], [loss, short, rate], [loss, short], [short]]
             forms.append([f"best {score}"])

@@ -1,37 +1,14 @@
 """The result of `recur finetune` and `recur pretrain` on the screen, and the plan of a dry run; the files of an export."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
 
-from recurcli.display.tables import Cell, Table, heading, listing, percent, show, styled
+from recurcli.display.tables import Table, heading, listing, show
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import METRICS, MINIMIZED, PERPLEXITY, words_of
+from recurcli.evaluation.metrics import PERPLEXITY, perplexity_rows, score_rows, words_of
 from recurcli.facts import parameters_in_words
-
-
-def baseline_rows(result: Mapping[str, Any], of: str = "") -> Iterator[list[Cell]]:
-    """Yield the scores of an ensemble's two parts, by accuracy and the metric that chose, and each baseline.
-
-    `of` stands before each name.
-    """
-    for name in METRICS:
-        if name in ("accuracy", result.get("metric")):
-            for part, scores in result.get("parts", {}).items():
-                if (part, name) != ("linear", "accuracy"):  # a baseline
-                    yield styled([f"{of}{part} alone: {METRICS[name].words}", percent(scores[name])], "dim")
-    for name, value in result.get("baselines", {}).items():
-        yield styled([f"{of}{name.replace('_', ' ')} baseline: accuracy", percent(value)], "dim")
-
-
-def perplexity_rows(score: Mapping[str, Any], of: str = "", *, carry: bool = False) -> list[list[str]]:
-    """Return the perplexity of a text and its loss. `carry`: whether a state was carried over windows."""
-    how = "; state carried over windows" if carry else ""
-    return [
-        [f"{of}perplexity", f"{score['perplexity']:.2f} (of {score['tokens']:,} tokens, <eos> included{how})"],
-        [f"{of}loss", f"{score['loss']:.4f} nats a token"],
-    ]
 
 
 def print_plan(plan: Mapping[str, Any]) -> None:
@@ -53,7 +30,7 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     unit = "window" if causal else "row"
     yield "vocabulary", f"{plan['vocabulary']:,} tokens; a training {unit} has {plan['mean_length']} on average"
     for part, count in plan["parameters"].items():
-        yield f"parameters, {part}", f"{count:,}{_wanted(plan) if part == 'encoder' else ''}"
+        yield f"parameters, {part}", f"{count:,}"
     if plan["forward_flops_per_token"] is not None:
         yield "forward FLOPs per token", f"{plan['forward_flops_per_token']:,}"
     if plan["values"]["ensemble"] and plan["command"] == "finetune":
@@ -87,41 +64,25 @@ def _times(count: int, what: str, seconds: float) -> str:
     return f"{pluralize(count, what)} of {shown} s"
 
 
-def _wanted(result: Mapping[str, Any]) -> str:
-    """Return the target of `--match-parameters` in brackets, or "" if the option was not given."""
-    if not (matched := result.get("match_parameters")):
-        return ""
-    of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"
-    return f" (wanted: {matched['target']:,}{of})"
-
-
 def print_training(result: Mapping[str, Any], output: Any) -> None:
     """Print the result of a training."""
     rows = [*_score_rows(result), *_cost_rows(result), ("run directory", str(output))]
     show(heading(result["preset"], f"seed {result['seed']}"), listing(rows))
 
 
-def _score_rows(result: Mapping[str, Any]) -> Iterator[Sequence[Cell]]:
+def _score_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the scores on dev and test rows, with those of the parts and the baselines."""
     if result.get("metric") == PERPLEXITY:
-        yield from perplexity_rows(result["dev"], of="dev ", carry=result.get("carry", False))
+        yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
     elif "dev" in result:
-        yield from _metric_rows(result["dev"], "dev")
-        yield from baseline_rows(result)
+        yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
     if test := result.get("test"):
-        yield from _metric_rows(test, "test")
-        yield from baseline_rows({**test, "metric": result["metric"]}, of="test ")
-
-
-def _metric_rows(scores: Mapping[str, float], split: str) -> list[tuple[str, str]]:
-    return [(f"{split} {metric.words}", percent(scores[name])) for name, metric in METRICS.items()]
+        yield from score_rows(test, "test ", result["metric"])
 
 
 def _cost_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield sizes, steps and time of a training."""
     yield "parameters", parameters_in_words(result)
-    if matched := result.get("match_parameters"):
-        yield "encoder parameters", f"{matched['parameters']:,}{_wanted(result)}"
     if not result["steps"]:  # there is no encoder
         return
     steps = f"{result['steps']:,}"
@@ -129,11 +90,6 @@ def _cost_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         of = " of the encoder" if result.get("ensemble") else ""
         steps += f" (best dev {words_of(result['metric'])}{of} at step {result['best_step']:,})"
     yield "steps", steps
-    if stopped := result.get("early_stopping"):
-        words, count = words_of(stopped["metric"]), stopped["evaluations"]
-        change = "fall" if stopped["metric"] in MINIMIZED else "rise"
-        reason = f"dev {words} did not {change} in {pluralize(count, 'evaluation')}"
-        yield "stopped early", f"{reason}, before step {stopped['steps']:,}"
     yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
 
 

@@ -7,7 +7,7 @@ takes longer than a small evaluation. numpy is imported when counts are made, no
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -131,6 +131,42 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 def words_of(metric: str) -> str:
     """Return the name of a metric in tables and messages."""
     return METRICS[metric].words if metric in METRICS else metric
+
+
+def format_score(metric: str, score: float) -> str:
+    """Return a score as text for the screen: a perplexity with two decimals, any other metric in per cent with one."""
+    return f"{score:.2f}" if metric == PERPLEXITY else f"{100 * score:.1f}"
+
+
+_PARTS = {"encoder": "encoder", "linear": "linear model"}
+
+
+def score_rows(scores: Mapping[str, Any], split: str, metric: str = "accuracy") -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the metrics of a model for a table, and those of `part_rows`."""
+    yield from ((f"{split}{each.words}", format_score(name, scores[name])) for name, each in METRICS.items())
+    yield from part_rows(scores, split, metric)
+
+
+def part_rows(scores: Mapping[str, Any], split: str = "", metric: str = "accuracy") -> Iterator[tuple[str, str]]:
+    """Yield the scores of the parts of an ensemble, by accuracy and `metric`, and those of the baselines.
+
+    `split` stands before each name.
+    """
+    for name in dict.fromkeys(("accuracy", metric)):
+        for part, own in scores.get("parts", {}).items():
+            if (part, name) != ("linear", "accuracy"):  # a baseline
+                yield f"{split}{_PARTS[part]}: {words_of(name)}", format_score(name, own[name])
+    for name, value in scores["baselines"].items():
+        who = _PARTS.get(name) or f"{name.replace('_', ' ')} baseline"
+        yield f"{split}{who}: accuracy", format_score("accuracy", value)
+
+
+def perplexity_rows(score: Mapping[str, Any], split: str = "", *, carry: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the perplexity of a text and its loss for a table. `carry`: whether a state was carried over windows."""
+    how = "; state carried over windows" if carry else ""
+    shown = format_score(PERPLEXITY, score["perplexity"])
+    yield f"{split}perplexity", f"{shown} (of {score['tokens']:,} tokens, `<eos>` included{how})"
+    yield f"{split}loss", f"{score['loss']:.4f} nats a token"
 
 
 class ClassScores(TypedDict):

@@ -276,8 +276,8 @@ def test_a_line_of_progress_names_the_metric_once(capsys: pytest.CaptureFixture[
     screen.progress(evaluated)
     screen.progress(Progress(step=4, **steps, best_dev_metric=0.53))
     assert capsys.readouterr().err == (
-        "recur: step 2/4  epoch 1.00  loss 0.5000  dev macro F1 0.5250 (best 0.5300)  10 tokens/s\n"
-        "recur: step 4/4  epoch 1.00  loss 0.5000  best dev macro F1 0.5300  10 tokens/s\n"
+        "recur: step 2/4  epoch 1.00  loss 0.5000  dev macro F1 52.5 (best 53.0)  10 tokens/s\n"
+        "recur: step 4/4  epoch 1.00  loss 0.5000  best dev macro F1 53.0  10 tokens/s\n"
     )
 
 

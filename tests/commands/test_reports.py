@@ -129,7 +129,7 @@ def test_the_page_of_an_evaluation(recur: Recur, trained: Path, evil: Path, tmp_
         assert f"{100 * result['metrics'][name]:.1f}" in page.text
         assert f"{100 * low:.1f}–{100 * high:.1f}" in page.text
     assert f"error (ECE) is {100 * result['calibration']['ece']:.1f} %" in page.text
-    assert f"linear baseline: accuracy{100 * result['baselines']['linear']:.1f}" in re.sub(r"\s*\n\s*", "", page.text)
+    assert f"linear model: accuracy{100 * result['baselines']['linear']:.1f}" in re.sub(r"\s*\n\s*", "", page.text)
     confusion = result["metrics"]["confusion"]
     wrong = {(i, j): n for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j}
     assert {f"#rows-{i}-{j}" for i, j in wrong} == {link for link in page.links if link.startswith("#rows")}

@@ -17,15 +17,14 @@ from recurcli.commands.training.request import COMMANDS
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.encoders import LINEAR
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.metrics import METRICS, PERPLEXITY, cells_of, words_of
+from recurcli.evaluation.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
 from recurcli.facts import parameters_in_words
 from recurcli.linear.ensemble import FEWEST_ROWS
-from recurcli.log import Log, Note
+from recurcli.log import Log
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS
-from recurcli.training.config import LENGTH_FREE_SCHEDULES
-from recurcli.training.fit import TrainingLoop, TrainingState, learning_rate, ngram_table
+from recurcli.training.fit import TrainingLoop, TrainingState, ngram_table
 from recurcli.validation import flatten
 from recurcli.version import __version__
 
@@ -49,7 +48,7 @@ def checkpoint_bytes(setup: "TrainingSetup") -> int:
 
 
 def notes_on_matching(matched: Mapping[str, Any] | None, log: Log) -> None:
-    """Log a note on the encoder size that `--match-parameters` has found. `matched` None yields nothing.
+    """Log a note on the encoder size that `--match-parameters` has found; None: it was not given.
 
     The note is a warning if the number of parameters differs from the target by more than OFF_TARGET.
     """
@@ -57,8 +56,10 @@ def notes_on_matching(matched: Mapping[str, Any] | None, log: Log) -> None:
         return
     keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
     text = f"--match-parameters: {keys}, with {matched_counts(matched)}"
-    off = abs(matched["parameters"] / matched["target"] - 1) > OFF_TARGET
-    log.add(Note(f"{text}; no other size is nearer" if off else text, "warning" if off else "info"))
+    if abs(matched["parameters"] / matched["target"] - 1) > OFF_TARGET:
+        log.warn(f"{text}; no other size is nearer")
+    else:
+        log.note(text)
 
 
 def notes_on_full_attention(setup: "TrainingSetup", log: Log) -> None:
@@ -105,101 +106,97 @@ def notes_on_disk_space(setup: "TrainingSetup", log: Log) -> None:
 
 def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mapping[str, Any], log: Log) -> None:
     """Log notes on early stopping, a best model in the last step, a missed baseline, and classes that are never predicted."""
-    steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
+    steps, best_step, section = result["steps"], result["best_step"], setup.section
     whose = "encoder" if "ensemble" in result else "model"
     if stopped := result["early_stopping"]:
-        assert config.learning_rate is not None, "resolve_schedule replaces null"
-        rate = learning_rate(steps - 1, total, config, setup.loop.steps_per_epoch) / config.learning_rate
-        hint = f"; the learning rate was still {rate:.0%} of its peak; it falls to 0 with fewer epochs and no patience"
-        metric, change = words_of(stopped["metric"]), "fall" if setup.loop.minimize else "rise"
-        since = f"in {pluralize(stopped['evaluations'], 'evaluation')} since step"
+        metric, change = stopped["metric"], "fall" if setup.loop.minimize else "rise"
+        since = f"in {pluralize(stopped['evaluations'], 'evaluation')} since step {best_step:,}"
         log.note(
-            f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not {change} {since} "
-            f"{result['best_step']:,}, where it was {stopped['best']:.4f} ({setup.section}.patience {setup.loop.patience})"
-            + (hint if config.lr_scheduler not in LENGTH_FREE_SCHEDULES and rate > 0.1 else "")
+            f"stopped early at step {steps:,} of {stopped['steps']:,}: the {whose}'s dev {words_of(metric)} did not {change} "
+            f"{since}, where it was {format_score(metric, stopped['best'])} ({section}.patience {setup.loop.patience})"
         )
-    elif (
-        state.best_step == steps
-        and state.best_dev_metric is not None
-        and state.second_dev_metric is not None
-        and state.best_dev_metric != state.second_dev_metric
-    ):
-        log.note(f"the last {whose} is the best: more {setup.section}.epochs may give a better one")
-    if "dev" not in result or setup.section == "pretraining":
+    elif state.best_step == steps and state.second_dev_metric not in (None, state.best_dev_metric):
+        log.note(f"the last {whose} is the best: more {section}.epochs may give a better one")
+    if "dev" not in result or section == "pretraining":
         return
-    if (ensemble := result.get("ensemble")) and "parts" in result:
-        log.note(ensemble_in_words(ensemble))
+    if "parts" in result:
+        log.note(ensemble_in_words(result["ensemble"]))
     if rows := result.get("linear_baseline", {}).get("refit_rows"):
-        of = "dev scores and the linear baseline's" if "parts" in result else "dev scores"
         log.note(
-            f"for predictions the linear model was fitted again on {rows:,} rows, dev rows too; {of} are the first fit's"
+            f"the linear model of predictions was fitted again on {rows:,} rows, dev rows too; dev scores are before it"
         )
-    whose, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
-    baselines = sorted(result["baselines"].items(), key=lambda item: item[1])
-    above = [
-        f"'{name.replace('_', ' ')}' ({baseline:.4f})" for name, baseline in baselines if scores["accuracy"] < baseline
-    ]
+    of, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
+    above = [name.replace("_", " ") for name, least in result["baselines"].items() if scores["accuracy"] < least]
     if above:
-        baseline = "baseline" if len(above) == 1 else "baselines"
-        log.note(f"the {whose}accuracy, {scores['accuracy']:.4f}, is below the {baseline} {' and '.join(above)}")
-    names, cells = result["dev"]["names"], cells_of(result["dev"])
-    predicted = {prediction for _, prediction in cells}
-    labelled = {label for label, _ in cells}
+        accuracy = format_score("accuracy", scores["accuracy"])
+        log.note(f"the {of}accuracy, {accuracy}, is below that of the baseline {' and '.join(above)}")
+    _notes_on_classes(result["dev"], log)
+
+
+def _notes_on_classes(dev: Mapping[str, Any], log: Log) -> None:
+    """Log notes on classes that have no dev row, or that are predicted for none. With one class of dev rows there is none."""
+    names, cells = dev["names"], cells_of(dev)
+    predicted, labelled = {prediction for _, prediction in cells}, {label for label, _ in cells}
     if len(labelled) == 1:
-        return  # one class of dev rows shows nothing; a warning said so before the training
+        return  # a warning said so before the training
     if without := len(names) - len(labelled):
         log.note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
-    missing = [name for index, name in enumerate(names) if index in labelled - predicted]
+    missing = [escaped(names[place]) for place in sorted(labelled - predicted)]
     if len(predicted) == 1:
-        only = names[predicted.pop()]
-        log.warn(f"every dev row is predicted as '{escaped(only)}': the model tells no classes apart")
+        log.warn(f"every dev row is predicted as '{escaped(names[predicted.pop()])}': the model tells no classes apart")
     elif missing:
-        shown = ", ".join(f"'{escaped(name)}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
+        shown = ", ".join(f"'{name}'" for name in missing[:5]) + (", …" if missing[5:] else "")
         log.note(
             f"never predicted on the dev rows: {shown} ({len(missing):,} of {len(labelled):,} classes with dev rows)"
         )
 
 
 def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
-    """Return how the model joins its two parts, by their weights in `ensemble` (the content of ensemble.json)."""
-    encoder, linear, rows = (
-        ensemble["encoder_weight"],
-        ensemble["linear_weight"],
-        pluralize(ensemble["rows"], "dev row"),
-    )
-    few = ensemble["rows"] < FEWEST_ROWS
-    reason = (
-        f"a sum takes {FEWEST_ROWS} dev rows, and there are {ensemble['rows']}"
-        if few
-        else f"no sum is significantly better on the {rows}"
-    )
-    if not encoder:
-        return f"the linear model alone is kept, as the better part: {reason}; predictions do not run the encoder"
-    if not linear:
-        return f"the encoder alone is kept, as the better part on the dev rows: {reason}"
-    weights = f"logits = {encoder:.3g} encoder + {linear:.3g} linear model"
-    return f"a weighted sum is kept, whose log loss or accuracy is significantly better on the {rows}: {weights}"
+    """Return which model is kept, by the weights in `ensemble` (the content of ensemble.json)."""
+    encoder, linear, rows = ensemble["encoder_weight"], ensemble["linear_weight"], ensemble["rows"]
+    if encoder and linear:
+        return (
+            "the ensemble is kept, whose log loss or accuracy is significantly better on the "
+            f"{pluralize(rows, 'dev row')}: logits = {encoder:.3g} encoder + {linear:.3g} linear model"
+        )
+    reason = f"no ensemble is significantly better on the {pluralize(rows, 'dev row')}"
+    if rows < FEWEST_ROWS:
+        reason = f"an ensemble takes {FEWEST_ROWS} dev rows, and there are {rows}"
+    if encoder:
+        return f"the encoder is kept, which is better than the linear model on the dev rows: {reason}"
+    return f"the linear model is kept, which is better than the encoder: {reason}; predictions do not run the encoder"
+
+
+def _facts_of(setup: "TrainingSetup") -> dict[str, Any]:
+    """Return what a plan and a result have in common."""
+    request, loop, preset = setup.request, setup.loop, setup.request.resolved.preset
+    parameters = count_parameters(loop.model)
+    if loop.model.config.is_linear and setup.linear is not None:
+        size = setup.linear.weights.size + setup.linear.bias.size
+        parameters = {"embedding": 0, "linear": size, "total": size}
+    return {
+        "command": COMMANDS[setup.section],
+        "preset": request.resolved.name,
+        "data": setup.data,
+        "parameters": parameters,
+        "match_parameters": request.matched,
+        "forward_flops_per_token": _flops(loop),
+        "machine": machine_facts(loop, preset),
+    }
 
 
 def plan_of(setup: "TrainingSetup") -> dict[str, Any]:
     """Return the plan that a dry run prints: data, model size, steps, an estimate of their time, and machine."""
-    request, loop, preset = setup.request, setup.loop, setup.request.resolved.preset
-    mean_length = float(loop.objective.lengths.mean())
+    loop = setup.loop
     return {
-        "command": COMMANDS[setup.section],
-        "preset": request.resolved.name,
-        "output": str(request.output),
-        "values": preset.to_dict(),
-        "data": setup.data,
+        **_facts_of(setup),
+        "output": str(setup.request.output),
+        "values": setup.request.resolved.preset.to_dict(),
         "vocabulary": setup.tokenizer.vocab_size,
-        "mean_length": round(mean_length, 1),
-        "parameters": count_parameters(loop.model),
-        "match_parameters": request.matched,
-        "forward_flops_per_token": _flops(loop),
+        "mean_length": round(float(loop.objective.lengths.mean()), 1),
         "steps_per_epoch": loop.steps_per_epoch,
         "steps": loop.total_steps,
         "checkpoint_bytes": checkpoint_bytes(setup),
-        "machine": machine_facts(loop, preset),
         "estimate": estimate(loop, setup.dev) if loop.total_steps else None,
     }
 
@@ -221,9 +218,16 @@ def _flops(loop: TrainingLoop) -> int | None:
 def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of result.json: settings, data, speed, and the dev metrics in `report`."""
     request, loop, preset = setup.request, setup.loop, setup.request.resolved.preset
+    stopped = None
+    if setup.dev is not None and state.step < loop.total_steps:
+        stopped = {
+            "metric": setup.dev.metric_name,
+            "best": state.best_dev_metric,
+            "evaluations": state.stale_evaluations,
+            "steps": loop.total_steps,
+        }
     return {
-        "command": COMMANDS[setup.section],
-        "preset": request.resolved.name,
+        **_facts_of(setup),
         "task": preset.task,
         "encoder": preset.encoder["name"],
         "seed": preset.runtime.seed,
@@ -232,20 +236,15 @@ def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str,
         "best_step": state.best_step or state.step,
         "settled": _settled(setup),
         "keep_texts": preset.finetuning.keep_texts,
-        "early_stopping": _early_stopping(setup, state),
+        "early_stopping": stopped,
         "epochs": round(state.step / loop.steps_per_epoch, 2),
         "seconds": round(state.seconds, 2),
         "cpu_seconds": round(state.cpu_seconds, 2),
         "tokens": state.tokens,
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
-        "parameters": _parameters(setup),
-        "match_parameters": request.matched,
-        "forward_flops_per_token": _flops(loop),
         "checkpoints_kept": request.keep_checkpoints,
         "init": None if request.init is None else str(request.init.absolute()),
-        "data": setup.data,
         "teacher": setup.teacher,
-        "machine": machine_facts(loop, preset),
         "versions": {
             "recurcli": __version__,
             "python": platform.python_version(),
@@ -255,15 +254,6 @@ def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str,
         },
         "command_line": sys.argv,
     }
-
-
-def _parameters(setup: "TrainingSetup") -> dict[str, int]:
-    """Return the number of parameters of each part of the model; without an encoder they are the linear model's."""
-    if not setup.loop.model.config.is_linear:
-        return count_parameters(setup.loop.model)
-    assert setup.linear is not None, "a model without an encoder is a linear one"
-    size = setup.linear.weights.size + setup.linear.bias.size
-    return {"embedding": 0, "linear": size, "total": size}
 
 
 def _settled(setup: "TrainingSetup") -> dict[str, Any]:
@@ -279,28 +269,18 @@ def _settled(setup: "TrainingSetup") -> dict[str, Any]:
     return {".".join(key): value for key, value in by_key.items() if stored.get(key, "") in (None, "auto")}
 
 
-def _early_stopping(setup: "TrainingSetup", state: TrainingState) -> dict[str, Any] | None:
-    """Return the metric that did not rise and the number of its evaluations if that ended the training early, else None."""
-    if setup.dev is None or state.step >= setup.loop.total_steps:
-        return None
-    facts = {"metric": setup.dev.metric_name, "best": state.best_dev_metric, "evaluations": state.stale_evaluations}
-    return {**facts, "steps": setup.loop.total_steps}
-
-
 def model_card(result: Mapping[str, Any]) -> str:
     """Return the README.md of a run with the content `result` of result.json: Markdown with Hugging Face's front matter."""
-    pretrained = result["command"] == "pretrain"
-    causal = result.get("metric") == PERPLEXITY
-    kind = "causal language model" if causal else "masked-token model" if pretrained else "text classifier"
-    pipeline = "text-generation" if causal else "fill-mask" if pretrained else "text-classification"
-    has_steps = result["encoder"] != LINEAR
-    with_what = f"with the encoder `{result['encoder']}`" if has_steps else "of a linear model on n-grams"
-    steps = [
-        f"| steps | {result['steps']:,} ({result['epochs']} epochs), "
-        f"{'encoder' if result.get('ensemble') else 'model'} of step {result['best_step']:,} |",
-        f"| training | {result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s, "
-        f"{result['machine']['precision']} on {result['machine']['device']} |",
-    ]
+    pretrained, causal = result["command"] == "pretrain", result.get("metric") == PERPLEXITY
+    kind, pipeline = "text classifier", "text-classification"
+    if pretrained:
+        kind, pipeline = ("causal language model", "text-generation") if causal else ("masked-token model", "fill-mask")
+    has_encoder = result["encoder"] != LINEAR
+    with_what = f"with the encoder `{result['encoder']}`" if has_encoder else "of a linear model on n-grams"
+    use = ["    recur predict THIS_FOLDER texts.tsv"]
+    if pretrained:
+        way = " --set pretraining.objective=causal" if causal else ""
+        use = [f"    recur finetune --preset PRESET --init THIS_FOLDER{way}"]
     lines = [
         "---",
         "library_name: recurcli",
@@ -315,60 +295,54 @@ def model_card(result: Mapping[str, Any]) -> str:
         "",
         "| | |",
         "|---|---|",
-        f"| parameters | {parameters_in_words(result)} |",
-        *([f"| --match-parameters | {matched_counts(matched)} |"] if (matched := result["match_parameters"]) else []),
-        *(steps if has_steps else []),
+        *(f"| {name} | {value} |" for name, value in _card_rows(result, has_encoder=has_encoder)),
+        "",
+        *_card_sentences(result, has_encoder=has_encoder),
+        _kept_in_words(result),
+        "",
+        "## Use",
+        "",
+        *use,
+        *([] if pretrained and not causal else ["    recur eval THIS_FOLDER"]),
     ]
-    lines += [
-        f"| {split} rows | {facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`) |"
-        for split, facts in result["data"].items()
-    ]
-    if causal:
-        dev = result["dev"]
-        how = "; state carried over windows" if result.get("carry") else ""
-        lines += [f"| dev perplexity | {dev['perplexity']:.2f} (of {dev['tokens']:,} tokens, `<eos>` included{how}) |"]
-        lines += ["", "The model was selected on the dev text, so its dev perplexity is slightly too low."]
-    if pretrained:
-        way = " --set pretraining.objective=causal" if causal else ""
-        lines += [
-            "",
-            _kept_in_words(result),
-            "",
-            "## Use",
-            "",
-            f"    recur finetune --preset PRESET --init THIS_FOLDER{way}",
-        ]
-        lines += ["    recur eval THIS_FOLDER"] if causal else []
-    else:
-        parts = result.get("parts")
+    return "\n".join(lines) + "\n"
+
+
+def _card_rows(result: Mapping[str, Any], *, has_encoder: bool) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the table of a model card."""
+    yield "parameters", parameters_in_words(result)
+    if matched := result["match_parameters"]:
+        yield "--match-parameters", matched_counts(matched)
+    if has_encoder:
+        whose, machine = "encoder" if result.get("ensemble") else "model", result["machine"]
+        yield "steps", f"{result['steps']:,} ({result['epochs']} epochs), {whose} of step {result['best_step']:,}"
+        speed = f"{result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s"
+        yield "training", f"{speed}, {machine['precision']} on {machine['device']}"
+    for split, facts in result["data"].items():
+        yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
+    if result.get("metric") == PERPLEXITY:
+        yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
+    elif "dev" in result:
+        yield from score_rows({**result, **result["dev"]}, "dev ")
+        if test := result.get("test"):
+            yield from score_rows(test, "test ")
+
+
+def _card_sentences(result: Mapping[str, Any], *, has_encoder: bool) -> Iterator[str]:
+    """Yield paragraphs on how the model was selected, each with an empty line."""
+    if result.get("metric") == PERPLEXITY:
+        yield from ("The model was selected on the dev text, so its dev perplexity is slightly too low.", "")
+    elif "dev" in result:
+        if "parts" in result:
+            yield from (f"Ensemble: {ensemble_in_words(result['ensemble'])}.", "")
         selected = "The model was selected on the dev rows, so its dev metrics are slightly too high."
-        if not has_steps:
+        if not has_encoder:
             selected = "The dev rows selected nothing; the model of the dev metrics was fitted without them."
         if again := result.get("linear_baseline", {}).get("refit_rows"):
             selected += f" For predictions the linear model was fitted again on {again:,} rows, the dev rows too."
-        tested = (
-            " The test rows selected nothing: they were scored once, after the training." if "test" in result else ""
-        )
-        lines += [f"| dev {metric.words} | {result['dev'][name]:.4f} |" for name, metric in METRICS.items()]
-        lines += [
-            *([f"| dev accuracy of the encoder alone | {parts['encoder']['accuracy']:.4f} |"] if parts else []),
-            *(
-                f"| {name.replace('_', ' ')} baseline: accuracy | {value:.4f} |"
-                for name, value in result["baselines"].items()
-            ),
-            *_test_lines(result.get("test")),
-            "",
-            *([f"Ensemble: {ensemble_in_words(result['ensemble'])}.", ""] if parts else []),
-            f"{selected}{tested}",
-            "",
-            _kept_in_words(result),
-            "",
-            "## Use",
-            "",
-            "    recur predict THIS_FOLDER texts.tsv",
-            "    recur eval THIS_FOLDER",
-        ]
-    return "\n".join(lines) + "\n"
+        if "test" in result:
+            selected += " The test rows selected nothing: they were scored once, after the training."
+        yield from (selected, "")
 
 
 def _kept_in_words(result: Mapping[str, Any]) -> str:
@@ -382,19 +356,6 @@ def _kept_in_words(result: Mapping[str, Any]) -> str:
         f"This folder holds the texts of the dev rows in clear ({PREDICTIONS}) and hashes of those of the training and dev "
         f"rows ({KNOWN_ROWS}), which tell whether a given text is among them. `--set finetuning.keep_texts=false` trains a "
         f"model without both. {words}"
-    )
-
-
-def _test_lines(test: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the lines of the model card's table on the test rows."""
-    if test is None:
-        return
-    yield from (f"| test {metric.words} | {test[name]:.4f} |" for name, metric in METRICS.items())
-    if "parts" in test:
-        yield f"| test accuracy of the encoder alone | {test['parts']['encoder']['accuracy']:.4f} |"
-    yield from (
-        f"| test {name.replace('_', ' ')} baseline: accuracy | {value:.4f} |"
-        for name, value in test["baselines"].items()
     )
 
 

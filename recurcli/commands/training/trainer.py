@@ -38,7 +38,7 @@ from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError, escaped
-from recurcli.evaluation.metrics import MINIMIZED, words_of
+from recurcli.evaluation.metrics import MINIMIZED, format_score, words_of
 from recurcli.evaluation.report import Evaluation
 from recurcli.facts import check_same, first_difference
 from recurcli.files import sha256_of, to_json
@@ -276,8 +276,9 @@ def run_training(setup: TrainingSetup, log: Log) -> dict[str, Any]:
             if setup.linear is not None and setup.dev is not None:  # on rank 0 alone
                 if setup.linear_alone is not None and not session.run.has_model:
                     session.publish(setup.loop.model.state_dict())
-                metric = words_of(setup.dev.metric_name)
-                log.note(f"dev {metric} of the linear model: {setup.linear_dev_metric:.4f}")
+                assert setup.linear_dev_metric is not None, "a linear model is scored where there are dev rows"
+                score = format_score(setup.dev.metric_name, setup.linear_dev_metric)
+                log.note(f"dev {words_of(setup.dev.metric_name)} of the linear model: {score}")
             session.train(log)
             result = _finish(session, setup)
             notes_on_result(setup, setup.loop.state, result, log)
