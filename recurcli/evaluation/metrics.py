@@ -156,7 +156,7 @@ def part_rows(scores: Mapping[str, Any], split: str = "", metric: str = "accurac
         for part, own in scores.get("parts", {}).items():
             if (part, name) != ("linear", "accuracy"):  # a baseline
                 yield f"{split}{_PARTS[part]}: {words_of(name)}", format_score(name, own[name])
-    for name, value in scores["baselines"].items():
+    for name, value in scores.get("baselines", {}).items():
         who = _PARTS.get(name) or f"{name.replace('_', ' ')} baseline"
         yield f"{split}{who}: accuracy", format_score("accuracy", value)
 

@@ -33,13 +33,7 @@ def test_without_the_option_nothing_is_diagnosed(recur: Recur, trained: Path) ->
 def test_measures_that_short_texts_do_not_define_are_null(recur: Recur, trained: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "x.json", [{"sentence": text, "label": "100"} for text in ("鼠牛", "鼠", "")])
     code, out, err = recur("eval", trained, "--data", tmp_path / "x.json", "--diagnose", "--json", "--quiet")
-    assert (code, err.splitlines()) == (
-        0,
-        [
-            "recur: warning: the diagnosis has no value for distance preservation: the texts have too few pairs of "
-            "different tokens"
-        ],
-    )
+    assert (code, "the diagnosis has no value for distance preservation: " in err) == (0, True)
     assert {layer["distance_preservation"] for layer in json.loads(out)["diagnosis"]["layers"]} == {None}
     table = recur("eval", trained, "--data", tmp_path / "x.json", "--diagnose", "--quiet")[1]
     assert "nan" not in table and "–" in table

@@ -1,10 +1,8 @@
 """The time that a dry run estimates, from steps that leave no trace."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.training import estimate
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.display.training import print_plan
-from recurcli.evaluation import report
 from recurcli.preset import compose
 from recurcli.training import fit
 
@@ -33,7 +30,7 @@ def test_the_estimate_is_made_of_steps_and_evaluations(
     found = json.loads(out)["estimate"]
     assert (found["steps"], found.get("evaluations")) == (16, evaluations)
     rest = (evaluations + 1) * found["seconds_per_evaluation"] if evaluations else 0  # the chosen model once more
-    assert found["seconds"] == pytest.approx(16 * found["seconds_per_step"] + rest + found["warm_up_seconds"])
+    assert found["seconds"] == pytest.approx(16 * found["seconds_per_step"] + rest)
     assert 0 < found["seconds_per_step"] < 60
     assert not (tmp_path / "x").exists()
     text = " ".join(recur(command, *line)[1].split())
@@ -58,23 +55,6 @@ def test_the_timed_steps_leave_no_trace(tiny_tnews: Path, tmp_path: Path, monkey
     assert not log.states
     assert torch.equal(torch.get_rng_state(), states[0]), "the generator is where it was before the first step"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_slow_start_is_counted_once(tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses = [1.0]
-    original = report.report_of
-
-    def slow_at_first(*arguments: Any) -> Any:
-        time.sleep(pauses.pop() if pauses else 0)
-        return original(*arguments)
-
-    monkeypatch.setattr(report, "report_of", slow_at_first)
-    settings = [part for part in tiny("finetuning.evaluate_every=1") if part != "--set"]
-    resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=settings)
-    found = finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True), Kept())["estimate"]
-    assert found["evaluations"] == 16
-    assert found["warm_up_seconds"] > 0.9
-    assert found["seconds_per_evaluation"] < 0.5
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.tasks import task_named
-from recurcli.encoders import ENCODERS, build_encoder, causal_key
+from recurcli.encoders import ENCODERS, causal_key
 from recurcli.errors import DataError
 from recurcli.files import extend_manifest, sha256_of
 from recurcli.preset import compose
@@ -93,7 +93,7 @@ def test_eval_gives_the_perplexity_of_the_run_and_of_other_texts(recur: Recur, m
     code, _, err = recur("eval", model, "--data", treebank / "nothing.txt")
     assert (code, "nothing.txt: does not exist" in err) == (3, True)
     code, _, err = recur("eval", model, "--report", treebank / "page.html")
-    assert (code, "is a language model; --errors and --report are for classifiers" in err) == (2, True)
+    assert (code, "is a language model" in err) == (2, True)
 
 
 def test_a_resume_is_bit_identical(recur: Recur, model: Path, treebank: Path, tmp_path: Path) -> None:
@@ -124,18 +124,13 @@ def test_an_encoder_that_cannot_be_causal_is_refused_with_those_that_can(
     code, _, err = recur("pretrain", *options(treebank, tmp_path / "x", preset="bilstm-ptb"))
     assert code == 2
     assert "the encoder bilstm cannot be causal; these encoders can: block-recurrent-transformer, linear-" in err
-    assert "starsaber, temporal-latent-bottleneck, transformer, transformer-xl, truncated-lstm, truncated-rnn" in err
     for name, value in (("rsa-ptb", "encoder.causal=false"), ("truncated-rnn-ptb", "encoder.bidirectional=true")):
         code, _, err = recur("pretrain", *options(treebank, tmp_path / "x", value, preset=name))
         assert (code, "pretraining.objective causal needs" in err) == (2, True)
     assert not (tmp_path / "x").exists()
-    code, _, err = recur(
-        "pretrain", *options(treebank, tmp_path / "x", "pretraining.objective=masked", "pretraining.patience=1")
-    )
-    assert (
-        code,
-        "patience must be null with objective masked" in err.replace("pretraining.patience: ", "patience "),
-    ) == (2, True)
+    masked = options(treebank, tmp_path / "x", "pretraining.objective=masked", "pretraining.patience=1")
+    code, _, err = recur("pretrain", *masked)
+    assert (code, "must be null with objective masked" in err) == (2, True)
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(ENCODERS) if causal_key(name)])
@@ -147,30 +142,10 @@ def test_the_objective_alone_makes_an_encoder_causal(name: str, recur: Recur) ->
     assert rows[f"encoder.{key}"] == {"value": not value, "origin": "default"}
 
 
-def test_the_windows_of_transformer_xl_are_longer_than_its_memory_needs() -> None:
-    preset = compose("transformer-xl-ptb", settings=["encoder.hidden_size=16", "encoder.num_layers=1"]).preset
-    x = torch.randn(1, int(preset.data.max_length), 16)
-    with_memory, without = (build_encoder({**preset.encoder, **more}).eval() for more in ({}, {"memory": 0}))
-    without.load_state_dict(with_memory.state_dict())
-    segment = preset.encoder["segment"]
-    assert segment < x.shape[1]
-    found, other = with_memory(x), without(x)
-    assert torch.equal(found[:, :segment], other[:, :segment])
-    assert not torch.isclose(found[:, segment:], other[:, segment:], atol=1e-4).all(dim=-1).any(), "all other tokens"
-
-
 def test_a_dry_run_and_matched_parameters_know_the_causal_encoder(recur: Recur, treebank: Path, tmp_path: Path) -> None:
-    asked = [
-        "--preset",
-        "starsaber-ptb",
-        "--data",
-        treebank,
-        "--output",
-        tmp_path / "x",
-        "--set",
-        "encoder.num_layers=2",
-    ]
-    asked += ["--set", "pretraining.max_steps=6", "--set", "pretraining.evaluate_every=3"]
+    asked = ["--preset", "starsaber-ptb", "--data", treebank, "--output", tmp_path / "x"]
+    for setting in ("encoder.num_layers=2", "pretraining.max_steps=6", "pretraining.evaluate_every=3"):
+        asked += ["--set", setting]
     code, out, err = recur("pretrain", *asked, "--dry-run", "--json", "--match-parameters", "2k")
     assert code == 0, err
     plan = json.loads(out)
@@ -192,10 +167,7 @@ def test_a_classifier_starts_from_a_causal_model_and_stays_causal(
     assert [result["data"][split]["rows"] for split in ("train", "dev")] == [60, 24]
     finetuning = [*common, "--output", tmp_path / "f", "--init", tmp_path / "p", "--quiet"]
     code, _, err = recur("finetune", *finetuning, *tiny(*encoder))
-    assert code == 2
-    assert (
-        "its encoder.causal is True, the preset's is False; give both the same; --set encoder.causal=true does" in err
-    )
+    assert (code, "its encoder.causal is True, the preset's is False" in err) == (2, True)
     code, _, err = recur("finetune", *finetuning, *tiny(*encoder, "encoder.causal=true"))
     assert code == 0, err
     assert "causal: true" in (tmp_path / "f" / "preset.yaml").read_text()
@@ -208,18 +180,6 @@ def test_text_without_labels_cannot_be_finetuned(recur: Recur, treebank: Path, t
     masked = options(treebank, tmp_path / "m", "pretraining.objective=masked", "pretraining.max_steps=1")
     code, out, err = recur("pretrain", *masked, "--json", "--quiet")
     assert (code, json.loads(out)["data"]["text"]["rows"]) == (0, 60), err
-
-
-def test_texts_are_found_by_the_names_of_their_files_or_divided(tmp_path: Path) -> None:
-    task, config = task_named("custom"), DataConfig(path=str(tmp_path))
-    (tmp_path / "a.txt").write_text("".join(f"line {n}\n" for n in range(20)))
-    train, dev = (load_texts(task, split, config, use_dev_split=True) for split in ("train", "dev"))
-    assert [len(train.texts), [text for text, _ in dev.texts]] == [18, ["line 18", "line 19"]]
-    (tmp_path / "train.txt").write_text("one\n\ntwo\n")
-    (tmp_path / "valid.txt").write_text("three\n")
-    train, dev = (load_texts(task, split, config, use_dev_split=True) for split in ("train", "dev"))
-    assert [text for text, _ in train.texts] == ["one", "", "two"], "a blank line is an <eos>"
-    assert [text for text, _ in dev.texts] == ["three"]
 
 
 @pytest.mark.parametrize(
@@ -296,23 +256,14 @@ def test_training_lines_that_are_scored_are_told(recur: Recur, tmp_path: Path) -
     (data / "valid.txt").write_text("\n".join([*lines, " "]))
     line = options(data, tmp_path / "x", "encoder.num_heads=2", "pretraining.max_steps=2", preset="transformer-custom")
     code, _, err = recur("pretrain", *line, "--quiet")
-    assert (code, err) == (
-        0,
-        "recur: warning: dev: 30 of 30 lines are in the training lines (equal or nearly equal texts)\n",
-    )
+    assert (code, "recur: warning: dev: 30 of 30 lines are in the training lines" in err) == (0, True)
     code, out, err = recur("eval", tmp_path / "x", "--data", data / "train.txt", "--json", "--quiet")
-    assert err == (
-        "recur: warning: 30 of 30 lines are in the training lines (equal or nearly equal texts), 30 in the dev lines, on "
-        "which the model was selected\n"
-    )
+    assert "recur: warning: 30 of 30 lines are in the training lines (equal or nearly equal texts), 30 in" in err
     assert (code, json.loads(out)["training_rows"]) == (0, 30)
     (data / "test.txt").write_text("\n".join([*lines[:2], *(f"w1 {line}" for line in lines)]))
     code, _, err = recur("eval", tmp_path / "x", "--split", "test", "--json", "--quiet")
     assert (code, err) == (0, ""), "lines repeat by themselves"
-    assert (
-        "recur: 2 of 32 lines are in the training lines"
-        in recur("eval", tmp_path / "x", "--data", data / "test.txt")[2]
-    )
+    assert "recur: 2 of 32 lines are in" in recur("eval", tmp_path / "x", "--data", data / "test.txt")[2]
 
 
 @pytest.mark.slow
@@ -355,17 +306,13 @@ def models(treebank: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_language_models_are_compared_by_the_perplexity_of_their_dev_text(
-    recur: Recur, models: Path, model: Path, tmp_path: Path
+    recur: Recur, models: Path, tmp_path: Path
 ) -> None:
     code, out, err = recur("compare", models, "--json", "--output", tmp_path / "table.csv")
     assert code == 0, err
     found = json.loads(out)
-    stored = {
-        size: [
-            json.loads((models / f"{size}-{seed}" / "result.json").read_text())["dev"]["perplexity"] for seed in (1, 2)
-        ]
-        for size in (8, 16)
-    }
+    results = {name: json.loads((models / name / "result.json").read_text()) for name in ("8-1", "8-2", "16-1", "16-2")}
+    stored = {size: [results[f"{size}-{seed}"]["dev"]["perplexity"] for seed in (1, 2)] for size in (8, 16)}
     order = sorted(stored, key=lambda size: sum(stored[size]))
     assert [group["values"]["encoder.hidden_size"] for group in found["groups"]] == order
     for group, size in zip(found["groups"], order, strict=True):
@@ -375,18 +322,12 @@ def test_language_models_are_compared_by_the_perplexity_of_their_dev_text(
     (test,) = found["tests"]
     assert test["difference"] == pytest.approx((sum(stored[order[0]]) - sum(stored[order[1]])) / 2)
     assert (found["metric"], found["baselines"], found["unfinished"]) == ("perplexity", [], [])
-    assert (found["rows"], test["test"]) == (
-        json.loads((model / "result.json").read_text())["dev"]["tokens"],
-        "bootstrap",
-    )
+    assert (found["rows"], test["test"]) == (results["8-1"]["dev"]["tokens"], "bootstrap")
     code, out, err = recur("compare", models, "--over", "encoder.hidden_size", "--plot", tmp_path / "x.svg")
     assert (code, "tokens of the dev text" in out) == (0, True), err
     assert f"{sum(stored[order[0]]) / 2:.2f} ±" in out
     code, _, err = recur("compare", models, "--split", "test")
-    assert (code, err.count("is a language model, which is compared on its dev text; leave out --split test")) == (
-        2,
-        4,
-    ), err
+    assert (code, err.count("leave out --split test")) == (2, 4), err
     for line, message in (
         (("--metric", "accuracy"), "--metric accuracy is one of classifiers"),
         (("--report", tmp_path / "x.html"), "--report is for classifiers"),
@@ -443,9 +384,8 @@ def test_a_run_that_carries_is_resumed_in_the_middle_of_its_streams(
     assert (result["carry"], result["steps"]) == (True, 3 * windows)
     line = [str(part) for part in carrying(treebank, tmp_path, preset)]
     settings = [part for part in line[6:] if part != "--set"]
-    drop_at_step(
-        windows + 10, pretrain, TrainingRequest(compose(preset, data=treebank, settings=settings), tmp_path / "stopped")
-    )
+    resolved = compose(preset, data=treebank, settings=settings)
+    drop_at_step(windows + 10, pretrain, TrainingRequest(resolved, tmp_path / "stopped"))
     newest = max((tmp_path / "stopped" / "checkpoints").iterdir())
     assert (newest / "carried.safetensors").is_file()
     assert json.loads((newest / "state.json").read_text())["resume_key"]["world size"] == 1
@@ -482,11 +422,7 @@ def test_what_cannot_be_carried_is_refused_in_one_line(
         (["--preset", "lstm-ptb", "--data", treebank], ("pretraining.objective=masked",), "with objective masked"),
         (["--preset", "truncated-lstm-tnews", "--data", tiny_tnews], CAUSAL, "takes a running text, and the data are"),
         (["--preset", "lstm-ptb", "--data", treebank], ("pretraining.batch_size=99999",), "makes 99,999 streams of"),
-        (
-            ["--preset", "lstm-ptb", "--data", treebank],
-            ("runtime.compile=true",),
-            "the step that carries is not compiled",
-        ),
+        (["--preset", "lstm-ptb", "--data", treebank], ("runtime.compile=true",), "is not compiled"),
         (["--preset", "lstm-ptb", "--data", treebank], ("embedding.ngrams={}",), "n-grams of the embedding end where"),
     ]
     for line, settings, message in cases:
