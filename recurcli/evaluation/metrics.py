@@ -152,7 +152,7 @@ def part_rows(scores: Mapping[str, Any], split: str = "", metric: str = "accurac
 
     `split` stands before each name.
     """
-    for name in dict.fromkeys(("accuracy", metric)):
+    for name in (each for each in METRICS if each in ("accuracy", metric)):
         for part, own in scores.get("parts", {}).items():
             if (part, name) != ("linear", "accuracy"):  # a baseline
                 yield f"{split}{_PARTS[part]}: {words_of(name)}", format_score(name, own[name])
