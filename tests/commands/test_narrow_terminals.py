@@ -37,7 +37,7 @@ def test_bar_metric_and_time_left_are_whole(width: int, metric: str, monkeypatch
     lines = re.split(r"[\r\n]+", re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()))
     (line,) = {line for line in lines if "2,700/2,700" in line}
     assert len(line) <= width
-    assert re.match("[━╸╺]{10,} 2,700/2,700 ", line) and re.search(r" best .*0\.4321\b.* \d+:\d\d:\d\d *$", line)
+    assert re.match("[━╸╺]{10,} 2,700/2,700 ", line) and re.search(r" best .*43\.2\b.* \d+:\d\d:\d\d *$", line)
     if width >= 80:
         assert f"best dev {metric.replace('_', ' ')}" in line
 

@@ -267,7 +267,7 @@ def test_a_log_has_a_line_of_a_study_now_and_then(
     screen = progress.Screen(quiet=False)
     screen.progress(TrialProgress(2, 9, step, None))
     screen.progress(TrialProgress(2, 9, step, 0.5))
-    lines = ["trial 2/9  step 7/40  loss 1.2500", "trial 2/9  step 7/40  loss 1.2500  best dev accuracy 0.5000"]
+    lines = ["trial 2/9  step 7/40  loss 1.2500", "trial 2/9  step 7/40  loss 1.2500  best dev accuracy 50.0"]
     assert capsys.readouterr().err.splitlines() == [f"recur: {line}" for line in lines]
 
 
