@@ -12,18 +12,21 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recurcli.errors import ModelError, StorageError
-from recurcli.files import OpenedFile, locked, replacing, to_json, warn_once, writing
+from recurcli.files import OpenedFile, atomic_replace, locked, storage_errors, to_json, warn_once
 
 FORMAT = 2
 """Format version of the cached files. It is part of their keys, so files of another version are not read."""
 MAX_BYTES = 2 << 30
 """The size of the cache: the oldest files above it are deleted when one is written."""
-_OURS = re.compile(r"\.?([0-9a-f]{32}\.[a-z.]+?)(?:\.lock|\.[0-9a-f]{8}\.tmp)?")
+_OURS = re.compile(r"\.?[0-9a-f]{32}\.[a-z.]+?(\.lock|\.[0-9a-f]{8}\.tmp)?")
+_ABANDONED = 24 * 3600
+"""Seconds after which a temporary file or a lock is that of a killed process."""
 
 
 def cache_folder() -> Path:
@@ -46,17 +49,18 @@ def cached(
     key = hashlib.sha256(repr((FORMAT, *depends_on)).encode(errors="surrogatepass")).hexdigest()
     path = cache_folder() / f"{key[:32]}{suffix}"
     try:
-        with writing(path):
+        with storage_errors(path):
             if not _own(path.parent):
                 with tempfile.TemporaryDirectory() as folder:  # what was mapped stays readable
                     return _written(Path(folder) / path.name, key, write)
             if found := _read(path, key):
                 return found
-            with locked(_lock_of(path), wait=wait):
+            lock = path.with_name(f"{path.name}.lock")
+            with locked(lock, wait=wait):
                 try:  # another process may have written it meanwhile
                     return _read(path, key) or _written(path, key, write)
                 finally:
-                    _lock_of(path).unlink(missing_ok=True)
+                    lock.unlink(missing_ok=True)
     except StorageError as error:
         error.add_note("this file belongs to recur's cache; set RECUR_CACHE to use another folder")
         raise
@@ -95,7 +99,7 @@ def _read(path: Path, key: str) -> tuple[OpenedFile, dict[str, Any]] | None:
 
 
 def _written(path: Path, key: str, write: Callable[[Path], dict[str, Any]]) -> tuple[OpenedFile, dict[str, Any]]:
-    with replacing(path, 0o600) as temporary:
+    with atomic_replace(path, 0o600) as temporary:
         facts = write(temporary)
         made = OpenedFile(temporary)
         end = to_json({"key": key, "sha256": made.sha256(), "facts": facts}).encode()
@@ -106,26 +110,17 @@ def _written(path: Path, key: str, write: Callable[[Path], dict[str, Any]]) -> t
 
 
 def _shrink(newest: Path) -> None:
-    """Delete the oldest files while all take more than MAX_BYTES, and what killed processes left of any file.
-
-    The file `newest`, whose lock this process holds, stays, and all of a file whose lock another process holds.
-    """
-    kept, found = {newest, _lock_of(newest)}, []
+    """Delete the oldest files but `newest` while all take more than MAX_BYTES, and what killed processes left long ago."""
+    found, excess = [], -MAX_BYTES
     with contextlib.suppress(FileNotFoundError):  # another process deletes them
         for path in newest.parent.iterdir():
             if match := _OURS.fullmatch(path.name):
                 facts = path.lstat()
-                found.append((facts.st_mtime_ns, facts.st_size, path, newest.with_name(match[1])))
-    excess = sum(size for _, size, path, file in found if path == file) - MAX_BYTES
-    for _, size, path, file in sorted(found):
-        if path in kept or (path == file and excess <= 0):
-            continue
-        lock = contextlib.nullcontext() if file == newest else locked(_lock_of(file))
-        with contextlib.suppress(StorageError), lock:
-            for gone in {path, _lock_of(file)} - kept:
-                gone.unlink(missing_ok=True)
-            excess -= size if path == file else 0
-
-
-def _lock_of(file: Path) -> Path:
-    return file.with_name(f"{file.name}.lock")
+                excess += 0 if match[1] else facts.st_size
+                found.append((facts.st_mtime, facts.st_size, path, match[1]))
+    for modified, size, path, leftover in sorted(found):
+        if leftover and time.time() - modified > _ABANDONED:
+            path.unlink(missing_ok=True)
+        elif not leftover and excess > 0 and path != newest:
+            path.unlink(missing_ok=True)
+            excess -= size

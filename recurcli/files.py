@@ -22,7 +22,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.requirements import check_packages
@@ -53,7 +53,7 @@ _WAYS_OUT = {
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def storage_errors(path: Path) -> Iterator[None]:
     """Turn what the system refuses in the block into a StorageError that names `path` and the way out."""
     try:
         yield
@@ -94,24 +94,24 @@ def sync_file(path: Path, flag: int = os.O_NOFOLLOW) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
+def atomic_replace(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Yield a temporary file beside `path`; it replaces `path` at the end of the block and is deleted on any error.
 
     The umask applies to `mode`. What opens the file for writing keeps it.
     """
     temporary = _beside(path)
-    with writing(path):
+    with storage_errors(path):
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
         yield temporary
-        with writing(path):
+        with storage_errors(path):
             sync_file(temporary)
             temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    with writing(path):
+    with storage_errors(path):
         sync_directory(path.parent)
 
 
@@ -125,7 +125,7 @@ def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) 
     `content` is the bytes, the text (UTF-8), or a function that writes a file at the path it is given. Raises
     StorageError where the system refuses.
     """
-    with replacing(path) as temporary, writing(path):
+    with atomic_replace(path) as temporary, storage_errors(path):
         if callable(content):
             content(temporary)
         else:
@@ -255,11 +255,6 @@ class CommittedFolder:
         """Return whether the file `name` was there when it was verified or opened."""
         return name in self._opened
 
-    def open_unlisted(self, name: str) -> None:
-        """Open the file `name`, which the manifest does not list and nothing verifies, if it is there."""
-        if (self.path / name).is_file():
-            self._opened[name] = OpenedFile(self.path / name)
-
     def __getitem__(self, name: str) -> OpenedFile:
         """Return the verified file `name`. Raises ModelError if it is not listed, damaged, missing or no plain file."""
         if name not in self._opened:
@@ -360,7 +355,7 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
     between the two, the older one is put back: an error or a signal at once, a kill by the next call. Raises StorageError if
     the system refuses; the older `target` is then as it was.
     """
-    with writing(target):
+    with storage_errors(target):
         if replace:
             _settle_older(target, target.parent.glob(f".{glob.escape(target.name)}.*.old"))
         temporary = _beside(target)
@@ -368,10 +363,10 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
     older = temporary.with_suffix(".old")
     try:
         for name, write in writers.items():
-            with writing(target / name):
+            with storage_errors(target / name):
                 write(temporary / name)
                 sync_file(temporary / name)
-        with writing(target):
+        with storage_errors(target):
             write_manifest(temporary, writers)
             sync_directory(temporary)
             if replace and os.path.lexists(target):
@@ -379,7 +374,7 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
             temporary.rename(target)
             sync_directory(target.parent)
     finally:
-        with writing(target):
+        with storage_errors(target):
             _settle_older(target, [older])
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -397,7 +392,7 @@ def _settle_older(target: Path, renamed: Iterable[Path]) -> None:
 
 def remove(path: Path) -> None:
     """Delete a file, a folder with its contents, or a symbolic link but not its target. A missing path is no error."""
-    with writing(path):
+    with storage_errors(path):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -469,7 +464,10 @@ def check_place(output: Path, option: str) -> None:
     check_utf8(output, option)
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another {option}")
-    with writing(output), tempfile.NamedTemporaryFile(dir=output.parent, prefix=f".{output.name}.", suffix=".tmp"):
+    with (
+        storage_errors(output),
+        tempfile.NamedTemporaryFile(dir=output.parent, prefix=f".{output.name}.", suffix=".tmp"),
+    ):
         pass
 
 
@@ -483,19 +481,9 @@ def is_stream(output: Path) -> bool:
 def refuse_links(*paths: Path) -> None:
     """Raise StorageError if one of `paths`, which a library or a function opens that follows links, is a symbolic link."""
     for path in paths:
-        with writing(path):
+        with storage_errors(path):
             if path.is_symlink():
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-
-
-def open_no_follow(path: Path) -> TextIO:
-    """Open a file for appending. Raises StorageError for a symbolic link or a FIFO."""
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-
-    with writing(path):
-        return open(path, "a", encoding="utf-8", opener=opener)
 
 
 @contextlib.contextmanager
@@ -508,7 +496,7 @@ def locked(path: Path, *, busy: str = "", target: Path | None = None, wait: bool
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
-        with writing(target or path), contextlib.ExitStack() as stack:
+        with storage_errors(target or path), contextlib.ExitStack() as stack:
             file = stack.enter_context(open(os.open(path, flags, 0o666), "r+b", buffering=0))  # noqa: PTH123
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is not a plain file")

@@ -28,20 +28,22 @@ from recurcli.evaluation.inference import InferenceConfig, Predictor, probabilit
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import intervals
-from recurcli.files import PLOT, CommittedFolder, OutputKind, check_writable, finite, write_atomically
+from recurcli.files import PLOT, OutputKind, check_writable, finite, write_atomically
 from recurcli.log import Log
 from recurcli.model.device import choose_device
 from recurcli.model.models import Backbone
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (
+    LINES_REPEAT,
     Hashes,
     build_trained_language_model,
     is_refitted,
+    log_known_rows,
     read_known_rows,
     read_linear_model,
     read_model,
 )
-from recurcli.runs.run_directory import RunDirectory, contents_of, open_run
+from recurcli.runs.run_directory import Run, contents_of, open_run
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
@@ -56,7 +58,7 @@ class Evaluation(NamedTuple):
     """The result of `recur eval`, which is empty on all ranks but the first."""
 
     result: dict[str, Any]
-    run: CommittedFolder
+    run: Run
     rows: EvaluatedRows | None = None
     """The rows with their predictions. None for a language model."""
 
@@ -76,19 +78,18 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     return _evaluate_classifier(request, run, log)
 
 
-def _is_language_model(run: CommittedFolder) -> bool:
+def _is_language_model(run: Run) -> bool:
     """Return whether `run` is a pretrained run with the causal objective. Return False if its preset cannot be read."""
-    directory = RunDirectory(run)
     try:
-        if directory.read_command() != "pretrain":
+        if run.read_command() != "pretrain":
             return False
-        section = directory.read_preset().get("pretraining")
+        section = run.read_preset().get("pretraining")
     except ModelError:  # what loads the model names its file
         return False
     return isinstance(section, dict) and section.get("objective") == "causal"
 
 
-def _evaluate_classifier(request: EvaluateRequest, run: CommittedFolder, log: Log) -> Evaluation:
+def _evaluate_classifier(request: EvaluateRequest, run: Run, log: Log) -> Evaluation:
     if request.errors is not None and request.data is None and not _keeps_texts(run):
         raise UsageError(
             f"{run}: keeps no texts (finetuning.keep_texts); --errors writes those of rows that --data names"
@@ -98,7 +99,7 @@ def _evaluate_classifier(request: EvaluateRequest, run: CommittedFolder, log: Lo
     if not ranks.is_main:
         predictor.worker_loop()
         return Evaluation({}, run)
-    RunDirectory(run).note_if_unfinished(log)
+    run.note_if_unfinished(log)
     has_encoder = not predictor.model.config.is_linear
     if not has_encoder and (request.diagnose or request.plots is not None):
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
@@ -146,14 +147,12 @@ def _evaluate_classifier(request: EvaluateRequest, run: CommittedFolder, log: Lo
     return Evaluation(result, run, evaluated)
 
 
-def _keeps_texts(run: CommittedFolder) -> bool:
-    section = RunDirectory(run).read_preset().get("finetuning")
+def _keeps_texts(run: Run) -> bool:
+    section = run.read_preset().get("finetuning")
     return not isinstance(section, dict) or bool(section.get("keep_texts", True))
 
 
-def _read_rows(
-    run: CommittedFolder, task: Task, scored: ScoredSplit, schema: ColumnSchema, *, use_dev_split: bool
-) -> Split:
+def _read_rows(run: Run, task: Task, scored: ScoredSplit, schema: ColumnSchema, *, use_dev_split: bool) -> Split:
     """Return the labelled rows to score.
 
     Raises DataError if the rows have no labels or cannot be read, if they are pairs and those of the `schema` single texts, or
@@ -187,7 +186,7 @@ def _note_rows(rows: Split, task: Task, log: Log) -> None:
 
 
 def _training_overlap(
-    run: CommittedFolder, hashes: Hashes, log: Log, *, is_own: bool, own_dev: bool = False, lines: bool = False
+    run: Run, hashes: Hashes, log: Log, *, is_own: bool, own_dev: bool = False, lines: bool = False
 ) -> dict[str, int | None]:
     """Return how many of the rows or `lines` of text with these hashes are training rows and dev rows of the run.
 
@@ -199,15 +198,15 @@ def _training_overlap(
         return {"training_rows": None, "dev_rows": len(hashes) if own_dev else None}
     if is_refitted(run) and not own_dev:
         known = known.refitted()
-    counts, note = known.among(hashes, lines=lines)
-    if not is_own or note.level == "warning":
-        log.add(note)
-    return counts
+    counts = known.count(hashes)
+    if not is_own or counts["training_rows"] > (LINES_REPEAT * len(hashes) if lines else 0):
+        log_known_rows(log, counts, len(hashes), lines=lines)
+    return {**counts}
 
 
 def _scores(
     predictor: Predictor,
-    run: CommittedFolder,
+    run: Run,
     task: Task,
     split: str,
     rows: Split,
@@ -305,7 +304,7 @@ def _write_errors(path: Path, rows: EvaluatedRows) -> None:
     write_atomically(path, "".join("\t".join(field.translate(escapes) for field in line) + "\n" for line in lines))
 
 
-def _evaluate_language_model(request: EvaluateRequest, run: CommittedFolder, log: Log) -> Evaluation:
+def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Evaluation:
     """Compute the perplexity of the model of a run.
 
     Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
@@ -318,7 +317,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: CommittedFolder, log
     ranks.connect(config.device)
     files = read_model(run)
     model = build_trained_language_model(files, config.device)
-    RunDirectory(run).note_if_unfinished(log)
+    run.note_if_unfinished(log)
     try:
         task = task_named(files.config.task)
     except UsageError as error:
@@ -332,7 +331,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: CommittedFolder, log
 
     windows, facts = windows_of_splits({split: text}, files.tokenizer, files.config.max_length, log)
     count = len(windows[split].targets)
-    carry = bool(RunDirectory(run).read_preset()["pretraining"].get("carry"))
+    carry = bool(run.read_preset()["pretraining"].get("carry"))
     score = score_text(model, windows[split], config, partial(log.rows, total=count, unit="window"), carry=carry)
     if not ranks.is_main:
         return Evaluation({}, run)
@@ -354,7 +353,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: CommittedFolder, log
     return Evaluation(result, run)
 
 
-def _read_text(run: CommittedFolder, task: Task, scored: ScoredSplit) -> TextSplit:
+def _read_text(run: Run, task: Task, scored: ScoredSplit) -> TextSplit:
     """Return the text to score.
 
     Raises DataError if it cannot be read, and for text of the run if it is not that of the training.
@@ -370,9 +369,9 @@ def _read_text(run: CommittedFolder, task: Task, scored: ScoredSplit) -> TextSpl
     return text
 
 
-def _is_training_text(run: CommittedFolder, task: Task, data: Path) -> bool:
+def _is_training_text(run: Run, task: Task, data: Path) -> bool:
     """Return whether `data` is the folder that the run was trained on, or its training file."""
-    path = RunDirectory(run).read_data_config().path
+    path = run.read_data_config().path
     if data.is_dir() and path is not None and Path(path).is_dir():
         return data.samefile(path)
     return is_training_file(run, task, data)

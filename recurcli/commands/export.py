@@ -16,7 +16,7 @@ from recurcli.export.quantize import MIN_AGREEMENT
 from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
 from recurcli.log import Log
 from recurcli.requests.export import ExportRequest
-from recurcli.runs.run_directory import RunDirectory, contents_of, open_run
+from recurcli.runs.run_directory import contents_of, open_run
 
 FORMATS: dict[str, ExportFormat] = {
     "clue": ExportFormat(export_clue, OutputKind("a CLUE submission", (".zip",))),
@@ -49,10 +49,10 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
     for run in request.runs:
         folder = open_run(run)
         predictor = Predictor.load(folder, **asdict(request.inference), fast=request.fast)
-        RunDirectory(folder).note_if_unfinished(log)
+        folder.note_if_unfinished(log)
         if predictor.is_linear:
             log.note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
-        read_here = RunDirectory(folder).read_data_config() if format.folder_with else data_config(folder, request.data)
+        read_here = folder.read_data_config() if format.folder_with else data_config(folder, request.data)
         loaded.append(TrainedRun(folder, predictor, task_of(folder, predictor), read_here))
     more = {}
     if request.quantize is not None:

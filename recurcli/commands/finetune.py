@@ -31,8 +31,7 @@ from recurcli.log import Log, Note
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
-from recurcli.runs.model_files import KnownRows, TrainedFiles, is_refitted, read_model, write_refit
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.model_files import KnownRows, TrainedFiles, is_refitted, log_known_rows, read_model, write_refit
 from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
@@ -51,7 +50,7 @@ def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
             raise UsageError(f"--init: preset {request.resolved.name} has no encoder to start from a run; leave it out")
         init = None if request.init is None else read_init(request.init, preset)
         if init is not None:
-            RunDirectory(init.folder).note_if_unfinished(log)
+            init.folder.note_if_unfinished(log)
         rows = _read_rows(request, log)
         request, task, splits, teacher = rows.request, rows.task, rows.splits, rows.teacher
         preset, train, test = request.resolved.preset, splits["train"], splits.get("test")
@@ -279,8 +278,7 @@ def _refits(request: TrainingRequest, train: Split) -> bool:
 
 def _note_on_dev_rows_in_test(request: TrainingRequest, test: Split, train: Split, dev: Split, log: Log) -> None:
     """Warn of the number of test rows that are dev rows, if there are any."""
-    counts, _ = KnownRows.of(dev.hashes).among(test.hashes)
-    if found := counts["training_rows"]:
+    if found := KnownRows.of(dev.hashes).count(test.hashes)["training_rows"]:
         refit = ", and a linear model that is kept is fitted again on them" if _refits(request, train) else ""
         rows = pluralize(found, "row", "are", of=len(test.hashes))
         what = f"in the dev rows, which select the model{refit} (equal or nearly equal texts)"
@@ -309,7 +307,7 @@ def _with_teacher(
         log.warn(f"{file}: has no effect; the linear model reads the opinions on rows without a label")
     if (run := preset.finetuning.teacher_run) is not None:
         files = read_model(Path(run))
-        RunDirectory(files.folder).note_if_unfinished(log)
+        files.folder.note_if_unfinished(log)
         before = known_rows_of(files.folder, log)
         if before is not None:
             before = before.refitted() if is_refitted(files.folder) else before
@@ -326,16 +324,17 @@ def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split, log: L
 
     `recur check` finds those among the `own` rows of the training file, but not those of `data.extra_rows`.
     """
-    counts, note = KnownRows.of(train.hashes).among(rows.hashes, name=name)
+    counts = KnownRows.of(train.hashes).count(rows.hashes)
     if known := counts["training_rows"]:
         labelled = set(_labelled_hashes(train))
         same = sum(digest in labelled for digest in _labelled_hashes(rows))
         files = f"--train {quote(str(train.path))} --{name} {quote(str(rows.path))}"
-        in_file = KnownRows.of(own.hashes).among(rows.hashes)[0]["training_rows"] or 0
+        in_file = KnownRows.of(own.hashes).count(rows.hashes)["training_rows"]
         where = f"; `recur check {escaped(files, 1000)}` shows where" if in_file and train.path and rows.path else ""
         extra = f"; {known - in_file:,} of them only that of an extra row (data.extra_rows)" if in_file < known else ""
         equal = _equal_rows(rows, train)
-        log.add(Note(f"{note.text}, {equal}, {same:,} with the same label{extra}{where}", note.level))
+        more = f", {equal}, {same:,} with the same label{extra}{where}"
+        log_known_rows(log, counts, len(rows.hashes), name=name, more=more)
 
 
 def _equal_rows(rows: Split, others: Split) -> str:
@@ -372,11 +371,11 @@ def _notes_on_earlier_rows(
     for name in ("dev", "test"):
         if name not in splits:
             continue
-        counts, note = before.among(splits[name].hashes, name=name, of=f" of {run}")
-        if counts["training_rows"]:
-            log.add(Note(f"{note.text}{way_out}", note.level))
-        elif name == "test" and counts["dev_rows"]:
-            log.add(note)
+        hashes = splits[name].hashes
+        counts = before.count(hashes)
+        if counts["training_rows"] or (name == "test" and counts["dev_rows"]):
+            more = way_out if counts["training_rows"] else ""
+            log_known_rows(log, counts, len(hashes), name=name, run=str(run), more=more)
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:
@@ -437,7 +436,7 @@ _NGRAMS = "embedding.ngrams"
 def read_init(path: Path, preset: Preset) -> TrainedFiles:
     """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
-    before, now = (_architecture(values) for values in (RunDirectory(files.folder).read_preset(), preset.to_dict()))
+    before, now = (_architecture(values) for values in (files.folder.read_preset(), preset.to_dict()))
     if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
         now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := find_difference(before, now):

@@ -49,12 +49,11 @@ from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.facts import Facts
-from recurcli.files import CommittedFolder
 from recurcli.linear.explain import explain
 from recurcli.log import Log
 from recurcli.model.device import choose_precision
 from recurcli.requests.predict import OutputFormat, PredictRequest
-from recurcli.runs.run_directory import RunDirectory, open_run
+from recurcli.runs.run_directory import Run, RunDirectory, open_run
 
 
 def predict(request: PredictRequest, log: Log) -> None:
@@ -63,7 +62,7 @@ def predict(request: PredictRequest, log: Log) -> None:
     Raises DataError if the input cannot be read, and with `strict` for the first bad row.
     """
 
-    def load(run: CommittedFolder) -> Predictor:
+    def load(run: Run) -> Predictor:
         return Predictor.load(run, **asdict(request.inference), fast=request.fast, ranks=current())
 
     if not current().is_main:  # the main process reads the input and writes the output
@@ -85,7 +84,7 @@ def predict(request: PredictRequest, log: Log) -> None:
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
-        RunDirectory(run).note_if_unfinished(log)
+        run.note_if_unfinished(log)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         _note_on_encoding(request, run, log)
@@ -230,10 +229,10 @@ def _summary(
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
-def _note_on_encoding(request: PredictRequest, run: CommittedFolder, log: Log) -> None:
+def _note_on_encoding(request: PredictRequest, run: Run, log: Log) -> None:
     """Log a note if the input is read as UTF-8, although the run was trained on files of another encoding."""
     with contextlib.suppress(ModelError):  # a prediction needs no preset
-        trained = RunDirectory(run).read_data_config().encoding
+        trained = run.read_data_config().encoding
         if request.encoding is None and canonical_encoding(trained) != UTF8:
             log.note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
 
@@ -249,9 +248,7 @@ def _warn_of_ids(columns: InputColumns, rows: list[Record], name: str, log: Log)
             return
 
 
-def _facts(
-    request: PredictRequest, run: CommittedFolder, predictor: Predictor, rows: Input, writer: RowWriter
-) -> dict[str, Facts]:
+def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     columns, config = rows.columns, predictor.config
     given = ("probabilities", "top_k", "threshold", "strict", "explain")

@@ -1,6 +1,5 @@
 """`recur pretrain`: train an encoder on text without labels, by predicting masked tokens or the next token."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from recurcli.evaluation.report import DevPerplexity
 from recurcli.log import Log
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
-from recurcli.runs.model_files import KnownRows
+from recurcli.runs.model_files import KnownRows, log_known_rows
 from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.texts import (
@@ -89,11 +88,10 @@ def _train_causal(
     splits = {split: load_texts(task, split, preset.data, use_dev_split=True) for split in ("train", "dev")}
     preset = resolve_window(preset, log)
     known = KnownRows.of(splits["train"].hashes, splits["dev"].hashes)
-    counts, note = replace(known, selected=known.selected[:0]).among(
-        hashes_of(splits["dev"].lines), name="dev", lines=True
-    )
-    if counts["training_rows"]:
-        log.add(note)
+    lines = hashes_of(splits["dev"].lines)
+    repeated = {**known.count(lines), "dev_rows": 0}
+    if repeated["training_rows"]:
+        log_known_rows(log, repeated, len(lines), name="dev", lines=True)
     tokenizer, length = resolve_tokens(preset, lambda: splits["train"].texts, log)
     carry, streams = preset.pretraining.carry, preset.pretraining.batch_size
     windows, data = windows_of_splits(splits, tokenizer, length, log, streams if carry else None)

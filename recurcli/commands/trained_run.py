@@ -16,20 +16,20 @@ from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_n
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import CommittedFolder, sha256_of
+from recurcli.files import sha256_of
 from recurcli.log import Log
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_texts
-from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
+from recurcli.runs.run_directory import PREDICTIONS, Run
 from recurcli.tokens.texts import TextSplit
 
 
-def data_config(run: CommittedFolder, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
+def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
     """Return the data section of the run's preset, with the path `data` and its `columns` (see `evaluate`) if given.
 
     Raises ModelError if the preset of the run cannot be read, DataError if its data no longer exist.
     """
-    config = RunDirectory(run).read_data_config()
+    config = run.read_data_config()
     if data is not None:
         return with_options(config, data.expanduser().absolute(), columns or {})
     if config.path is not None and not Path(config.path).exists():
@@ -60,7 +60,7 @@ class ScoredSplit(NamedTuple):
 
 
 def scored_split(
-    run: CommittedFolder, split: str | None, data: Path | None, columns: Mapping[str, object] | None = None
+    run: Run, split: str | None, data: Path | None, columns: Mapping[str, object] | None = None
 ) -> ScoredSplit:
     """Return the `split` to score; None: all of `data` if it is one file, else the dev rows. Raises as `data_config` does."""
     name = split or ("file" if data is not None and is_one_file(data) else "dev")
@@ -69,28 +69,26 @@ def scored_split(
     return ScoredSplit(name, config, data is None, is_lone_file)
 
 
-def is_training_file(run: CommittedFolder, task: Task, data: Path) -> bool:
+def is_training_file(run: Run, task: Task, data: Path) -> bool:
     """Return whether `data` has the content of the file from which the run drew its train and dev rows."""
-    config = RunDirectory(run).read_data_config()
+    config = run.read_data_config()
     try:
         if not is_local(config, "train"):
             return False
         source = find_source(task_with_columns(task, config), "train", config, use_dev_split=True)
     except DataError:
         return False
-    if not source.use_dev_split or source.path.is_file() != data.is_file():
+    if not source.use_dev_split:
         return False
-    if not data.is_file():
-        return data.samefile(source.path)
-    same_size = data.stat().st_size == source.path.stat().st_size
-    return data.samefile(source.path) or (same_size and sha256_of(data) == sha256_of(source.path))
+    are_files = data.is_file() and source.path.is_file()
+    return data.samefile(source.path) or (are_files and sha256_of(data) == sha256_of(source.path))
 
 
-def training_rows(run: CommittedFolder, predictor: Predictor) -> ColumnSchema:
+def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
     """Return what rows for the model of `run` must be like: its training rows. A run without a readable preset names none."""
     named, config = False, DataConfig()
     with contextlib.suppress(ModelError, UsageError):
-        config = RunDirectory(run).read_data_config()
+        config = run.read_data_config()
         named = bool(task_with_columns(task_named(predictor.model.config.task), config).text)
     columns = TextColumns.from_json(predictor.model.config.columns)
     format: Literal["tsv", "csv"] = "csv"
@@ -104,19 +102,19 @@ def training_rows(run: CommittedFolder, predictor: Predictor) -> ColumnSchema:
     )
 
 
-def task_of(run: CommittedFolder, predictor: Predictor) -> Task:
+def task_of(run: Run, predictor: Predictor) -> Task:
     """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
     try:
         task = task_named(predictor.model.config.task)
     except UsageError as error:
         raise ModelError(f"{run.path / 'config.json'}: {error}") from None
-    labels = task_with_columns(task, RunDirectory(run).read_data_config()).labels
+    labels = task_with_columns(task, run.read_data_config()).labels
     if labels and labels != predictor.labels:
         raise ModelError(f"{run.path / 'config.json'}: its labels are not those of {task.name}")
     return replace(task, labels=predictor.labels)
 
 
-def known_rows_of(run: CommittedFolder, log: Log) -> KnownRows | None:
+def known_rows_of(run: Run, log: Log) -> KnownRows | None:
     """Return the rows that a verified classifier was trained on and selected on.
 
     None if the run keeps no hashes of them, or started from one that keeps none.
@@ -128,13 +126,13 @@ def known_rows_of(run: CommittedFolder, log: Log) -> KnownRows | None:
     return stored
 
 
-def check_rows_of_training(run: CommittedFolder, split: str, rows: Split | TextSplit) -> None:
+def check_rows_of_training(run: Run, split: str, rows: Split | TextSplit) -> None:
     """Raise DataError if `rows`, read from the place that the run names for `split`, are not those of its training.
 
     The hash of their file is that of result.json, or of the newest checkpoint of a run that is not finished. The dev rows,
     which may be drawn from a file, are those that selected the model, with their labels.
     """
-    sha256, has_init = _origin(RunDirectory(run), split)
+    sha256, has_init = _origin(run, split)
     if sha256 not in (None, rows.sha256):
         fault = f"changed since the training: its sha256 is not that of the {split} rows of {run}"
     elif split == "dev" and not _selected(run, rows, has_init=has_init):
@@ -147,17 +145,17 @@ def check_rows_of_training(run: CommittedFolder, split: str, rows: Split | TextS
     )
 
 
-def _origin(directory: RunDirectory, split: str) -> tuple[str | None, bool]:
+def _origin(run: Run, split: str) -> tuple[str | None, bool]:
     """Return the hash of the rows of `split`, None if the run tells it not, and whether the run started from another."""
-    if directory.is_finished:
-        result = directory.read_result()
+    if run.is_finished:
+        result = run.read_result()
         facts = result["data"].get(split)
         return None if facts is None else facts["sha256"], result.get("init") is not None
-    origin: Mapping[str, Any] = next((state["resume_key"] for state in directory.read_states()), {})
+    origin: Mapping[str, Any] = next((state["resume_key"] for state in run.read_states()), {})
     return origin.get(f"{split} sha256"), origin.get("--init sha256") is not None
 
 
-def _selected(run: CommittedFolder, rows: Split | TextSplit, *, has_init: bool) -> bool:
+def _selected(run: Run, rows: Split | TextSplit, *, has_init: bool) -> bool:
     """Return whether `rows` are the dev rows that selected the model, as far as the run tells."""
     if isinstance(rows, Split) and PREDICTIONS in run and (stored := read_texts(run)):
         same_texts = np.array_equal(rows.hashes, hashes_of((row.text, row.pair) for row in stored))

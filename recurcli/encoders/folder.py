@@ -85,6 +85,8 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(("pruned_heads", "per_layer_config"), ((), "recur reads encoders whose layers are alike")),
 }
 """Keys that would change what is computed, with the values that do not beside those that are false, and the reason."""
+_COUNTS = ("type_vocab_size", "vocab_size", "pad_token_id")
+"""Numbers that may be 0 or missing."""
 MAX_REPEATS = 100
 """Most layers of a model that does not have the tensors of as many, since its layers share weights; ALBERT has 12 or 24."""
 
@@ -167,35 +169,24 @@ def read_architecture(
     for key, (harmless, reason) in _REFUSED.items():
         if (value := values.get(key)) and value not in harmless:
             raise ModelError(f"{where}: {key} is {escaped(repr(value), 60)}; {reason}")
-    numbers = {}
-    for key, name in (
-        ("hidden_size", family.hidden_size),
-        ("num_layers", family.num_layers),
-        ("max_length", "max_position_embeddings"),
-    ):
-        number = values.get(name)
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ModelError(f"{where}: {name} must be a whole number above 0, not {escaped(repr(number))}")
-        numbers[key] = number
-    if family.num_layers not in family.layers and numbers["num_layers"] > MAX_REPEATS:
-        number = escaped(numbers["num_layers"], 40)
-        raise ModelError(f"{where}: {family.num_layers} must be at most {MAX_REPEATS}, not {number}")
-    for name in ("type_vocab_size", "vocab_size", "pad_token_id"):
-        number = values.get(name, 0)
+    for name in (family.hidden_size, family.num_layers, "max_position_embeddings", *_COUNTS):
+        least = int(name not in _COUNTS)
+        number = values.get(name, None if least else 0)
         if number is None and name == "pad_token_id" and not family.after_padding:
             continue
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ModelError(f"{where}: {name} must be a whole number from 0, not {escaped(repr(number))}")
-    if family.after_padding:
-        numbers["max_length"] -= values.get("pad_token_id", 1) + 1
-        if numbers["max_length"] < 1:
-            places = values["max_position_embeddings"]
-            raise ModelError(
-                f"{where}: max_position_embeddings must be above pad_token_id + 1, since positions begin there, not {places}"
-            )
+        if type(number) is not int or number < least:
+            raise ModelError(f"{where}: {name} must be a whole number from {least}, not {escaped(repr(number))}")
+    layers, positions = values[family.num_layers], values["max_position_embeddings"]
+    if family.num_layers not in family.layers and layers > MAX_REPEATS:
+        raise ModelError(f"{where}: {family.num_layers} must be at most {MAX_REPEATS}, not {escaped(layers, 40)}")
+    max_length = positions - (values.get("pad_token_id", 1) + 1 if family.after_padding else 0)
+    if max_length < 1:
+        why = f"must be above pad_token_id + 1, since positions begin there, not {positions}"
+        raise ModelError(f"{where}: max_position_embeddings {why}")
+    numbers = {"hidden_size": values[family.hidden_size], "num_layers": layers, "max_length": max_length}
     if shapes is not None:
-        layers = {key: (values.get(key, 1), pattern) for key, pattern in family.layers.items()}
-        check_tensors(where, shapes, layers, {family.hidden_size: numbers["hidden_size"]})
+        counted = {key: (values.get(key, 1), pattern) for key, pattern in family.layers.items()}
+        check_tensors(where, shapes, counted, {family.hidden_size: numbers["hidden_size"]})
     keys = ("model_type", *family.keys.split())
     return {**numbers, "architecture": {key: values[key] for key in keys if key in values}}
 
@@ -225,14 +216,12 @@ def _check_files(folder: Path, architectures: object) -> None:
     """Raise ModelError if weights or a tokenizer are missing; `architectures` are the classes that config.json names."""
     first = architectures[0] if isinstance(architectures, list) and architectures else None
     made_by = first if isinstance(first, str) and first.isidentifier() else "AutoModel"
-    place = escaped(repr(str(folder)), 300)
     if not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
         pickles = sorted(found.name for found in folder.glob("*.bin"))
         if pickles:
             raise ModelError(
                 f"{folder / pickles[0]}: is a pickle, which runs code when it is read, so recur does not read it; if you trust "
-                f'it, convert it: python -c "from transformers import {made_by} as M; '
-                f'M.from_pretrained({place}).save_pretrained({place})"'
+                f"it, convert it: {_saved_again(folder, made_by)}"
             )
         raise ModelError(f"{folder}: has no {WEIGHTS}")
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
@@ -241,11 +230,14 @@ def _check_files(folder: Path, architectures: object) -> None:
 
 def no_tokenizer(folder: Path) -> ModelError:
     """Return the error for a folder without a tokenizer that recur reads, with the line that makes one."""
+    made = _saved_again(folder, "AutoTokenizer")
+    return ModelError(f"{folder}: has no tokenizer.json and no vocab.txt of WordPiece; this makes one: {made}")
+
+
+def _saved_again(folder: Path, made_by: str) -> str:
+    """Return the command that loads what is in `folder` by a class of transformers, and saves it as recur reads it."""
     place = escaped(repr(str(folder)), 300)
-    return ModelError(
-        f"{folder}: has no tokenizer.json and no vocab.txt of WordPiece; this makes one: python -c "
-        f'"from transformers import AutoTokenizer as T; T.from_pretrained({place}).save_pretrained({place})"'
-    )
+    return f'python -c "from transformers import {made_by} as M; M.from_pretrained({place}).save_pretrained({place})"'
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import NumericError, UsageError, escaped
-from recurcli.files import CommittedFolder
 from recurcli.linear.ensemble import Ensemble
 from recurcli.log import AfterBatch, ignore
 from recurcli.model.config import Label
 from recurcli.model.device import Precision, autocast, choose_device
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained_classifier, read_ensemble, read_model, read_temperature
-from recurcli.runs.run_directory import run_of
+from recurcli.runs.run_directory import Run
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
@@ -261,7 +260,7 @@ class Predictor:
     @classmethod
     def load(
         cls,
-        run: str | Path | CommittedFolder,
+        run: str | Path | Run,
         *,
         device: str = "auto",
         precision: Precision = "fp32",
@@ -282,7 +281,7 @@ class Predictor:
         ensemble = read_ensemble(files.folder, len(files.config.labels)) if ranks.is_main else None
         temperature = 1.0 if ensemble else read_temperature(files.folder)
         model = build_trained_classifier(files, config.device)
-        predictor = cls(model, files.tokenizer, config, run_of(files.path), ensemble, temperature)
+        predictor = cls(model, files.tokenizer, config, files.folder.name, ensemble, temperature)
         return predictor.linear_model() if fast and ranks.is_main else predictor
 
     def linear_model(self) -> "Predictor":

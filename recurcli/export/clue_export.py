@@ -15,7 +15,6 @@ from recurcli.errors import DataError, UsageError, escaped
 from recurcli.export.clue import Target, validate, write_submission
 from recurcli.export.format import TrainedRun
 from recurcli.log import Log
-from recurcli.runs.run_directory import run_of
 
 
 def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
             "name": target.name,
             "rows": len(rows.examples),
             "from": target.test_file if rows.path is None else rows.path.name,
-            "run": str(run_of(run.path)),
+            "run": str(run.folder.name),
         }
         for target, run, rows in sorted(answers, key=lambda answer: answer[0].name)
     ]

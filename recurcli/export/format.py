@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import CommittedFolder, OutputKind
+from recurcli.files import OutputKind
+from recurcli.runs.run_directory import Run
 
 
 class TrainedRun(NamedTuple):
     """A verified run."""
 
-    folder: CommittedFolder
+    folder: Run
     predictor: Predictor
     task: Task
     data: DataConfig

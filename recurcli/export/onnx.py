@@ -32,7 +32,7 @@ from recurcli.model.saved import config_to_dict
 from recurcli.requirements import check_packages
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
-from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, RunDirectory
+from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
 MAX_CARD = 1 << 20
@@ -56,7 +56,7 @@ def export_onnx(
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
-    ensemble, finished = predictor.ensemble, RunDirectory(run.folder).is_finished
+    ensemble, finished = predictor.ensemble, run.folder.is_finished
     weights = 1 / predictor.temperature, 0.0
     if ensemble is not None:
         weights = ensemble.encoder_weight, ensemble.linear_weight

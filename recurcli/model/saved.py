@@ -4,6 +4,7 @@ Weights are safetensors, never pickle; config.json has the Hugging Face layout. 
 encoder without embedding and head, so that the capacity does not depend on the vocabulary.
 """
 
+import bisect
 import dataclasses
 import json
 import math
@@ -169,16 +170,18 @@ def check_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path)
     expected = model.state_dict()
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in tensors:
-            raise ModelError(f"{source}: has no tensor {name}; it belongs to another architecture")
-        if name not in expected:
-            raise ModelError(f"{source}: has an unexpected tensor {escaped(name)}; it belongs to another architecture")
-        if expected[name].shape != tensors[name].shape:
-            shapes = tuple(tensors[name].shape), tuple(expected[name].shape)
-            raise ModelError(f"{source}: {name} has the shape {shapes[0]}, but the architecture has {shapes[1]}")
-        if expected[name].dtype != tensors[name].dtype:
-            raise ModelError(f"{source}: {name} has dtype {tensors[name].dtype}, but must have {expected[name].dtype}")
-        if not tensors[name].isfinite().all():
-            raise ModelError(f"{source}: {name} has values that are not finite")
+            fault = f"has no tensor {name}; it belongs to another architecture"
+        elif name not in expected:
+            fault = f"has an unexpected tensor {escaped(name)}; it belongs to another architecture"
+        elif (found := tuple(tensors[name].shape)) != (wanted := tuple(expected[name].shape)):
+            fault = f"{name} has the shape {found}, but the architecture has {wanted}"
+        elif tensors[name].dtype != expected[name].dtype:
+            fault = f"{name} has dtype {tensors[name].dtype}, but must have {expected[name].dtype}"
+        elif not tensors[name].isfinite().all():
+            fault = f"{name} has values that are not finite"
+        else:
+            continue
+        raise ModelError(f"{source}: {fault}")
 
 
 class _WithoutDraws(TorchFunctionMode):
@@ -320,36 +323,20 @@ def solve_size(config: Mapping[str, Any], target: int, fixed: frozenset[str] = f
     def count(multiple: int) -> int:
         return encoder_parameters({**config, **sized(multiple)})
 
-    below, above = _bracket(count, target, LARGEST[key] // step)
-    if above is None:
-        smallest, largest = count(1), count(LARGEST[key] // step)
+    largest, upper = LARGEST[key] // step, 1
+    while upper < largest and count(upper) < target:  # so that few large encoders are built
+        upper = min(2 * upper, largest)
+    if count(1) > target or count(upper) < target:
         raise UsageError(
-            f"encoder.{key} from {step:,} to {LARGEST[key] // step * step:,} gives {smallest:,} to {largest:,} encoder "
-            f"parameters, so {target:,} cannot be reached; choose a number in this range, or another "
+            f"encoder.{key} from {step:,} to {largest * step:,} gives {count(1):,} to {count(largest):,} encoder parameters, "
+            f"so {target:,} cannot be reached; choose a number in this range, or another "
             + ("depth" if key == "hidden_size" else "width")
             + (", encoder.max_length" if "max_length" in config else "")
             + " or encoder"
         )
-    nearest = min((below, above), key=lambda multiple: abs(count(multiple) - target))
+    above = bisect.bisect_left(range(upper), target, lo=max(1, upper // 2), key=count)
+    nearest = min((max(1, above - 1), above), key=lambda multiple: abs(count(multiple) - target))
     return Size(sized(nearest), count(nearest))
-
-
-def _bracket(count: Callable[[int], int], target: int, largest: int) -> tuple[int, int | None]:
-    """Return neighbours with count(below) <= target <= count(above), for a `count` that rises with its argument.
-
-    `above` is None if the target is outside the range of `count` from 1 to `largest`.
-    """
-    below, above = 1, 1
-    if count(1) > target:
-        return 1, None
-    while count(above) < target:
-        if above == largest:
-            return above, None
-        below, above = above, min(2 * above, largest)
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (middle, above) if count(middle) <= target else (below, middle)
-    return below, above
 
 
 def _with_width(config: Mapping[str, Any], width: int, fixed: frozenset[str]) -> dict[str, int]:

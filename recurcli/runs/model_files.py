@@ -23,7 +23,6 @@ from recurcli.files import (
     MANIFEST,
     CommittedFolder,
     extend_manifest,
-    naming_damage,
     stored_arrays,
     to_json,
     write_atomically,
@@ -31,7 +30,7 @@ from recurcli.files import (
 )
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
-from recurcli.log import Note
+from recurcli.log import Log
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
@@ -45,8 +44,10 @@ from recurcli.runs.run_directory import (
     PREDICTIONS,
     TEST_PREDICTIONS,
     TEXT_LOSSES,
+    Run,
     open_run,
 )
+from recurcli.runs.schemas import ENSEMBLE_FILE, TEMPERATURE, read_json
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -80,23 +81,33 @@ class KnownRows:
         """Return the rows of a run whose linear model was fitted again on the dev rows too: all of them are trained on."""
         return KnownRows(np.union1d(self.trained, self.selected), NONE)
 
-    def among(
-        self, rows: Hashes, *, name: str = "", of: str = "", lines: bool = False
-    ) -> tuple[dict[str, int | None], Note]:
-        """Return how many of `rows` (hashes) were trained on and how many selected the model, and a note on them. Equal texts
-        and nearly equal ones count alike (see `text_key`).
-
-        The note calls the rows `name` and the run `of`. It is a warning if there are training rows among them; for
-        `lines` of plain text, if they are more than LINES_REPEAT of them.
-        """
+    def count(self, rows: Hashes) -> dict[str, int]:
+        """Return how many of `rows` (hashes) were trained on and how many selected the model. Equal texts and nearly equal ones
+        count alike (see `text_key`)."""
         trained, selected = (int(np.isin(rows, known).sum()) for known in (self.trained, self.selected))
-        unit = "line" if lines else "row"
-        found = f"{name and f'{name}: '}{pluralize(trained, unit, 'are', of=len(rows))}"
-        text = f"{found} in the training {unit}s{of} (equal or nearly equal texts)"
-        if selected:
-            text += f", {selected:,} in the dev {unit}s, on which the model was selected"
-        warned = trained > (LINES_REPEAT * len(rows) if lines else 0)
-        return {"training_rows": trained, "dev_rows": selected}, Note(text, "warning" if warned else "info")
+        return {"training_rows": trained, "dev_rows": selected}
+
+
+def log_known_rows(
+    log: Log,
+    counts: Mapping[str, int],
+    rows: int,
+    *,
+    name: str = "",
+    run: str = "",
+    lines: bool = False,
+    more: str = "",
+) -> None:
+    """Log the `counts` of KnownRows among so many rows `name`, `more` after them; `run` is whose training rows they are.
+
+    It is a warning if there are training rows among them; for `lines` of plain text, if they are more than LINES_REPEAT.
+    """
+    trained, unit = counts["training_rows"], "line" if lines else "row"
+    found = f"{name and f'{name}: '}{pluralize(trained, unit, 'are', of=rows)}"
+    text = f"{found} in the training {unit}s{run and f' of {run}'} (equal or nearly equal texts)"
+    if counts["dev_rows"]:
+        text += f", {counts['dev_rows']:,} in the dev {unit}s, on which the model was selected"
+    (log.warn if trained > (LINES_REPEAT * rows if lines else 0) else log.note)(text + more)
 
 
 def known_to_bytes(known: KnownRows | None) -> bytes:
@@ -123,8 +134,6 @@ def read_known_rows(folder: CommittedFolder) -> KnownRows | None:
 Model = TypeVar("Model", Classifier, LanguageModel)
 MAX_PROBABLE = 10
 """Probabilities of a row in predictions.dev.jsonl if there are more than MAX_IN_FULL classes."""
-MAX_ENSEMBLE_WEIGHT = 1e6
-"""Largest weight of an ensemble that is read."""
 
 
 class TrainedFiles(NamedTuple):
@@ -133,7 +142,7 @@ class TrainedFiles(NamedTuple):
     config: ModelConfig
     tokenizer: Tokenizer
     tensors: Mapping[str, Tensor]
-    folder: CommittedFolder
+    folder: Run
 
     @property
     def path(self) -> Path:
@@ -204,10 +213,14 @@ def write_refit(folder: Path, linear: LinearModel) -> None:
     write_manifest(folder, (*before.listed, LINEAR_FIRST_FIT))
 
 
+def _write_listed(path: Path, content: str) -> None:
+    write_atomically(path, content)
+    extend_manifest(path.parent, path.name)
+
+
 def write_ensemble(folder: Path, ensemble: Ensemble) -> None:
     """Write ensemble.json beside the model and its linear model, and list it in the manifest."""
-    write_atomically(folder / ENSEMBLE, to_json(ensemble.to_json()))
-    extend_manifest(folder, ENSEMBLE)
+    _write_listed(folder / ENSEMBLE, to_json(ensemble.to_json()))
 
 
 def read_ensemble(folder: CommittedFolder, num_classes: int) -> Ensemble | None:
@@ -217,37 +230,21 @@ def read_ensemble(folder: CommittedFolder, num_classes: int) -> Ensemble | None:
     """
     if ENSEMBLE not in folder:
         return None
-    file = folder[ENSEMBLE]
-    with naming_damage(file.path):
-        stored = json.loads(file.read(limit=1 << 16))
-        encoder, weight, alone = (float(stored[f"{name}_weight"]) for name in ("encoder", "linear", "linear_alone"))
-        rows, linear = int(stored["rows"]), read_linear_model(folder, num_classes)
-        if (
-            linear is None
-            or stored["kind"] != "linear"
-            or not all(0 <= weight <= MAX_ENSEMBLE_WEIGHT for weight in (encoder, weight, alone))
-        ):
-            raise ValueError(f"it needs linear.safetensors, and weights between 0 and {MAX_ENSEMBLE_WEIGHT:,.0f}")
-    return Ensemble(linear, encoder, weight, rows, alone)
+    stored, linear = read_json(folder[ENSEMBLE], ENSEMBLE_FILE), read_linear_model(folder, num_classes)
+    if linear is None:
+        raise ModelError(f"{folder.path / ENSEMBLE}: is damaged: it needs {LINEAR_MODEL}")
+    encoder, weight, alone = (float(stored[f"{name}_weight"]) for name in ("encoder", "linear", "linear_alone"))
+    return Ensemble(linear, encoder, weight, stored["rows"], alone)
 
 
 def write_temperature(folder: Path, temperature: float, rows: int) -> None:
     """Write calibration.json beside the model, and list it in the manifest. `rows` is the number of dev rows that gave it."""
-    content = {"temperature": temperature, "fitted_on": "dev", "rows": rows}
-    write_atomically(folder / CALIBRATION, to_json(content))
-    extend_manifest(folder, CALIBRATION)
+    _write_listed(folder / CALIBRATION, to_json({"temperature": temperature, "fitted_on": "dev", "rows": rows}))
 
 
 def read_temperature(folder: CommittedFolder) -> float:
     """Read the temperature of a run; 1 if its manifest lists none. Raises ModelError if it is damaged."""
-    if CALIBRATION not in folder:
-        return 1.0
-    file = folder[CALIBRATION]
-    with naming_damage(file.path):
-        temperature = float(json.loads(file.read(limit=1 << 16))["temperature"])
-        if not 1e-6 <= temperature <= 1e6:
-            raise ValueError("the temperature must lie between 1e-6 and 1e6")
-    return temperature
+    return float(read_json(folder[CALIBRATION], TEMPERATURE)["temperature"]) if CALIBRATION in folder else 1.0
 
 
 def write_predictions(
@@ -277,15 +274,13 @@ def write_predictions(
             text, pair = texts[row]
             line |= {"text": text} if pair is None else {"text": text, "pair": pair}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    write_atomically(path, "".join(lines))
-    extend_manifest(path.parent, path.name)
+    _write_listed(path, "".join(lines))
 
 
 def write_text_losses(folder: Path, nats: Sequence[float], tokens: Sequence[int]) -> None:
     """Write the losses of a language model on the blocks of its dev text, and their numbers of tokens. The manifest then lists
     the file."""
-    write_atomically(folder / TEXT_LOSSES, to_json({"tokens": list(tokens), "nats": list(nats)}))
-    extend_manifest(folder, TEXT_LOSSES)
+    _write_listed(folder / TEXT_LOSSES, to_json({"tokens": list(tokens), "nats": list(nats)}))
 
 
 def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) -> dict[str, Any]:
@@ -296,22 +291,16 @@ def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) 
     return {key: {names[place]: float(shares[place]) for place in largest}, f"other_{key}": rest}
 
 
-def read_model(run: Path | CommittedFolder) -> TrainedFiles:
+def read_model(run: Path | Run) -> TrainedFiles:
     """Read the model files of a run, which is opened or a path. Raises ModelError as `open_run`, and if they do not fit."""
     folder = open_run(run) if isinstance(run, Path) else run
     config = config_from_file(folder["config.json"])
     kind = PretrainedTokenizer if config.encoder.get("name") == PRETRAINED else Tokenizer
     tokenizer = kind.load(folder["tokenizer.json"])
-    if tokenizer.vocab_size != config.vocab_size or tokenizer.pad_id != config.pad_id:
-        raise ModelError(
-            f"{folder}: the tokenizer does not fit the model: tokenizer.json has {tokenizer.vocab_size} tokens "
-            f"and pad_id {tokenizer.pad_id}, but config.json has {config.vocab_size} and {config.pad_id}"
-        )
-    if config.separator_id != tokenizer.separator_id:
-        raise ModelError(
-            f"{folder}: the tokenizer does not fit the model: the separator has id {tokenizer.separator_id} in tokenizer.json "
-            f"and {config.separator_id} in config.json"
-        )
+    own, wanted = ((each.vocab_size, each.pad_id, each.separator_id) for each in (tokenizer, config))
+    if own != wanted:
+        numbers = f"vocab_size, pad_id and separator_id are {own} in tokenizer.json, but {wanted} in config.json"
+        raise ModelError(f"{folder}: the tokenizer does not fit the model: {numbers}")
     return TrainedFiles(config, tokenizer, load_tensors(folder["model.safetensors"]), folder)
 
 

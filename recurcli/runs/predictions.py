@@ -8,19 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from pydantic_core import SchemaValidator
+
 from recurcli.errors import ModelError, escaped
 from recurcli.files import CommittedFolder, OpenedFile, naming_damage
-from recurcli.runs.run_directory import (
-    CLASSES_SHAPE,
-    PREDICTIONS,
-    ROW_SHAPE,
-    SHARES_SHAPE,
-    TEST_PREDICTIONS,
-    TEXT_LOSSES,
-    TEXT_LOSSES_SHAPE,
-    TEXT_SHAPE,
-    check_shape,
-)
+from recurcli.runs import schemas
+from recurcli.runs.run_directory import PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES
+from recurcli.runs.schemas import check, read_json, row_validator
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -63,17 +57,18 @@ class RowText(NamedTuple):
 def read_predictions(folder: CommittedFolder, part: Part, split: ScoredSplit = "dev") -> Predictions:
     """Read the predictions of a run. Raises ModelError if they are damaged."""
     path, lines = folder.path / FILES[split], _lines(folder[FILES[split]])
-    first = _row(path, 1, lines[0], {**ROW_SHAPE, **SHARES_SHAPE})
+    first = _row(path, 1, lines[0], row_validator("probabilities", "encoder_probabilities?", "linear_probabilities?"))
     key = f"{part}_probabilities"
     if key not in first:
         part = "model"
-    # A row of many classes has the largest probabilities only.
-    names = _names(folder["config.json"]) if "other_probabilities" in first else list(first["probabilities"])
-    shape = ROW_SHAPE if part == "model" else {**ROW_SHAPE, key: SHARES_SHAPE[f"{key}?"]}
+    names = list(first["probabilities"])
+    if "other_probabilities" in first:  # a row of many classes has the largest probabilities only
+        names = list(read_json(folder["config.json"], schemas.CLASSES, limit=1 << 24)["id2label"].values())
+    validator = row_validator() if part == "model" else row_validator(key)
     rows = []
     for number, line in enumerate(lines, 1):
         head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
-        row = _row(path, number, head + "}" if found and part == "model" else line, shape)
+        row = _row(path, number, head + "}" if found and part == "model" else line, validator)
         prediction = row["prediction"] if part == "model" else max(row[key], key=row[key].__getitem__)
         rows.append((row["id"], row["label"], prediction))
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
@@ -85,11 +80,9 @@ def read_predictions(folder: CommittedFolder, part: Part, split: ScoredSplit = "
 def read_text_losses(folder: CommittedFolder) -> TextLosses:
     """Read the losses of a language model. Raises ModelError if they are damaged."""
     file = folder[TEXT_LOSSES]
-    with naming_damage(file.path):
-        stored = json.loads(file.read(limit=1 << 20))
-        check_shape(stored, TEXT_LOSSES_SHAPE)
-        if len(stored["nats"]) != len(stored["tokens"]) or not all(stored["tokens"]):
-            raise ValueError("each block must have one loss, and a token or more")
+    stored = read_json(file, schemas.TEXT_LOSSES)
+    if len(stored["nats"]) != len(stored["tokens"]) or not all(stored["tokens"]):
+        raise ModelError(f"{file.path}: is damaged: each block must have one loss, and a token or more")
     return TextLosses(stored["nats"], stored["tokens"])
 
 
@@ -100,9 +93,9 @@ def read_texts(folder: CommittedFolder) -> list[RowText]:
     """
     file = folder[PREDICTIONS]
     lines = _lines(file)
-    if "text" not in _row(file.path, 1, lines[0], {}):
+    if "text" not in _row(file.path, 1, lines[0], row_validator()):
         return []
-    rows = (_row(file.path, number, line, TEXT_SHAPE) for number, line in enumerate(lines, 1))
+    rows = (_row(file.path, number, line, schemas.ROW_TEXT) for number, line in enumerate(lines, 1))
     return [RowText(row["text"], row.get("pair"), row["label"]) for row in rows]
 
 
@@ -110,17 +103,9 @@ def _lines(file: OpenedFile) -> list[str]:
     return file.read().decode(errors="replace").removesuffix("\n").split("\n")
 
 
-def _row(path: Path, number: int, line: str, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a line. Raises ModelError if it does not have the `shape`."""
+def _row(path: Path, number: int, line: str, validator: SchemaValidator) -> dict[str, Any]:
+    """Return the content of a line. Raises ModelError if it does not fit."""
     with naming_damage(f"{path}:{number}"):
-        row = json.loads(line)
-        check_shape(row, shape)
+        row: dict[str, Any] = json.loads(line)
+        check(row, validator)
     return row
-
-
-def _names(file: OpenedFile) -> list[str]:
-    """Return the classes in a config.json, in the order of the logits. Raises ModelError if it names none."""
-    with naming_damage(file.path):
-        config = json.loads(file.read(limit=1 << 24))
-        check_shape(config, CLASSES_SHAPE)
-    return list(config["id2label"].values())

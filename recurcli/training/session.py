@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, escaped
 from recurcli.facts import check_same, first_difference
-from recurcli.files import CommittedFolder, commit_directory, remove, to_json, writing
+from recurcli.files import CommittedFolder, commit_directory, remove, storage_errors, to_json
 from recurcli.log import Log, Progress
 from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.model.models import Backbone
 from recurcli.model.saved import cpu_state, load_tensors, load_weights, save_tensors
-from recurcli.runs.run_directory import RunDirectory, checkpoint_folders, run_of
+from recurcli.runs.run_directory import RunDirectory, checkpoint_folders
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
 from recurcli.validation import parse_config
 
@@ -60,7 +60,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
                 f"step {checkpoint.state.step}: {name} is not finite, so no checkpoint is written; "
                 "try a smaller learning rate"
             )
-    with writing(folder):
+    with storage_errors(folder):
         folder.mkdir(exist_ok=True)
     target = folder / f"step-{checkpoint.state.step:08d}"
     if target.is_dir():
@@ -107,7 +107,7 @@ def newest_checkpoint(
         for bad, _ in damaged:
             aside = bad.with_name(bad.name + ".damaged")
             remove(aside)
-            with writing(aside):
+            with storage_errors(aside):
                 bad.rename(aside)
         return found, [f"{reason}; resuming from {path.name}" for _, reason in damaged]
     if damaged:
@@ -336,7 +336,7 @@ class Session:
 
     def _check_facts(self, checkpoint: Checkpoint) -> None:
         """Raise UsageError if a fact that a resume must match differs."""
-        check_same(checkpoint.resume_key, self.resume_key, run_of(self.run.path))
+        check_same(checkpoint.resume_key, self.resume_key, self.run.name)
 
     def _broadcast(self) -> None:
         """Broadcast rank 0's weights, optimizer state and training state."""

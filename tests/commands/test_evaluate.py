@@ -17,10 +17,10 @@ from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.evaluation.metrics import classification_report
-from recurcli.files import CommittedFolder, extend_manifest, read_manifest, write_manifest
+from recurcli.files import extend_manifest, read_manifest, write_manifest
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, MODEL_FILES
+from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, MODEL_FILES, Run
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -179,8 +179,8 @@ def test_a_run_that_keeps_no_texts_holds_none_and_no_hashes_and_its_card_says_so
     ]
     everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert not [text for text in texts if len(text) > 8 and text.encode() in everything]
-    assert read_known_rows(CommittedFolder(run)) is None
-    assert read_texts(CommittedFolder(run)) == [] and len(read_predictions(CommittedFolder(run), "model").ids) == 24
+    assert read_known_rows(Run(run)) is None
+    assert read_texts(Run(run)) == [] and len(read_predictions(Run(run), "model").ids) == 24
     assert "`finetuning.keep_texts: false`" in (run / MODEL_CARD).read_text()
     card = (trained / MODEL_CARD).read_text()
     assert "texts of the dev rows in clear (predictions.dev.jsonl)" in card
@@ -223,7 +223,7 @@ def test_a_run_that_starts_from_one_without_hashes_keeps_none(
     options = ["--preset", "starsaber-tnews", "--data", data, "--init", run, "--output", tmp_path / "x", "--quiet"]
     code, _, err = recur("finetune", *options, *tiny("finetuning.max_steps=1", "ensemble=null"))
     assert (code, "among these rows is unknown: " in err) == (0, True)
-    assert read_known_rows(CommittedFolder(tmp_path / "x")) is None, "a part of the rows would be counted as all"
+    assert read_known_rows(Run(tmp_path / "x")) is None, "a part of the rows would be counted as all"
 
 
 def test_runs_with_and_without_texts_are_compared_and_are_one_group(
@@ -255,7 +255,7 @@ def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
     assert code == 0, err
     assert f"recur: warning: dev: 8 of 8 rows are in the training rows of {trained}" in err
     assert f"recur: warning: test: 5 of 5 rows are in the training rows of {trained}" in err
-    before, known = read_known_rows(CommittedFolder(trained)), read_known_rows(CommittedFolder(tmp_path / "run"))
+    before, known = read_known_rows(Run(trained)), read_known_rows(Run(tmp_path / "run"))
     assert before is not None and known is not None
     own = KnownRows.of(load_split(task_named("tnews"), "train", DataConfig(path=str(tmp_path))).hashes)
     assert set(known.trained) == {*before.trained, *own.trained}

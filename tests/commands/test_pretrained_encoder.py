@@ -229,7 +229,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (edit("config.json", model_type="recurcli"), "is a run of recur; `recur finetune --init", 4),
     (
         edit("config.json", max_position_embeddings="24"),
-        "max_position_embeddings must be a whole number above 0, not '24'",
+        "max_position_embeddings must be a whole number from 1, not '24'",
         4,
     ),
     (edit("config.json", type_vocab_size="2"), "type_vocab_size must be a whole number from 0, not '2'", 4),

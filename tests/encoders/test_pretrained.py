@@ -15,11 +15,12 @@ from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError
-from recurcli.files import CommittedFolder, write_manifest
+from recurcli.files import write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.runs.model_files import TrainedFiles, build_trained_classifier
+from recurcli.runs.run_directory import Run
 from recurcli.tokens.batching import collate
 from recurcli.tokens.pretrained import PretrainedTokenizer
 
@@ -123,7 +124,7 @@ def test_a_run_of_a_family_is_built_from_its_own_tensors_with_attention_by_torch
     config = config_of(folder, tokenizer, labels=("a", "b"))
     model = Classifier(config)
     write_manifest(tmp_path, [])
-    files = TrainedFiles(config, tokenizer, model.state_dict(), CommittedFolder(tmp_path))
+    files = TrainedFiles(config, tokenizer, model.state_dict(), Run(tmp_path))
     encoder = build_trained_classifier(files, torch.device("cpu")).encoder
     assert isinstance(encoder, Pretrained)
     assert encoder.architecture._attn_implementation in ("sdpa", "eager")

@@ -32,7 +32,7 @@ from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, write_atomically, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import MODEL_FILES, RunDirectory, open_run
+from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory, open_run
 from recurcli.tokens.tokenizer import Tokenizer
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -336,7 +336,7 @@ def test_a_run_of_another_format_is_replaced_on_request_alone(recur: Recur, trai
     assert (code, "--overwrite" in err, "--resume" in err) == (2, True, False)
 
 
-def logits(run: Path | CommittedFolder) -> list[list[float]]:
+def logits(run: Path | Run) -> list[list[float]]:
     return Predictor.load(run, precision="fp32").logits(["鼠牛虎", "兔龙蛇马"]).tolist()
 
 

@@ -136,7 +136,7 @@ def test_a_reader_that_meets_the_change_reads_one_run(interrupted: bool, tmp_pat
 def test_a_new_run_that_was_opened_during_the_change_stays_finished(tmp_path: Path) -> None:
     run = two_runs(tmp_path / "run")
     saves.result([str(run / NEXT), "2"])
-    opened = RunDirectory(open_run(run))
+    opened = open_run(run)
     with RunDirectory(run).lock():
         assert not (run / NEXT).exists(), "the change is completed"
     assert opened.is_finished

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from recurcli.data.config import TokenizerConfig
 from recurcli.errors import ModelError
-from recurcli.files import CommittedFolder, write_manifest
+from recurcli.files import write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights
 from recurcli.runs.model_files import TrainedFiles, build_trained_classifier
+from recurcli.runs.run_directory import Run
 from recurcli.tokens.tokenizer import Tokenizer
 
 SOURCE = Path("model.safetensors")
@@ -67,7 +68,7 @@ def test_a_classifier_comes_back_without_drawing_weights(name: str, tmp_path: Pa
     drawn = torch.get_rng_state()
     write_manifest(tmp_path, [])
     tokenizer = Tokenizer.train(["a"], TokenizerConfig(kind="char", min_frequency=1))
-    files = TrainedFiles(config, tokenizer, trained.state_dict(), CommittedFolder(tmp_path))
+    files = TrainedFiles(config, tokenizer, trained.state_dict(), Run(tmp_path))
     loaded = build_trained_classifier(files, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), drawn)
     ids, mask = torch.randint(1, 11, (3, 5)), torch.ones(3, 5, dtype=torch.bool)

@@ -26,12 +26,15 @@ from recurcli.runs.predictions import (
 from recurcli.runs.run_directory import (
     LOCK,
     MAX_METRICS,
+    METRICS,
     PRESET,
+    RESULT,
     TEST_PREDICTIONS,
+    Run,
     RunDirectory,
+    RunReader,
     current_folder,
     open_run,
-    run_of,
 )
 
 DEPTH = 3
@@ -170,9 +173,9 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
     if not (path / PRESET).is_file():
         return "is no run and holds none"
     # asked twice, because a new training may take its place meanwhile
-    is_finished = any(RunDirectory(current_folder(path)).is_finished for _ in range(2))
+    is_finished = any((current_folder(path) / RESULT).is_file() for _ in range(2))
     files = open_run(path) if is_finished else None
-    run = RunDirectory(path if files is None else files)
+    run = files or RunDirectory(path)
     pretrained = run.read_command() == "pretrain"
     if pretrained and run.read_preset()["pretraining"].get("objective") != "causal":
         return "is pretrained on masked tokens, without a dev text"
@@ -185,10 +188,10 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
     result = run.read_result()
     if part == "encoder" and result["encoder"] == LINEAR:
         return "is a linear model without an encoder"
-    with naming_damage(run.result):
-        facts = _facts(run, result, "pretraining" if pretrained else "finetuning")
+    with naming_damage(run.path / RESULT):
+        facts = _facts(files, result, "pretraining" if pretrained else "finetuning")
         of_run: dict[str, Any] = {
-            "path": run_of(run.path),
+            "path": run.name,
             "manifest": files.sha256,
             "facts": facts,
             "result": result,
@@ -210,7 +213,7 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
     return found
 
 
-def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> dict[str, Any]:
+def _facts(run: Run, result: Mapping[str, Any], section: Section) -> dict[str, Any]:
     """Return the facts that all runs of a group share: the preset without its seed, precision, training rows, pretrained run.
 
     Keys that are null are left out. A linear model has no keys of encoders. Two pretrained runs are equal if only their seeds
@@ -226,7 +229,7 @@ def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> di
     facts["runtime.precision"] = result["machine"]["precision"]
     if result.get("init") is not None:
         try:
-            pretrained = RunDirectory(current_folder(Path(result["init"])))
+            pretrained = Run(Path(result["init"]))
             data = pretrained.read_result()["data"]
             origin = preset_facts(pretrained.read_preset(), "pretraining")
             facts |= {"init": "pretrained", **{f"init.{key}": value for key, value in origin.items()}}
@@ -237,11 +240,11 @@ def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> di
     return as_stored({key: value for key, value in facts.items() if value is not None and key not in differing})
 
 
-def _progress(run: RunDirectory) -> dict[str, Any]:
+def _progress(run: RunReader) -> dict[str, Any]:
     """Return the last logged step of an unfinished run, its number of steps if a checkpoint knows it, and if it runs."""
     step, steps, running = 0, None, False
     try:
-        lines = read_limited(run.metrics, MAX_METRICS).split(b"\n")[:-1]
+        lines = read_limited(run.path / METRICS, MAX_METRICS).split(b"\n")[:-1]
         step = int(json.loads(lines[-1])["step"])
     except (OSError, ModelError, IndexError, ValueError, KeyError, TypeError):
         pass  # no step is logged yet

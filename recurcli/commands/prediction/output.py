@@ -42,10 +42,10 @@ from recurcli.files import (
     locked,
     read_limited,
     size_and_hash,
+    storage_errors,
     sync_directory,
     sync_file,
     write_atomically,
-    writing,
 )
 from recurcli.log import Log
 
@@ -313,7 +313,7 @@ class PredictionFile(OutputStream):
             partial_of(self.output).unlink(missing_ok=True)
 
     def _record(self) -> None:
-        with writing(self.output):
+        with storage_errors(self.output):
             os.fsync(self._stream.fileno())
             self._progress.write(journal_of(self.output))
 

@@ -11,9 +11,8 @@ from recurcli.display.report.page import write_page
 from recurcli.display.tables import Table, by_columns, percent
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
-from recurcli.files import CommittedFolder
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
-from recurcli.runs.run_directory import RunDirectory, reopen_run
+from recurcli.runs.run_directory import Run, reopen_run
 
 MAX_GROUPS = 7
 """The number of groups that have curves, the best ones first. Each has a colour of its own."""
@@ -30,8 +29,8 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
     rows, stored, metrics = {}, {}, {}
     for group in result["groups"]:
         for name in group["runs"]:  # one at a time: each keeps files open
-            folder = _open(group, name)
-            run, rows[name] = RunDirectory(folder), read_predictions(folder, result["part"], result["split"])
+            run = _open(group, name)
+            rows[name] = read_predictions(run, result["part"], result["split"])
             own, metrics[name] = run.read_result(), run.read_metrics()
             stored[name] = own if result["split"] == "dev" else own["test"]
     words = METRICS[result["metric"]].words
@@ -61,7 +60,7 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
     )
 
 
-def _open(group: Mapping[str, Any], name: str) -> CommittedFolder:
+def _open(group: Mapping[str, Any], name: str) -> Run:
     """Open the run `name` of a group again. Raises StorageError if a new training has replaced it."""
     return reopen_run(Path(name), group["manifests"][group["runs"].index(name)])
 

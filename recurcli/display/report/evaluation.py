@@ -24,9 +24,8 @@ from recurcli.evaluation.metrics import words_of
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
 from recurcli.facts import parameters_in_words
-from recurcli.files import CommittedFolder
 from recurcli.linear.explain import class_ngrams
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import Run
 
 MAX_MISTAKES = 30
 LENGTH_GROUPS = 8
@@ -62,9 +61,8 @@ MEANINGS = {
 """The meaning of each measure and statistic of a diagnosis."""
 
 
-def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, folder: CommittedFolder) -> None:
-    """Write the page on the `result` of `recur eval` for the run in `folder`, and its `rows`."""
-    run = RunDirectory(folder)
+def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
+    """Write the page on the `result` of `recur eval` for the `run`, and its `rows`."""
     trained = run.read_result() if run.is_finished else {}
     scores = [Scores("model", result["metrics"]["accuracy"], *result["intervals"]["accuracy"])]
     for part, own in result.get("parts", {}).items():
