@@ -39,29 +39,6 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "checkpoint", f"{plan['checkpoint_bytes'] / 1e6:,.1f} MB each"
     machine = plan["machine"]
     yield "machine", f"{machine['device']}, {machine['precision']}, {pluralize(machine['threads'], 'thread')}"
-    if plan["estimate"] is not None:
-        yield "estimated time", _duration_in_words(plan["estimate"])
-
-
-_UNITS = (("hour", 3600), ("minute", 60), ("second", 1))
-
-
-def _duration_in_words(estimate: Mapping[str, Any]) -> str:
-    """Return the time that a training takes as text, with its steps and evaluations."""
-    seconds = estimate["seconds"]
-    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 1.5 * size), _UNITS[-1])
-    count = max(1, round(seconds / size))
-    steps = _times(estimate["steps"], "step", estimate["seconds_per_step"])
-    text = f"about {pluralize(count, unit)}: {steps}"
-    if "evaluations" in estimate:
-        evaluations = _times(estimate["evaluations"], "evaluation", estimate["seconds_per_evaluation"])
-        text += f", and {evaluations}" + ("; early stopping may end it before" if estimate["patience"] else "")
-    return text + ". Starting, reading the rows and writing files come on top."
-
-
-def _times(count: int, what: str, seconds: float) -> str:
-    shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
-    return f"{pluralize(count, what)} of {shown} s"
 
 
 def print_training(result: Mapping[str, Any], output: Any) -> None:

@@ -235,24 +235,6 @@ class DevEvaluation:
         whole = Ensemble.of_linear_model(self.linear, logits, np.array(self.task.targets(self.dev.labels)))
         return whole, report_of(logits, self.dev.labels, self.task).metrics[self.metric_name]
 
-    @property
-    def tokens(self) -> int:
-        """The number of tokens of the dev rows."""
-        return int(self.dev.tokens.lengths.sum())
-
-    @property
-    def last_tokens(self) -> int:
-        """The number of tokens of the dev rows and of the test rows."""
-        return self.tokens + (0 if self.test is None else int(self.test.tokens.lengths.sum()))
-
-    def evaluate_partly(self, batches: int) -> int:
-        """Evaluate the encoder on evenly spaced dev rows, `batches` batches of them, and return the number of their tokens."""
-        labels = self.dev.labels
-        rows = np.unique(np.linspace(0, len(labels) - 1, batches * self.inference.batch_size).astype(np.int64))
-        tokens, labels = self.dev.tokens.take(rows), [labels[row] for row in rows]
-        report_of(compute_logits(self.model, tokens, self.inference), labels, self.task)
-        return int(tokens.lengths.sum())
-
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Write the predictions, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
 
@@ -351,27 +333,10 @@ class DevPerplexity:
     """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
     metric_name: str = PERPLEXITY
 
-    @property
-    def tokens(self) -> int:
-        """The number of tokens of the dev text."""
-        return len(self.windows.targets.ids)
-
-    @property
-    def last_tokens(self) -> int:
-        """The number of tokens of the dev text, which the chosen model reads once more."""
-        return self.tokens
-
     def score(self) -> DevScore:
         """Return the perplexity and the loss of the dev text. Raises what `check_stop` raises."""
         score = self._score()
         return DevScore(score.perplexity, score.loss)
-
-    def evaluate_partly(self, batches: int) -> int:
-        """Evaluate the model on `batches` batches of evenly spaced windows. Return the number of tokens in them."""
-        count = min(len(self.windows.targets), batches * self.inference.batch_size)
-        rows = np.linspace(0, len(self.windows.targets) - 1, count).astype(np.int64)
-        some = Windows(self.windows.inputs.take(rows), self.windows.targets.take(rows))
-        return score_text(self.model, some, self.inference, carry=self.carry).tokens
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Return the metric, the protocol and the dev score of the selected model, for result.json.

@@ -151,7 +151,6 @@ def test_a_dry_run_and_matched_parameters_know_the_causal_encoder(recur: Recur, 
     plan = json.loads(out)
     size = plan["values"]["encoder"]["hidden_size"]
     assert plan["match_parameters"]["parameters"] == plan["parameters"]["encoder"] == 2 * (3 * size**2 + 1)
-    assert plan["estimate"]["evaluations"] == 2
     assert not (tmp_path / "x").exists()
 
 

@@ -12,7 +12,6 @@ import tokenizers
 import torch
 from tokenizers.models import WordPiece
 
-from recurcli.commands.training.estimate import estimate
 from recurcli.commands.training.request import COMMANDS
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.encoders import LINEAR
@@ -186,7 +185,7 @@ def _facts_of(setup: "TrainingSetup") -> dict[str, Any]:
 
 
 def plan_of(setup: "TrainingSetup") -> dict[str, Any]:
-    """Return the plan that a dry run prints: data, model size, steps, an estimate of their time, and machine."""
+    """Return the plan that a dry run prints: data, model size, steps and machine."""
     loop = setup.loop
     return {
         **_facts_of(setup),
@@ -197,7 +196,6 @@ def plan_of(setup: "TrainingSetup") -> dict[str, Any]:
         "steps_per_epoch": loop.steps_per_epoch,
         "steps": loop.total_steps,
         "checkpoint_bytes": checkpoint_bytes(setup),
-        "estimate": estimate(loop, setup.dev) if loop.total_steps else None,
     }
 
 
