@@ -80,7 +80,7 @@ TSV = {
     "another delimiter that splits no two rows alike": Case(
         b"text,label\ngood,a\nfi,ne,b\n", "separated by a comma, not by TAB", ["", "", ""]
     ),
-    "no header": Case(TWO, "add --text NAME --label NAME with the names in line 1", ["", ""]),
+    "no header": Case(TWO, "which column is the text? add --text COLUMN", ["", ""]),
     "a header's name twice": Case(b"text\tlabel\ttext\n" + b"a\tb\tc\n", "has the column 'text' twice", "'text' twice"),
     "nearly the same name twice": Case(
         b"Text\ttext\tlabel\nx\tgood\ta\ny\tfine\tb\n", GOOD, ["", ""]

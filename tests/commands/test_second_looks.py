@@ -41,7 +41,7 @@ def test_a_label_or_an_id_is_never_taken_for_a_text(recur: Recur, tmp_path: Path
     (tmp_path / "y.jsonl").write_text('{"premise": "a", "label": "x"}\n')
     code, out, err = recur("predict", tmp_path / "pairs", tmp_path / "y.jsonl")
     assert (code, out) == (3, "")
-    assert "--pair COLUMN names the column of the second text" in err
+    assert "name their columns with --text and --pair" in err
 
 
 def test_a_usual_name_among_several_columns_is_a_header(recur: Recur, trained: Path, tmp_path: Path) -> None:
