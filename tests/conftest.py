@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import shims
 import typer.main
 from forked import ForkServer
+from running import Recur
 from small_runs import fingerprint, options
 from tiny_task import rows, tiny, write_rows
 
@@ -98,27 +100,20 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     unmet.cache_clear()
 
 
-def refuse_constant(name: str) -> None:
-    """Called for NaN and the infinities, which JSON lacks and other programs refuse."""
-    raise AssertionError(f"--json printed {name}")
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """The handlers of the signals that a command listens to are afterwards those of before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
-def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Run a command line in this process: (exit code, stdout, stderr)."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        if "--json" in arguments and captured.out:
-            json.loads(captured.out, parse_constant=refuse_constant)
-        return code, captured.out, captured.err
-
-    yield call
-    for number, handler in before.items():
-        signal.signal(number, handler)
+def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Recur]:
+    """Runs a command line in this process: `recur(…)` returns the exit code, stdout and stderr."""
+    with handlers_kept():
+        yield Recur(capsys)
 
 
 @pytest.fixture(scope="session")
@@ -127,15 +122,12 @@ def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "trained"
     options = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path)]
     options += ["--quiet", "--keep-checkpoints"]
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, handlers_kept():
         patch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", -math.inf)
         patch.setattr("recurcli.linear.ensemble.FEWEST_ROWS", 0)
         assert run(["finetune", *options, *settings]) == 0
     assert json.loads((path / "ensemble.json").read_text())["encoder_weight"] > 0
-    for number, handler in before.items():
-        signal.signal(number, handler)
     return path
 
 

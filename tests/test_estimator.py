@@ -1,9 +1,10 @@
 """`recurcli.TextClassifier`: an estimator of scikit-learn whose labels come back as they were given."""
 
+import json
 import pickle
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from running import Recur
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -27,6 +29,7 @@ from recurcli.files import sha256_of
 SETTINGS = {
     "encoder.hidden_size": 16,
     "encoder.num_layers": 1,
+    "embedding.bag": None,
     "tokenizer.kind": "char",
     "data.max_length": 16,
     "finetuning.epochs": 3,
@@ -34,6 +37,10 @@ SETTINGS = {
     "finetuning.learning_rate": 0.01,
     "runtime.precision": "fp32",
 }
+ALONE = {"ensemble": None, "finetuning.linear_baseline": False}
+ONE_STEP = {**ALONE, "finetuning.max_steps": 1}
+
+
 ROWS = rows(90, seed=5, labelled=True)
 TEXTS = [str(row["sentence"]) for row in ROWS]
 LABELS = [str(row["label"]) for row in ROWS]
@@ -50,10 +57,8 @@ def fitted() -> TextClassifier:
 
 
 def test_the_public_names_are_listed_and_exist() -> None:
-    public = {name for name in dir(recurcli) if not name.startswith("__")}
-    assert (
-        public | {"__version__"} == set(recurcli.__all__) >= {"TextClassifier", "build_encoder", "load", "Prediction"}
-    )
+    public = {name for name in dir(recurcli) if not name.startswith("__")} | {"__version__"}
+    assert public == set(recurcli.__all__) >= {"TextClassifier", "build_encoder", "load", "Prediction"}
     for name in recurcli.__all__:
         assert getattr(recurcli, name) is not None
     encoder = recurcli.build_encoder({"name": "starsaber", "hidden_size": 16, "num_layers": 1})
@@ -62,22 +67,20 @@ def test_the_public_names_are_listed_and_exist() -> None:
         recurcli.lod  # noqa: B018
 
 
-def test_fit_trains_what_the_command_trains_on_a_file_of_the_same_rows(
-    fitted: TextClassifier, recur: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_fit_trains_what_the_command_trains(fitted: TextClassifier, recur: Recur, tmp_path: Path) -> None:
     lines = "".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
     (tmp_path / "x.tsv").write_text(f"text\tlabel\n{lines}", encoding="utf-8")
-    settings = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
-    options = ["--preset", "starsaber-custom", "--data", tmp_path / "x.tsv", "--output", tmp_path / "run", *settings]
-    assert recur("finetune", *options, "--quiet")[0] == 0
+    settings = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    source = ["--preset", "starsaber-custom", "--data", tmp_path / "x.tsv", "--output", tmp_path / "run"]
+    recur.ok("finetune", *source, *settings)
     fitted.save(tmp_path / "saved")
     for name in ("model.safetensors", "linear.safetensors", "ensemble.json", "tokenizer.json", "predictions.dev.jsonl"):
         assert sha256_of(tmp_path / "saved" / name) == sha256_of(tmp_path / "run" / name), name
     found = recurcli.load(tmp_path / "saved").predict(TEXTS[:9])
     assert [prediction.label for prediction in found] == fitted.predict(TEXTS[:9]).tolist()
-    code, _, err = recur("eval", tmp_path / "saved", "--data", tmp_path / "x.tsv", "--json")
-    assert (code, "90 of 90 rows are in the training rows" in err) == (0, True), err
-    assert recur("eval", tmp_path / "saved")[0] == 2
+    _, err = recur.ok("eval", tmp_path / "saved", "--data", tmp_path / "x.tsv")
+    assert "90 of 90 rows are in the training rows" in err
+    recur.refused(2, "", "eval", tmp_path / "saved")
     with pytest.raises(FileExistsError, match="saved: exists already; give the path of a new folder"):
         fitted.save(tmp_path / "saved")
 
@@ -93,15 +96,15 @@ def test_a_save_that_fails_leaves_nothing(fitted: TextClassifier, tmp_path: Path
 @pytest.mark.parametrize(
     ("names", "kind"),
     [
-        (dict(zip(FIRST, ("b", "c", "a"), strict=True)), np.str_),
-        (dict(zip(FIRST, (7, -1, 10), strict=True)), np.int64),
-        pytest.param(dict(zip(FIRST, (True, False, False), strict=True)), np.bool_, marks=pytest.mark.slow),
-        pytest.param(dict(zip(FIRST, np.array([2, 0, 1], np.int8), strict=True)), np.int8, marks=pytest.mark.slow),
+        (["b", "c", "a"], np.str_),
+        ([7, -1, 10], np.int64),
+        pytest.param([True, False, False], np.bool_, marks=pytest.mark.slow),
+        pytest.param(np.array([2, 0, 1], np.int8), np.int8, marks=pytest.mark.slow),
     ],
 )
-def test_labels_come_back_as_they_were_given(names: dict[str, Any], kind: type, tmp_path: Path) -> None:
-    labels = np.array([names[label] for label in LABELS])
-    model = tiny(**{"ensemble": None}).fit(TEXTS, labels)
+def test_labels_come_back_as_they_were_given(names: Sequence[Any], kind: type, tmp_path: Path) -> None:
+    labels = np.array([names[FIRST.index(label)] for label in LABELS])
+    model = tiny(**ALONE).fit(TEXTS, labels)
     assert model.classes_.tolist() == sorted({*labels.tolist()})
     predicted, probabilities = model.predict(TEXTS), model.predict_proba(TEXTS)
     assert isinstance(predicted[0], kind)
@@ -124,9 +127,7 @@ def test_texts_may_be_arrays_series_and_tables(fitted: TextClassifier, trained: 
     for predict in (fitted.predict, model.predict):
         with pytest.raises(ValueError, match=r"texts\[0\] is .*, but the model was trained on single texts"):
             predict(frame)
-    assert [prediction.score for prediction in model.predict(frame[["text"]])] == [
-        prediction.score for prediction in model.predict(TEXTS[:6])
-    ]
+    assert model.predict(frame[["text"]]) == model.predict(TEXTS[:6])
     with pytest.raises(ValueError, match=re.escape("texts has the shape (2, 3)")):
         model.predict(np.array([["a"] * 3] * 2))
     with pytest.raises(TypeError, match=re.escape("texts[1] is nan (float)")):
@@ -134,9 +135,13 @@ def test_texts_may_be_arrays_series_and_tables(fitted: TextClassifier, trained: 
 
 
 def test_pairs_and_dev_rows_of_ones_own() -> None:
-    pairs = [*zip(TEXTS[:60], TEXTS[30:], strict=True)]
-    with pytest.warns(UserWarning, match="dev: 10 of 10 rows are in the training rows"):
-        model = tiny(**{"finetuning.epochs": 1}).fit(pairs, LABELS[:60], dev=(pairs[:10], LABELS[:10]))
+    pairs, threads = [*zip(TEXTS[:60], TEXTS[30:], strict=True)], torch.get_num_threads()
+    with pytest.warns(UserWarning, match="dev: 10 of 10 rows are in the training rows") as caught:
+        model = tiny(**ONE_STEP, **{"runtime.threads": threads + 1}).fit(
+            pairs, LABELS[:60], dev=(pairs[:10], LABELS[:10])
+        )
+    assert caught[0].filename == __file__
+    assert torch.get_num_threads() == threads, "a fit leaves the number of threads"
     assert model.result_["data"]["dev"]["rows"] == 10
     assert model.result_["data"]["train"]["rows"] == 60
     assert len(model.predict(np.array(pairs))) == 60
@@ -146,58 +151,24 @@ def test_pairs_and_dev_rows_of_ones_own() -> None:
         tiny().fit(TEXTS, LABELS, dev=(TEXTS[:2], ["100", "9"]))
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (np.array([["a", "b"]] * 3), "labels has the shape (3, 2); it must be one column, with one label for each row"),
-        ([["a"], ["b"], ["a"]], "labels[0] is ['a']; a label is a string, a whole number or a bool"),
-        ([["a"], ["b", "c"], "a"], "labels[0] is ['a']; a label is a string"),
-        (pandas.DataFrame({"a": "xyz", "b": "xyz"}, index=range(2)), "labels has the shape (2, 2)"),
-    ],
-)
-def test_labels_that_are_not_one_column_are_refused(labels: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        tiny().fit(TEXTS[: len(labels)], labels)
-
-
 def test_labels_may_be_a_table_of_one_column() -> None:
     for column in (pandas.DataFrame({"y": LABELS})[["y"]], np.array(LABELS)[:, None]):
         targets = _targets(column, "labels")
         assert (targets.names, targets.classes.tolist()) == (LABELS, [*FIRST])
 
 
-def test_a_fit_leaves_the_number_of_threads() -> None:
-    threads = torch.get_num_threads()
-    settings = {
-        "runtime.threads": threads + 1,
-        "finetuning.max_steps": 1,
-        "ensemble": None,
-        "finetuning.linear_baseline": False,
-    }
-    tiny(**settings).fit(TEXTS, LABELS)
-    assert torch.get_num_threads() == threads
-
-
 def test_texts_are_of_one_kind() -> None:
     pairs = [*zip(TEXTS[:60], TEXTS[30:], strict=True)]
-    with pytest.raises(ValueError, match=re.escape("texts[60] is a single text, but texts[0] is a pair; give rows of")):
-        tiny().fit([*pairs, *TEXTS[60:]], LABELS)
-    with pytest.raises(ValueError, match=re.escape("texts[2] is a pair, but texts[0] is a single text")):
-        tiny().fit([*TEXTS[:2], *pairs], LABELS[:62])
+    mixed: list[tuple[list[Any], str]] = [
+        ([*pairs, *TEXTS[60:]], "texts[60] is a single text, but texts[0] is a pair; give rows of"),
+        ([*TEXTS[:2], *pairs, *pairs[:28]], "texts[2] is a pair, but texts[0] is a single text"),
+    ]
+    for some, reason in mixed:
+        with pytest.raises(ValueError, match=re.escape(reason)):
+            tiny().fit(some, LABELS)
     for texts, dev, message in ((TEXTS, pairs, "holds pairs of texts"), (pairs, TEXTS, "holds single texts")):
         with pytest.raises(ValueError, match=f"^dev texts: {message}.*, but texts holds .*; give rows of one kind"):
             tiny().fit(texts, LABELS[: len(texts)], dev=(dev[:10], LABELS[:10]))
-
-
-def test_training_rows_among_the_dev_rows_are_a_python_warning() -> None:
-    message = (
-        r"dev: 9 of 9 rows are in the training rows \(equal or nearly equal texts\), 9 of them equal, 9 with the same"
-    )
-    with pytest.warns(UserWarning, match=message) as caught:
-        tiny(**{"finetuning.max_steps": 1}).fit(
-            TEXTS, LABELS, dev=([text.title() + " " for text in TEXTS[:9]], LABELS[:9])
-        )
-    assert caught[0].filename == __file__
 
 
 def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
@@ -221,14 +192,13 @@ def test_fast_predicts_with_the_linear_model_alone(fitted: TextClassifier) -> No
 def test_the_tools_of_scikit_learn_take_it(fitted: TextClassifier, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NotFittedError):
         clone(fitted).predict(TEXTS)
-    settings = {**SETTINGS, "ensemble": None, "finetuning.linear_baseline": False}
-    model = TextClassifier(settings=settings, seed=10)
+    model = tiny(**ALONE)
     assert clone(model).get_params() == model.get_params()
     assert model.set_params(seed=3).seed == 3
     assert (cross_val_score(model, TEXTS, LABELS, cv=2) > 0.4).all()
-    short = {**settings, "finetuning.max_steps": 1}
-    search = GridSearchCV(Pipeline([("model", model)]), {"model__settings": [short, settings]}, cv=2)
-    assert search.fit(np.array(TEXTS), np.array(LABELS)).best_params_ == {"model__settings": settings}
+    choices = [{**SETTINGS, **ONE_STEP}, {**SETTINGS, **ALONE}]
+    search = GridSearchCV(Pipeline([("model", model)]), {"model__settings": choices}, cv=2)
+    assert search.fit(np.array(TEXTS), np.array(LABELS)).best_params_ == {"model__settings": choices[1]}
     assert search.predict_proba(TEXTS[:2]).shape == (2, 3)
     assert capfd.readouterr() == ("", ""), "fit is silent"
 
@@ -253,6 +223,10 @@ BAD = [
     (TEXTS, [*LABELS[:-1], 3], ValueError, "labels[89] is 3, but others are of another type; use one type"),
     (TEXTS, [*LABELS[:-1], " "], ValueError, "labels[89] is ' '; a label must not be blank"),
     (TEXTS, [n / 7 for n in range(90)], ValueError, "continuous"),
+    (TEXTS[:3], np.array([["a", "b"]] * 3), ValueError, "labels has the shape (3, 2); it must be one column, with one"),
+    (TEXTS[:3], [["a"], ["b"], ["a"]], ValueError, "labels[0] is ['a']; a label is a string, a whole number or a bool"),
+    (TEXTS[:3], [["a"], ["b", "c"], "a"], ValueError, "labels[0] is ['a']; a label is a string"),
+    (TEXTS[:3], pandas.DataFrame({"a": [*"xyz"], "b": [*"xyz"]}), ValueError, "labels has the shape (3, 2)"),
 ]
 
 
@@ -262,26 +236,24 @@ def test_rows_that_cannot_be_used_are_named(texts: Any, labels: Any, kind: type[
         tiny().fit(texts, labels)
 
 
+def with_setting(key: str, value: object) -> dict[str, Any]:
+    return {"settings": {key: value}}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"preset": "starsaber-tnew"}, "no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
+        (with_setting("finetuning.epoch", 3), "finetuning.epoch: unknown key; did you mean 'finetuning.epochs'?"),
         (
-            {"settings": {"finetuning.epoch": 3}},
-            "settings: finetuning.epoch: unknown key; did you mean 'finetuning.epochs'?",
+            with_setting("finetuning.epochs", "3"),
+            "settings: finetuning.epochs: '3' should be a valid integer or be 'aut",
         ),
-        (
-            {"settings": {"finetuning.epochs": "3"}},
-            "settings: finetuning.epochs: '3' should be a valid integer or be 'auto'",
-        ),
-        ({"settings": {"runtime.seed": 3}}, "seed and settings['runtime.seed'] are the same key"),
-        ({"settings": {"finetuning.lr": 3}}, "unknown key; did you mean 'finetuning.learning_rate'?"),
-        ({"settings": {"epochs": 3}}, "settings: epochs: unknown key; did you mean 'finetuning.epochs'?"),
-        (
-            {"settings": {"data.path": "x.csv"}},
-            "settings['data.path'] is about files, but the rows and labels are those",
-        ),
-        ({"settings": {"data.labels": ["a", "b"]}}, "settings['data.labels'] is about files"),
+        (with_setting("runtime.seed", 3), "seed and settings['runtime.seed'] are the same key"),
+        (with_setting("finetuning.lr", 3), "unknown key; did you mean 'finetuning.learning_rate'?"),
+        (with_setting("epochs", 3), "settings: epochs: unknown key; did you mean 'finetuning.epochs'?"),
+        (with_setting("data.path", "x.csv"), "settings['data.path'] is about files, but the rows and labels are those"),
+        (with_setting("data.labels", ["a", "b"]), "settings['data.labels'] is about files"),
         ({"settings": ["finetuning.epochs=3"]}, "settings must map keys to values"),
         ({"init": "no/such/run"}, "no/such/run: is not a run directory"),
     ],
@@ -305,6 +277,8 @@ def test_a_stop_by_the_keyboard_is_what_python_makes_of_it(monkeypatch: pytest.M
 
     honest = fit.take_step
     monkeypatch.setattr(fit, "take_step", stopping)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in a script's background
     with pytest.raises(KeyboardInterrupt):
         tiny().fit(TEXTS, LABELS)
+    signal.signal(signal.SIGINT, before)
     assert taken == 2

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LABELS = {"100": "鼠牛虎兔", "101": "龙蛇马羊", "102": "猴鸡狗猪"}
@@ -36,7 +37,7 @@ def rows(count: int, seed: int, labelled: bool) -> list[dict[str, object]]:
     return made
 
 
-def write_rows(path: Path, lines: list[dict[str, object]]) -> None:
+def write_rows(path: Path, lines: Sequence[Mapping[str, object]]) -> None:
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
 
 

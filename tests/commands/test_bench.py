@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from logs import Kept
+from running import Recur
 
 from recurcli.commands.bench import bench
 from recurcli.commands.benchmark import candidates as peers
@@ -19,15 +20,12 @@ from recurcli.commands.benchmark.candidates import Candidate, Shape, encoder_can
 from recurcli.commands.benchmark.measure import MemoryMeter, Setting, Workload, estimated_peak
 from recurcli.requests.bench import BenchRequest
 
-Recur = Callable[..., tuple[int, str, str]]
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {
-    "hidden_size": "16",
-    "layers": "1",
-    "precision": "fp32",
-    "batch_size": "2",
-    "rounds": 3,
-}
+
+
+SMALL: dict[str, Any] = {"hidden_size": "16", "layers": "1", "precision": "fp32", "batch_size": "2", "rounds": 3}
+
+
 OPTIONS = ["--hidden-size", "16", "--layers", "1", "--batch-size", "2", "--rounds", "2", "--precision", "fp32"]
 
 
@@ -82,7 +80,7 @@ def test_a_ratio_is_that_of_tokens_a_second_to_the_best_peer(result: dict[str, A
             assert one["ratio"] == speed[one["name"]] / speed["torch Transformer"]
 
 
-def test_each_candidate_has_one_turn_a_round_and_each_round_starts_with_the_next(
+def test_candidates_take_turns_and_each_round_starts_with_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns: list[str] = []
@@ -131,8 +129,7 @@ def test_the_estimate_is_near_the_peak() -> None:
 def test_what_does_not_fit_is_left_out_with_a_note(recur: Recur, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "available_memory", lambda device: 100_000)
     line = ["bench", "starsaber", "transformer", "--no-peers", "--mode", "training", "--length", "8,256", *OPTIONS]
-    code, out, err = recur(*line)
-    assert code == 0, err
+    out, err = recur.ok(*line)
     assert "warning: transformer, training, fp32, 1 layer of 16, B 2, T 256: left out: it needs about" in err
     assert "starsaber" in out.partition("T 256")[0]
 
@@ -153,77 +150,61 @@ def test_available_memory_is_that_of_the_machine(monkeypatch: pytest.MonkeyPatch
 
 def test_json_has_settings_candidates_and_what_was_included(recur: Recur) -> None:
     line = ["bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "8", "--json", *OPTIONS]
-    code, out, err = recur(*line)
-    assert code == 0, err
+    out, err = recur.ok(*line)
     assert "1 of 1: inference, fp32, 1 layer of 16, B 2, T 8" in err
     found = json.loads(out)
-    assert found.keys() == {
-        *("machine", "clock", "rounds", "dropout", "attention_dropout", "match_parameters", "included", "settings")
-    }
+    keys = "machine clock rounds dropout attention_dropout match_parameters included settings"
+    assert found.keys() == {*keys.split()}
     assert (found["clock"], found["dropout"], found["machine"]["threads"]) == ("CPU time", 0.1, 1)
     (each,) = found["settings"]
     facts = {key: each[key] for key in ("mode", "precision", "hidden_size", "num_layers", "batch_size", "length")}
     assert facts == vars(setting("inference"))
     assert (each["best_peer"], each["left_out"]) == (None, [])
     (one,) = each["candidates"]
-    assert one.keys() == {
-        *("name", "is_peer", "hidden_size", "num_layers", "parameters", "tokens_per_second", "seconds_per_step"),
-        *("interquartile_range", "rounds", "steps_per_round", "peak_memory_bytes", "ratio"),
-    }
+    keys = "name is_peer hidden_size num_layers parameters tokens_per_second seconds_per_step interquartile_range"
+    assert one.keys() == {*keys.split(), "rounds", "steps_per_round", "peak_memory_bytes", "ratio"}
     before = torch.get_num_threads()
-    assert recur(*line, "--quiet")[2] == "" and torch.get_num_threads() == before
+    assert recur.ok(*line, "--quiet")[1] == "" and torch.get_num_threads() == before
 
 
 @pytest.fixture
-def stopped(recur: Recur, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recur]:
-    """Run `recur bench` over four settings; Ctrl-C comes in the third one."""
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[list[str]]:
+    """What stdout has before each setting is measured; Ctrl-C comes before the third."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in a script's background
-    calls: list[Setting] = []
+    printed: list[str] = []
 
     def measure(setting: Setting, *arguments: Any) -> dict[str, Any]:
-        calls.append(setting)
-        if len(calls) == 3:
+        with capsys.disabled():
+            printed.append(capsys.readouterr().out)
+        if len(printed) == 3:
             signal.raise_signal(signal.SIGINT)
         return measuring.measure(setting, *arguments)
 
     monkeypatch.setattr("recurcli.commands.bench.measure", measure)
-    line = ["bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "4,8,12,16", *OPTIONS]
-    yield lambda *more: recur(*line, *more)
+    yield printed
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("json_lines", [[], ["--json"]])
-def test_a_stopped_benchmark_shows_what_it_measured(json_lines: list[str], stopped: Recur) -> None:
-    code, out, err = stopped(*json_lines)
+def test_a_stopped_benchmark_has_shown_each_setting_that_it_measured(recur: Recur, shown: list[str]) -> None:
+    line = ["bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "4,8,12,16", *OPTIONS]
+    code, out, err = recur(*line)
     assert (code, err.endswith("recur: stopped by SIGINT\n")) == (130, True)
-    if json_lines:
-        assert [setting["length"] for setting in json.loads(out)["settings"]] == [4, 8]
-    else:
-        assert [f"T {length}" in out for length in (4, 8, 12, 16)] == [True, True, False, False]
-        assert "CPU time, medians of 2 interleaved rounds" in out
+    assert shown[0] == ""
+    assert [part.count("T ") for part in shown[1:]] == [1, 1], "a setting is shown before the next one is measured"
+    assert shown[1].startswith("inference  fp32, 1 layer of 16, B 2, T 4\n") and "tokens/s" in shown[1]
+    assert "CPU time, medians of 2 interleaved rounds" in out
+    shown.clear()
+    code, out, _ = recur(*line, "--json")
+    assert (code, [setting["length"] for setting in json.loads(out)["settings"]]) == (130, [4, 8])
 
 
-def test_a_setting_is_shown_before_the_next_one_is_measured(
-    recur: Recur, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[str] = []
-
-    def measure(setting: Setting, *arguments: Any) -> dict[str, Any]:
-        shown.append(capsys.readouterr().out)
-        return measuring.measure(setting, *arguments)
-
-    monkeypatch.setattr("recurcli.commands.bench.measure", measure)
-    code, out, _ = recur("bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "4,8", *OPTIONS)
-    assert code == 0
-    assert shown[0] == "" and "T 4\n" in shown[1] and "tokens/s" in shown[1]
-    assert out.startswith("inference  fp32, 1 layer of 16, B 2, T 8\n")
-
-
-def test_without_transformers_torch_is_the_only_peer(without: Callable[..., None]) -> None:
+def test_missing_peers_and_encoders_without_attention_dropout_are_named(without: Callable[..., None]) -> None:
     without("transformers")
     log = Kept()
-    bench(BenchRequest(encoders=["starsaber"], length="8", mode="inference", **SMALL), log)
+    request = {**SMALL, "rounds": 1, "mode": "inference", "length": "8"}
+    bench(BenchRequest(encoders=["starsaber", "rezero"], attention_dropout=0.1, **request), log)
     assert "Hugging Face's BERT is no peer: it needs transformers ≥ 4.50, found none" in log.notes[0]
+    assert log.warnings[0].startswith("starsaber has no dropout on attention weights")
 
 
 @pytest.mark.parametrize(
@@ -245,9 +226,7 @@ def test_without_transformers_torch_is_the_only_peer(without: Callable[..., None
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(recur: Recur, arguments: list[str], reason: str) -> None:
-    code, out, err = recur("bench", *arguments)
-    assert (code, out) == (2, "")
-    assert reason in err and err.count("\n") == 1
+    recur.refused(2, reason, "bench", *arguments)
 
 
 def test_matched_candidates_have_as_many_parameters_and_their_own_width() -> None:
@@ -294,13 +273,6 @@ def test_the_peers_are_transformers_of_equal_size_and_dropout() -> None:
         torch.manual_seed(1)
         models.append(peer.build(8).eval())
     assert torch.allclose(models[0](x), models[1](x), atol=1e-5)
-
-
-def test_encoders_without_attention_dropout_are_named(without: Callable[..., None]) -> None:
-    without("transformers")
-    log = Kept()
-    bench(BenchRequest(encoders=["starsaber", "rezero"], attention_dropout=0.1, **SMALL), log)
-    assert log.warnings[0].startswith("starsaber has no dropout on attention weights")
 
 
 def test_the_plot_names_the_candidates_and_the_settings(result: dict[str, Any], tmp_path: Path) -> None:

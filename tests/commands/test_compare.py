@@ -6,13 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, mean, stdev
 from typing import Any
 
 import pytest
-from tiny_task import tiny
+from running import Recur, lines_of, result_of
+from tiny_task import tiny, write_rows
 
 from recurcli.commands.comparison.groups import differing_keys
 from recurcli.errors import pluralize
@@ -22,7 +24,6 @@ from recurcli.files import CommittedFolder, to_json, write_manifest
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
 
-Recur = Callable[..., tuple[int, str, str]]
 Line = dict[str, Any]
 
 
@@ -47,21 +48,28 @@ def variant(
     preset["finetuning"] |= finetuning
     preset["data"]["train_share"] = share or preset["data"]["train_share"]
     RunDirectory(target).write_preset(preset, "finetune")
-    lines = [json.loads(line) for line in (target / "predictions.dev.jsonl").read_text().splitlines()]
+    lines = lines_of(target / "predictions.dev.jsonl")
     names = list(lines[0]["probabilities"])
     for line in [line for line in lines if line["label"] == line["prediction"]][: -wrong - 1 : -1]:
         line["prediction"] = names[(names.index(line["label"]) + 1) % len(names)]
     for line in lines:
         change(line)
-    content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    (target / "predictions.dev.jsonl").write_text(content)
+    write_rows(target / "predictions.dev.jsonl", lines)
     write_manifest(target, (*MODEL_FILES, "linear.safetensors", "ensemble.json", "predictions.dev.jsonl"))
-    result = json.loads((target / "result.json").read_text())
     report = classification_report([line["label"] for line in lines], [line["prediction"] for line in lines], names)
-    result |= {"seed": seed, "dev": {**result["dev"], **report.metrics}}
-    result["data"]["train"]["rows"] = int(result["data"]["train"]["rows"] * (share or 1))
-    (target / "result.json").write_text(to_json(result))
+    with edited(target) as result:
+        result["seed"] = seed
+        result["dev"] |= report.metrics
+        result["data"]["train"]["rows"] = int(result["data"]["train"]["rows"] * (share or 1))
     return target
+
+
+@contextmanager
+def edited(run: Path) -> Iterator[Any]:
+    """The result of a run, which is written again with its changes."""
+    result = result_of(run)
+    yield result
+    (run / "result.json").write_text(to_json(result))
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +89,8 @@ def runs(five_runs: Path, tmp_path: Path) -> Path:
     return shutil.copytree(five_runs, tmp_path / "runs")
 
 
-def compared(recur: Recur, *arguments: object) -> dict[str, Any]:
-    code, out, err = recur("compare", *arguments, "--json")
-    assert code == 0, err
-    return json.loads(out)
+def compared(recur: Recur, *arguments: object) -> Any:
+    return recur.json("compare", *arguments)
 
 
 def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None:
@@ -96,15 +102,14 @@ def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None
     assert (good["n"], good["seeds"], bad["n"], bad["seeds"]) == (2, [10, 11], 3, [10, 11, 12])
     assert (good["values"], bad["values"]) == ({key: 0.01}, {key: 0.001})
     for group in (good, bad):
-        results = [json.loads((Path(run) / "result.json").read_text()) for run in group["runs"]]
+        results = [result_of(Path(run)) for run in group["runs"]]
         scores = [result["dev"]["accuracy"] for result in results]
-        assert group["scores"] == scores
+        assert (group["scores"], group["best"]) == (scores, max(scores))
         assert (group["mean"], group["std"]) == (pytest.approx(mean(scores)), pytest.approx(stdev(scores)))
-        assert group["best"] == max(scores)
         assert group["parameters"] == results[0]["parameters"]["total"]
         assert group["parameters_without_embeddings"] == group["parameters"] - results[0]["parameters"]["embedding"]
-        assert group["forward_flops_per_token"] == results[0]["forward_flops_per_token"] > 0
-        assert group["seconds"] == pytest.approx(results[0]["seconds"])
+        for name in ("forward_flops_per_token", "seconds", "cpu_seconds"):
+            assert group[name] == pytest.approx(results[0][name]) and group[name] > 0
     test, *with_linear = found["tests"]
     assert (test["a"], test["b"], test["test"]) == ("learning_rate=0.01", "learning_rate=0.001", "bootstrap")
     assert 0.05 < test["p_value"] <= test["p_holm"] < 0.5, "two seeds of two groups say little"
@@ -114,11 +119,10 @@ def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None
     linear, majority = found["baselines"]
     assert (linear["name"], majority["name"]) == ("linear model", "majority class")
     assert [(test["a"], test["b"]) for test in with_linear] == [(g["name"], "linear model") for g in (good, bad)]
-    result = json.loads((runs / "good-10" / "result.json").read_text())
+    result = result_of(runs / "good-10")
     assert linear["mean"] == pytest.approx(result["parts"]["linear"]["accuracy"]) == result["baselines"]["linear"]
     assert majority["mean"] == result["baselines"]["majority"]
     assert linear["interval"] == list(share_interval(24, 24)), "the one that `recur eval` gives"
-    assert good["cpu_seconds"] == pytest.approx(result["cpu_seconds"]) and result["cpu_seconds"] > 0
 
 
 def test_other_linear_models_are_rows_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -128,12 +132,8 @@ def test_other_linear_models_are_rows_of_their_own(recur: Recur, trained: Path, 
 
     variant(trained, tmp_path / "a")
     variant(trained, tmp_path / "b", learning_rate=0.001, change=swapped)
-    names = [baseline["name"] for baseline in compared(recur, tmp_path)["baselines"]]
-    assert sorted(names) == [
-        "linear model (learning_rate=0.001)",
-        "linear model (learning_rate=0.01)",
-        "majority class",
-    ]
+    names = sorted(baseline["name"] for baseline in compared(recur, tmp_path)["baselines"])
+    assert names == [*(f"linear model (learning_rate={rate})" for rate in (0.001, 0.01)), "majority class"]
 
 
 def test_groups_with_equal_predictions_are_called_identical(recur: Recur, runs: Path, tmp_path: Path) -> None:
@@ -148,13 +148,10 @@ def test_groups_with_equal_predictions_are_called_identical(recur: Recur, runs: 
     assert (out.count("identical predictions"), "too few seeds" in out) == (1, False)
 
 
-def test_runs_without_an_ensemble_show_the_accuracy_of_the_linear_model_without_a_test(
-    recur: Recur, runs: Path
-) -> None:
+def test_runs_without_an_ensemble_show_the_linear_models_accuracy_without_a_test(recur: Recur, runs: Path) -> None:
     for path in runs.rglob("result.json"):
-        result = json.loads(path.read_text())
-        del result["parts"], result["ensemble"]
-        path.write_text(to_json(result))
+        with edited(path.parent) as result:
+            del result["parts"], result["ensemble"]
     found = compared(recur, runs)
     assert [baseline["name"] for baseline in found["baselines"]] == ["linear model", "majority class"]
     assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (result["baselines"]["linear"], None)
@@ -166,34 +163,27 @@ def test_runs_without_an_ensemble_show_the_accuracy_of_the_linear_model_without_
 def test_test_scores_are_a_column_where_all_runs_have_them_on_the_same_rows(recur: Recur, runs: Path) -> None:
     paths = sorted(runs.rglob("result.json"))
     for place, path in enumerate(paths):
-        result = json.loads(path.read_text())
-        result["test"] = {
-            **result["dev"],
-            "accuracy": 0.5 + place / 8,
-            **{key: result[key] for key in ("baselines", "calibration")},
-        }
-        result["data"]["test"] = {"path": None, "rows": 24, "sha256": "f" * 64}
-        path.write_text(to_json(result))
-    code, out, err = recur("compare", runs)
-    assert (code, "test" in out.splitlines()[2], "test scores" in err) == (0, True, False)
+        with edited(path.parent) as result:
+            others = {key: result[key] for key in ("baselines", "calibration")}
+            result["test"] = {**result["dev"], **others, "accuracy": 0.5 + place / 8}
+            result["data"]["test"] = {"path": None, "rows": 24, "sha256": "f" * 64}
+    out, err = recur.ok("compare", runs)
+    assert ("test" in out.splitlines()[2], "test scores" in err) == (True, False)
     found = compared(recur, runs)
     assert [group["test"]["mean"] for group in found["groups"]] == [0.5625, 0.875]
-    assert [each["test"] for each in found["baselines"]] == [
-        result["baselines"][name] for name in ("linear", "majority")
-    ]
-    result["data"]["test"]["sha256"] = "e" * 64
-    path.write_text(to_json(result))
-    code, out, err = recur("compare", runs)
-    assert (code, "test" in out.splitlines()[2]) == (0, False)
+    expected = [result["baselines"][name] for name in ("linear", "majority")]
+    assert [each["test"] for each in found["baselines"]] == expected
+    with edited(path.parent) as result:
+        result["data"]["test"]["sha256"] = "e" * 64
+    out, err = recur.ok("compare", runs)
+    assert "test" not in out.splitlines()[2]
     assert "recur: no test scores: not every run has them, or not on the same rows\n" in err
 
 
 def test_precision_tells_runs_of_one_preset_and_seed_apart(recur: Recur, runs: Path) -> None:
-    other = runs / "good-10-bf16"
-    shutil.copytree(runs / "good-10", other)
-    result = json.loads((other / "result.json").read_text())
-    result["machine"]["precision"] = "bf16"
-    (other / "result.json").write_text(to_json(result))
+    other = shutil.copytree(runs / "good-10", runs / "good-10-bf16")
+    with edited(other) as result:
+        result["machine"]["precision"] = "bf16"
     found = compared(recur, runs / "good-10", other)
     assert (found["differences"], found["left_out"]) == (["runtime.precision"], [])
     assert [group["name"] for group in found["groups"]] == ["precision=fp32", "precision=bf16"]
@@ -202,33 +192,27 @@ def test_precision_tells_runs_of_one_preset_and_seed_apart(recur: Recur, runs: P
 def test_one_seed_each_is_tested_by_tangos_test_with_holms_correction(recur: Recur, runs: Path, trained: Path) -> None:
     other = variant(trained, runs / "third", wrong=3, learning_rate=0.005)
     found = compared(recur, runs / "good-10", runs / "low" / "bad-10", other)
-    assert [(test["test"], test["only_a_right"], test["only_b_right"]) for test in found["tests"][:3]] == [
-        ("tango", 3, 0),
-        ("tango", 9, 0),
-        ("tango", 6, 0),
-    ]
+    counts = [(test["test"], test["only_a_right"], test["only_b_right"]) for test in found["tests"][:3]]
+    assert counts == [("tango", 3, 0), ("tango", 9, 0), ("tango", 6, 0)]
     exact = [tango(test["only_a_right"], test["only_b_right"], 24) for test in found["tests"]]
     assert [test["p_value"] for test in found["tests"]] == [each.p_value for each in exact]
     assert [test["p_holm"] for test in found["tests"]] == holm([each.p_value for each in exact])
-    assert [test["interval"] and tuple(test["interval"]) for test in found["tests"]] == [
-        None if test["identical_predictions"] else each.interval
-        for test, each in zip(found["tests"], exact, strict=True)
-    ]
+    for test, each in zip(found["tests"], exact, strict=True):
+        assert test["identical_predictions"] or tuple(test["interval"]) == each.interval
     assert len(exact) == 6, "three pairs, and three groups with the linear model"
     assert [group["std"] for group in found["groups"]] == [None] * 3
 
 
 def test_another_metric_is_tested_by_a_bootstrap(recur: Recur, runs: Path) -> None:
     found = compared(recur, runs / "good-10", runs / "low" / "bad-10", "--metric", "macro_f1")
-    stored = json.loads((runs / "good-10" / "result.json").read_text())["dev"]
+    stored = result_of(runs / "good-10")["dev"]
     assert (found["metric"], found["groups"][0]["mean"]) == ("macro_f1", stored["macro_f1"])
     assert [test["test"] for test in found["tests"]] == ["bootstrap"] * 3
-    code, _, err = recur("compare", runs, "--metric", "macro_f")
-    assert (code, err) == (2, "recur: error: --metric: no metric 'macro_f'; did you mean 'macro_f1'?\n")
+    recur.refused(2, "--metric: no metric 'macro_f'; did you mean 'macro_f1'?", "compare", runs, "--metric", "macro_f")
 
 
 def test_the_encoder_alone_stands_beside_the_model_and_can_be_compared(recur: Recur, runs: Path) -> None:
-    stored = json.loads((runs / "good-10" / "result.json").read_text())["parts"]["encoder"]["accuracy"]
+    stored = result_of(runs / "good-10")["parts"]["encoder"]["accuracy"]
     assert [group["encoder"]["mean"] for group in compared(recur, runs)["groups"]] == [pytest.approx(stored)] * 2
     found = compared(recur, runs, "--part", "encoder")
     assert [group["mean"] for group in found["groups"]] == [pytest.approx(stored)] * 2
@@ -251,25 +235,19 @@ def relabelled(line: Line) -> None:
         (lambda line: line.update(id=f"{line['id']}x"), {}, "dev row 1 is id '0' with label '10.' and id '0x'"),
         (relabelled, {}, "dev row 4 is id '3' with label"),
         (lambda line: line["probabilities"].update(new=0.0), {}, "their classes are 100, "),
-        (lambda line: None, {"task": "afqmc"}, "their tasks are tnews and afqmc; .*: name them, or a folder"),
-        (lambda line: None, {"metric": "mcc"}, "their metrics, of which --metric chooses one, are accuracy and mcc"),
-        (
-            lambda line: None,
-            {"data": {"dev": OTHER_ROWS}},
-            r"the sha256 of their dev rows is .*/dev.json\) and f{12} \(b/",
-        ),
+        (id, {"task": "afqmc"}, "their tasks are tnews and afqmc; .*: name them, or a folder"),
+        (id, {"metric": "mcc"}, "their metrics, of which --metric chooses one, are accuracy and mcc"),
+        (id, {"data": {"dev": OTHER_ROWS}}, r"the sha256 of their dev rows is .*/dev.json\) and f{12} \(b/"),
     ],
 )
 def test_other_rows_and_labels_are_refused_by_name(
-    change: Callable[[Line], None], stored: dict[str, Any], reason: str, recur: Recur, runs: Path, trained: Path
+    change: Callable[[Line], None], stored: Line, reason: str, recur: Recur, runs: Path, trained: Path
 ) -> None:
     other = variant(trained, runs / "other", seed=3, change=change)
-    result = json.loads((other / "result.json").read_text())
-    for key, value in stored.items():
-        result[key] = {**result[key], **value} if isinstance(value, dict) else value
-    (other / "result.json").write_text(to_json(result))
-    code, out, err = recur("compare", runs / "good-10", other)
-    assert (code, out) == (2, "")
+    with edited(other) as result:
+        for key, value in stored.items():
+            result[key] = {**result[key], **value} if isinstance(value, dict) else value
+    err = recur.refused(2, "cannot be compared", "compare", runs / "good-10", other)
     assert re.match(rf"recur: error: {runs / 'good-10'} and {other} cannot be compared: {reason}", err), err
 
 
@@ -286,7 +264,7 @@ def test_what_is_no_finished_run_is_listed_or_left_out(recur: Recur, runs: Path,
     (runs / "pre" / "preset.yaml").write_text(preset.replace("# command: finetune", "# command: pretrain"))
     variant(trained, runs / "twin")
     found = compared(recur, runs, runs / "good-10", runs)
-    steps = json.loads((trained / "result.json").read_text())["steps"]
+    steps = result_of(trained)["steps"]
     assert found["unfinished"] == [
         {"run": str(runs / "new"), "step": 0, "steps": None, "running": False},
         {"run": str(runs / "stopped"), "step": steps, "steps": steps, "running": False},
@@ -297,17 +275,12 @@ def test_what_is_no_finished_run_is_listed_or_left_out(recur: Recur, runs: Path,
         ("twin", f"has the preset and the seed of {runs / 'good-10'}"),
     ]
     assert [group["n"] for group in found["groups"]] == [2, 3]
-    code, out, err = recur("compare", runs)
-    assert code == 0
+    out, err = recur.ok("compare", runs)
     assert re.search(rf"stopped +{steps} +{steps} +stopped", out)
     assert f"recur: {runs / 'notes'}: left out: it is no run and holds none\n" in err
     assert compared(recur, runs / "stopped")["groups"] == []
-    for nothing, code, reason in (
-        (runs / "notes", 2, "no classifier and no causal language model to compare"),
-        (runs / "gone", 4, "is not a run directory (it does not exist)"),
-    ):
-        ended = recur("compare", nothing, "--quiet")
-        assert (ended[0], ended[2].count("\n"), reason in ended[2]) == (code, 1, True)
+    recur.refused(2, "no classifier and no causal language model to compare", "compare", runs / "notes")
+    recur.refused(4, "is not a run directory (it does not exist)", "compare", runs / "gone")
 
 
 def test_a_damaged_run_is_refused_by_name_and_left_out_of_a_folder(recur: Recur, runs: Path) -> None:
@@ -319,39 +292,33 @@ def test_a_damaged_run_is_refused_by_name_and_left_out_of_a_folder(recur: Recur,
         (whole[:-9], "is damaged"),
     ):
         result.write_text(text)
-        code, _, err = recur("compare", runs / "good-10", runs)
-        assert (code, err.count("\n")) == (4, 1), err
-        assert str(result) in err
-        assert reason in err
-        code, _, err = recur("compare", runs)
-        assert (code, f"warning: {result.parent}: left out: {result}" in err, reason in err) == (0, True, True)
-        assert [group["n"] for group in compared(recur, runs)["groups"]] == [1, 3]
-    assert [Path(entry["path"]).name for entry in compared(recur, runs)["left_out"]] == ["good-10"]
-    result.write_text(whole)
+        assert str(result) in recur.refused(4, reason, "compare", runs / "good-10", runs)
+        out, err = recur.ok("compare", runs, "--json")
+        assert f"warning: {result.parent}: left out: {result}" in err and reason in err
+        found = json.loads(out)
+        assert [group["n"] for group in found["groups"]] == [1, 3]
+        assert [Path(entry["path"]).name for entry in found["left_out"]] == ["good-10"]
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    shutil.rmtree(runs / "good-10")
-    code, out, err = recur("compare", runs)
-    assert (code, out) == (4, ""), "one group is left, which nothing can be compared with"
-    assert err == f"recur: error: {weights}: is damaged (its size or sha256 is not what manifest.json says)\n"
+    shutil.rmtree(runs / "good-10")  # one group is left, which nothing can be compared with
+    damaged = f"{weights}: is damaged (its size or sha256 is not what manifest.json says)"
+    recur.refused(4, damaged, "compare", runs)
 
 
 def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: Path) -> None:
     found = compared(recur, runs)
     for suffix in ("md", "tex", "csv", "json"):
         table = tmp_path / f"table.{suffix}"
-        assert recur("compare", runs, "--output", table)[::2] == (0, f"recur: {table}: written\n")
+        assert recur.ok("compare", runs, "--output", table)[1] == f"recur: {table}: written\n"
     assert json.loads((tmp_path / "table.json").read_text()) == found
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert lines[0].startswith(r"| finetuning.learning\_rate | n | accuracy | best | encoder alone | parameters |")
-    assert lines[2].startswith(
-        f"| 0.01 | 2 | {100 * found['groups'][0]['mean']:.1f} ± {100 * found['groups'][0]['std']:.1f} |"
-    )
+    first = found["groups"][0]
+    assert lines[2].startswith(f"| 0.01 | 2 | {100 * first['mean']:.1f} ± {100 * first['std']:.1f} |")
     assert [line.split(" | ")[0] for line in lines[4:6]] == ["| linear model", "| majority class"]
     assert lines[7].startswith(r"| A | B | A - B |")
-    with (tmp_path / "table.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
     means = [f"{100 * row['mean']:.1f}" for row in (*found["groups"], *found["baselines"])]
     assert [row["accuracy"].split()[0] for row in rows] == means
     assert [row["finetuning.learning_rate"] for row in rows] == ["0.01", "0.001", "linear model", "majority class"]
@@ -362,9 +329,8 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
         rows_of = [line for line in begun[1].splitlines() if line.endswith(r"\\")]
         assert {line.count(" & ") + 1 for line in rows_of} == {len(begun[0])}
     assert not re.search(r"(?<!\\)[_%#]", tex.replace("% ", ""))
-    assert recur("compare", runs, "--output", tmp_path / "table.md", "--overwrite")[0] == 0
-    code, _, err = recur("compare", runs, "--output", tmp_path / "table.xlsx")
-    assert (code, "a table ends in one of .md, .tex, .csv, .json" in err) == (2, True)
+    recur.ok("compare", runs, "--output", tmp_path / "table.md", "--overwrite")
+    recur.refused(2, "table.xlsx: a table ends in one of ", "compare", runs, "--output", tmp_path / "table.xlsx")
 
 
 def test_no_table_holds_a_control_character_of_a_name(recur: Recur, runs: Path, tmp_path: Path) -> None:
@@ -387,9 +353,8 @@ def test_seeds_that_are_too_few_to_tell_have_no_interval(recur: Recur, trained: 
     test = compared(recur, tmp_path / "runs")["tests"][0]
     assert (test["interval"], test["smallest_difference"]) == (None, None)
     assert test["p_value"] > 0.5
-    assert (
-        "3 of 3 tests have too few seeds to tell any difference of accuracy." in recur("compare", tmp_path / "runs")[1]
-    )
+    out, _ = recur.ok("compare", tmp_path / "runs")
+    assert "3 of 3 tests have too few seeds to tell any difference of accuracy." in out
 
 
 def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,12 +387,9 @@ def test_comparing_and_repeating_a_finished_run_import_no_torch(runs: Path, trai
 
 
 def test_counts_agree_with_their_nouns_and_verbs() -> None:
-    assert [pluralize(number, "row", "are", of=1) for number in (0, 1)] == ["0 of 1 row is", "1 of 1 row is"]
-    assert [pluralize(number, "row", "are", of=2) for number in (0, 1, 2)] == [
-        "0 of 2 rows are",
-        "1 of 2 rows is",
-        "2 of 2 rows are",
-    ]
+    assert pluralize(1, "row", "are", of=1) == "1 of 1 row is"
+    expected = ["0 of 2 rows are", "1 of 2 rows is", "2 of 2 rows are"]
+    assert [pluralize(number, "row", "are", of=2) for number in (0, 1, 2)] == expected
     assert [pluralize(number, "dev row") for number in (1, 2000)] == ["1 dev row", "2,000 dev rows"]
 
 
@@ -461,52 +423,49 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
 def test_runs_from_pretrained_ones_are_groups_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:
     """Pretrained runs that differ in their seed are one origin; another number of epochs is another."""
     for name, seed, epochs in (("a", 1, 2), ("b", 2, 2), ("c", 3, 9)):
-        run = variant(trained, tmp_path / "pre" / name)
-        preset = RunDirectory(run).read_preset()
+        run = RunDirectory(variant(trained, tmp_path / "pre" / name))
+        preset = run.read_preset()
         preset["runtime"]["seed"], preset["pretraining"]["epochs"] = seed, epochs
-        RunDirectory(run).write_preset(preset, "pretrain")
+        run.write_preset(preset, "pretrain")
     for seed, origin in ((1, None), (2, "a"), (3, "b"), (4, "c"), (5, "gone")):
-        run = variant(trained, tmp_path / "runs" / str(seed), seed=seed)
-        result = json.loads((run / "result.json").read_text())
-        result["init"] = origin and str(tmp_path / "pre" / origin)
-        (run / "result.json").write_text(to_json(result))
+        with edited(variant(trained, tmp_path / "runs" / str(seed), seed=seed)) as result:
+            result["init"] = origin and str(tmp_path / "pre" / origin)
     found = compared(recur, tmp_path / "runs")
     assert sorted(group["seeds"] for group in found["groups"]) == [[1], [2, 3], [4], [5]]
     assert found["differences"] == ["init", "init.pretraining.epochs"]
 
 
 def test_scores_are_shown_and_drawn_over_a_numeric_key(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    for rate, wrong in ((0.01, 2), (0.001, 8)):
-        for epochs, more in ((2, 6), (4, 3), (6, 0)):
-            for seed in (10, 11):
-                name = f"{rate}-{epochs}-{seed}"
-                variant(
-                    trained, runs / name, seed=seed, wrong=wrong + more + seed % 2, learning_rate=rate, epochs=epochs
-                )
-    for seed in (10, 11):
-        variant(trained, runs / f"auto-{seed}", seed=seed, wrong=4 + seed % 2, learning_rate=0.01, epochs="auto")
-    key = "finetuning.epochs"
+    runs, key = tmp_path / "runs", "finetuning.epochs"
+    groups: list[tuple[float, Any, int]] = [
+        (0.01, 2, 8),
+        (0.01, 4, 5),
+        (0.01, "auto", 4),
+        (0.001, 2, 14),
+        (0.001, 4, 11),
+    ]
+    for rate, epochs, wrong in groups:
+        for seed in (10, 11):
+            target = runs / f"{rate}-{epochs}-{seed}"
+            variant(trained, target, seed=seed, wrong=wrong + seed % 2, learning_rate=rate, epochs=epochs)
     over = compared(recur, runs, "--over", key)["over"]
     assert [line["name"] for line in over["lines"]] == ["learning_rate=0.01", "learning_rate=0.001"]
     auto = over["lines"][0]["points"].pop()  # a group without a number
     assert (auto["value"], auto["scores"]) == (None, [1 - 4 / 24, 1 - 5 / 24])
-    for line, wrong in zip(over["lines"], (2, 8), strict=True):
-        assert [point["value"] for point in line["points"]] == [2, 4, 6]
-        scores = [[1 - (wrong + more + odd) / 24 for odd in (0, 1)] for more in (6, 3, 0)]
-        assert [point["scores"] for point in line["points"]] == [pytest.approx(own) for own in scores]
+    for line, wrongs in zip(over["lines"], ((8, 5), (14, 11)), strict=True):
+        assert [point["value"] for point in line["points"]] == [2, 4]
+        scores = [pytest.approx([1 - wrong / 24, 1 - (wrong + 1) / 24]) for wrong in wrongs]
+        assert [point["scores"] for point in line["points"]] == scores
         assert all(point["interval"][0] < point["mean"] < point["interval"][1] for point in line["points"])
+    report = ("--report", tmp_path / "r.html", "--overwrite")
     for plot in ("over.png", "over.svg"):
-        code, out, err = recur(
-            "compare", runs, "--over", key, "--plot", tmp_path / plot, "--report", tmp_path / "r.html", "--overwrite"
-        )
-        assert code == 0, err
+        out, _ = recur.ok("compare", runs, "--over", key, "--plot", tmp_path / plot, *report)
     assert re.search(r"finetuning\.epochs +learning_rate=0\.01 +learning_rate=0\.001\s+─+\s+2 +6", out), out
     assert re.search(r"\n +null +81\.2 ± [0-9.]+ +–", out), out
-    assert "learning_rate=0.01, epochs null" in (tmp_path / "over.svg").read_text()
-    assert "finetuning.epochs" in (tmp_path / "over.svg").read_text()
+    drawn = (tmp_path / "over.svg").read_text()
+    assert "learning_rate=0.01, epochs null" in drawn and key in drawn
     page = (tmp_path / "r.html").read_text()
-    assert "Scores over finetuning.epochs" in page and page.count("<img") > 2
+    assert f"Scores over {key}" in page and page.count("<img") > 2
 
 
 def test_scores_over_the_share_are_one_line_though_the_rows_differ(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -528,8 +487,7 @@ def test_scores_over_the_share_are_one_line_though_the_rows_differ(recur: Recur,
     ],
 )
 def test_a_key_that_cannot_be_drawn_over_is_refused(options: list[str], message: str, recur: Recur, runs: Path) -> None:
-    code, out, err = recur("compare", runs, *options)
-    assert (code, out, err.count("\n"), message in err) == (2, "", 1, True), err
+    recur.refused(2, message, "compare", runs, *options)
 
 
 def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recur, tmp_path: Path) -> None:
@@ -540,30 +498,26 @@ def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recu
     files = [word for split in ("train", "dev", "test") for word in (f"--{split}", tmp_path / f"{split}.csv")]
     small = ["encoder.hidden_size=8", "encoder.num_layers=1", "embedding.bag=null", "finetuning.max_steps=2"]
     settings = [word for setting in small for word in ("--set", setting)]
-    encoder, linear = tmp_path / "runs" / "encoder", tmp_path / "runs" / "linear"
-    assert recur("finetune", "--preset", "starsaber-custom", *files, *settings, "--output", encoder)[0] == 0
-    assert recur("finetune", "--preset", "linear-custom", *files, "--output", linear)[0] == 0
-    untested = tmp_path / "runs" / "untested"
-    assert recur("finetune", "--preset", "linear-custom", *files[:4], "--output", untested)[0] == 0
-
+    encoder, linear, untested = (tmp_path / "runs" / name for name in ("encoder", "linear", "untested"))
+    recur.ok("finetune", "--preset", "starsaber-custom", *files, *settings, "--output", encoder)
+    recur.ok("finetune", "--preset", "linear-custom", *files, "--output", linear)
+    recur.ok("finetune", "--preset", "linear-custom", *files[:4], "--output", untested)
+    of_test = ("--split", "test", "--json")
     report = tmp_path / "page.html"
-    code, out, err = recur("compare", tmp_path / "runs", "--split", "test", "--json", "--report", report)
-    assert code == 0, err
+    out, err = recur.ok("compare", tmp_path / "runs", *of_test, "--report", report)
     assert "untested: left out: it has no predictions of test rows, which `recur finetune --test FILE` names" in err
-    found, stored = json.loads(out), {run: json.loads((run / "result.json").read_text()) for run in (encoder, linear)}
+    found, stored = json.loads(out), [result_of(run) for run in (encoder, linear)]
     assert (found["split"], found["rows"], len(found["tests"])) == ("test", 40, 2)
-    assert {group["preset"]: group["mean"] for group in found["groups"]} == pytest.approx(
-        {result["preset"]: result["test"]["accuracy"] for result in stored.values()}
-    )
+    scores = {result["preset"]: result["test"]["accuracy"] for result in stored}
+    assert {group["preset"]: group["mean"] for group in found["groups"]} == pytest.approx(scores)
     assert all(group["test"] is None for group in found["groups"])  # it is the score, and no further column
-    lines = (linear / "predictions.test.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = lines_of(linear / "predictions.test.jsonl")
     [baseline] = [row for row in found["baselines"] if row["name"] == "linear model"]
     assert baseline["mean"] == pytest.approx(fmean(row["prediction"] == row["label"] for row in rows))
     assert [row["id"] for row in rows] == [str(n) for n in range(40)]
     assert "40 test rows" in report.read_text()
-    [alone] = json.loads(recur("compare", encoder, "--split", "test", "--part", "encoder", "--json")[1])["groups"]
-    assert alone["mean"] == pytest.approx(stored[encoder]["test"]["parts"]["encoder"]["accuracy"])
+    [alone] = compared(recur, encoder, "--split", "test", "--part", "encoder")["groups"]
+    assert alone["mean"] == pytest.approx(stored[0]["test"]["parts"]["encoder"]["accuracy"])
     with (linear / "predictions.test.jsonl").open("a") as file:
-        file.write(lines[0] + "\n")
-    assert recur("compare", linear, "--split", "test")[0] == 4
+        file.write("{}\n")
+    recur.refused(4, "predictions.test.jsonl", "compare", linear, "--split", "test")

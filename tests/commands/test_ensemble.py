@@ -10,16 +10,17 @@ from types import ModuleType
 import numpy as np
 import pytest
 from forked import ForkServer
-from predicting import Recur, texts
+from predicting import texts
 from ranks import run_ranks
-from small_runs import options
-from tiny_task import tiny
+from running import Recur, lines_of, result_of
+from small_runs import fingerprint, options
+from tiny_task import tiny, write_rows
 
 from recurcli.cli import run
 from recurcli.commands import finetune
 from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import CommittedFolder, sha256_of
+from recurcli.files import CommittedFolder, extend_manifest, sha256_of
 from recurcli.runs.model_files import read_ensemble, read_linear_model, write_ensemble
 from recurcli.runs.predictions import read_predictions
 
@@ -36,19 +37,17 @@ def weighted(trained: Path, target: Path, encoder: float, linear: float) -> Path
 
 
 def test_the_result_has_the_scores_of_both_parts_and_of_the_ensemble(recur: Recur, trained: Path) -> None:
-    result = json.loads((trained / "result.json").read_text())
+    result = result_of(trained)
     assert result["ensemble"] == json.loads((trained / "ensemble.json").read_text())
     assert result["parts"].keys() == {"encoder", "linear"}
     assert result["baselines"]["linear"] == result["parts"]["linear"]["accuracy"]
     assert result["dev"]["accuracy"] >= max(part["accuracy"] for part in result["parts"].values())
     assert "dev encoder: accuracy" in (trained / "README.md").read_text()
-    code, out, err = recur("eval", trained, "--json", "--quiet")
-    assert code == 0, err
-    again = json.loads(out)
+    again = recur.json("eval", trained)
     for part in ("encoder", "linear"):
         assert again["parts"][part] == pytest.approx(result["parts"][part], abs=1e-6)
     assert again["metrics"]["accuracy"] == result["dev"]["accuracy"]
-    assert "encoder: accuracy" in recur("eval", trained)[1]
+    assert "encoder: accuracy" in recur.ok("eval", trained)[0]
 
 
 def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> None:
@@ -63,16 +62,14 @@ def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> 
 
 
 def test_the_encoder_is_the_one_of_a_training_without_an_ensemble(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path
+    recur: Recur, untouched: dict[str, dict[str, object]], tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    found = []
-    for name, ensemble in (("with", "linear"), ("without", "null")):
-        code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, f"ensemble={ensemble}"))
-        assert code == 0, err
-        losses = [json.loads(line)["loss"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        found.append((sha256_of(tmp_path / name / "model.safetensors"), losses))
-    assert found[0] == found[1]
-    assert not (tmp_path / "without" / "ensemble.json").exists()
+    recur.ok("finetune", *options(tiny_tnews, tmp_path / "x", "ensemble=null"))
+    assert not (tmp_path / "x" / "ensemble.json").exists()
+    found, expected = fingerprint(tmp_path / "x"), untouched["finetune"]
+    assert {name: found[name] for name in ("model.safetensors", "losses")} == {
+        name: expected[name] for name in ("model.safetensors", "losses")
+    }
 
 
 def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path: Path) -> None:
@@ -85,7 +82,7 @@ def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path:
     np.testing.assert_allclose(np.concatenate([one.logits([row]) for row in ROWS]), whole, atol=1e-5)
 
 
-def test_fast_takes_the_linear_model_of_an_ensemble(
+def test_fast_takes_the_linear_model(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ensemble = read_ensemble(CommittedFolder(trained), 15)
@@ -95,69 +92,58 @@ def test_fast_takes_the_linear_model_of_an_ensemble(
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(50)))
     line = (tmp_path / "x.txt", "--no-header", "--probabilities")
     monkeypatch.setattr(inference, "compute_logits", None)
-    code, out, err = recur("predict", trained, *line, "--fast")
-    assert (code, "labelled by the linear model alone, as --fast asks" in err) == (0, True), err
-    _, same, err = recur("predict", kept, *line)
-    assert (same, "labelled by the linear model" in err) == (out, True), err
-    _, same, err = recur("predict", kept, *line, "--fast")
-    assert (same, "which was kept by the dev rows" in err) == (out, True)
+    out, err = recur.ok("predict", trained, *line, "--fast")
+    assert "labelled by the linear model alone, as --fast asks" in err
+    for more in ((), ("--fast",)):
+        same, err = recur.ok("predict", kept, *line, *more)
+        assert (same, "which was kept by the dev rows" in err) == (out, True), err
 
 
-def test_fast_and_explanations_are_refused_where_the_encoder_was_kept(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_fast_and_explanations_need_a_linear_model(recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = weighted(trained, tmp_path / "run", 1, 0)
     (tmp_path / "x.csv").write_text("sentence\na\n")
-    export = ("export", run, "--fast", "--format", "onnx", "--output", tmp_path / "x")
-    for line in (("predict", run, "--fast"), export, ("predict", run, tmp_path / "x.csv", "--explain")):
-        code, out, err = recur(*line)
-        assert (code, out, err.count("\n")) == (2, "", 1), err
-        assert str(run) in err and str(line[2] if line is export else line[-1]) in err
+    for option, line in (
+        ("--fast", ("predict", run)),
+        ("--fast", ("export", run, "--format", "onnx", "--output", tmp_path / "x")),
+        ("--explain", ("predict", run, tmp_path / "x.csv")),
+    ):
+        assert option in recur.refused(2, str(run), *line, option)
     assert not (tmp_path / "x").exists()
 
 
 def test_a_prediction_is_not_resumed_with_another_part(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("鼠牛\n")
     line = ("predict", trained, tmp_path / "x.txt", "--no-header", "--output", tmp_path / "y.tsv", "--resume")
-    assert recur(*line, "--fast")[0] == 0
-    code, _, err = recur(*line)
-    assert (code, "cannot be resumed: --fast was True and is now False" in err) == (2, True), err
+    recur.ok(*line, "--fast")
+    recur.refused(2, "cannot be resumed: --fast was True and is now False", *line)
 
 
 @pytest.mark.slow
-def test_several_processes_predict_the_same_bytes(
+def test_several_processes_share_the_linear_model(
     recur: Recur, forks: ForkServer, trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(300)))
-    for encoder in (0.7, 0.0):
-        run = weighted(trained, tmp_path / f"run{encoder}", encoder, 1.3)
-        line = ("predict", run, tmp_path / "x.txt", "--no-header", "--probabilities", "--quiet", "--batch-size", 7)
-        ended = run_ranks(forks, *line)
-        assert [end.code for end in ended] == [0, 0], ended[0].err
-        assert ended[0].out == recur(*line)[1]
+    run = weighted(trained, tmp_path / "run", 0, 1.3)
+    line = ("predict", run, tmp_path / "x.txt", "--no-header", "--probabilities", "--quiet", "--batch-size", 7)
+    ended = run_ranks(forks, *line)
+    assert [end.code for end in ended] == [0, 0], ended[0].err
+    assert ended[0].out == recur.ok(*line)[0]
 
 
-def test_a_training_without_a_linear_model_goes_on_with_the_encoder(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_without_a_linear_model_the_encoder_is_trained(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     data = shutil.copytree(tiny_tnews, tmp_path / "tnews")
-    rows = [json.loads(line) for line in (data / "train.json").read_text().splitlines()]
-    (data / "train.json").write_text("".join(json.dumps({**row, "label": "100"}) + "\n" for row in rows))
-    code, out, err = recur("finetune", *options(data, tmp_path / "run")[:-1], "ensemble=linear", "--json")
-    assert code == 0, err
-    assert json.loads(out)["baselines"].keys() == {"majority"}
+    write_rows(data / "train.json", [{**row, "label": "100"} for row in lines_of(data / "train.json")])
+    assert recur.json("finetune", *options(data, tmp_path / "run"))["baselines"].keys() == {"majority"}
     assert not (tmp_path / "run" / "ensemble.json").exists()
 
 
 def test_a_refused_resume_leaves_the_model_as_it_was(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     run, data = tmp_path / "run", shutil.copytree(tiny_tnews, tmp_path / "tnews")
-    assert recur("finetune", *options(data, run))[0] == 0
+    recur.ok("finetune", *options(data, run))
     (run / "result.json").unlink()  # as if it had been stopped before its end
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    rows = (data / "train.json").read_text().splitlines()
-    (data / "train.json").write_text("\n".join(rows[:-9]) + "\n")
-    code, _, err = recur("finetune", *options(data, run), "--resume")
-    assert (code, "cannot be resumed" in err) == (2, True), err
+    write_rows(data / "train.json", lines_of(data / "train.json")[:-9])
+    recur.refused(2, "cannot be resumed", "finetune", *options(data, run), "--resume")
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
@@ -168,14 +154,8 @@ NEGATIVE = '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1, "linear
 def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     (run / "ensemble.json").write_text(content)
-    manifest = json.loads((run / "manifest.json").read_text())
-    for entry in manifest["files"]:
-        if entry["name"] == "ensemble.json":
-            entry |= {"size": len(content), "sha256": sha256_of(run / "ensemble.json")}
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    code, out, err = recur("eval", run)
-    assert (code, out, err.count("\n")) == (4, "", 1)
-    assert "ensemble.json: is damaged" in err
+    extend_manifest(run, "ensemble.json")
+    recur.refused(4, "ensemble.json: is damaged", "eval", run)
 
 
 REFIT = ["finetune", "--preset", "starsaber-custom", *tiny("finetuning.epochs=1", "tokenizer.kind=char")]
@@ -196,42 +176,31 @@ def refitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_dev_rows_are_scored_by_the_first_fit_and_the_others_by_the_refit(recur: Recur, refitted: Path) -> None:
     folder = refitted / "run"
-    result = json.loads((folder / "result.json").read_text())
+    result = result_of(folder)
     first, again = (read_linear_model(CommittedFolder(folder), 2, first_fit=first) for first in (True, False))
-    assert first is not None
-    assert again is not None
+    assert first is not None and again is not None
     assert (first.rows, again.rows, result["linear_baseline"]["refit_rows"]) == (108, 120, 120)
-    code, out, err = recur("eval", folder, "--json")
-    assert code == 0, err
-    assert json.loads(out)["metrics"]["loss"] == pytest.approx(result["dev"]["loss"], abs=1e-6)
-    code, out, err = recur("eval", folder, "--data", refitted / "test.csv", "--json")
-    assert code == 0, err
-    assert json.loads(out)["metrics"]["loss"] == pytest.approx(result["test"]["loss"], abs=1e-6)
+    for split, more in (("dev", ()), ("test", ("--data", refitted / "test.csv"))):
+        loss = recur.json("eval", folder, *more)["metrics"]["loss"]
+        assert loss == pytest.approx(result[split]["loss"], abs=1e-6)
     rows = [(f"good {n}", None) for n in range(5)]
     weight = json.loads((folder / "ensemble.json").read_text())["linear_weight"]
-    np.testing.assert_allclose(
-        Predictor.load(folder, device="cpu").logits(rows), weight * again.logits(rows), atol=1e-5
-    )
-    _, _, err = recur("eval", folder, "--data", refitted / "x.csv")
+    found = Predictor.load(folder, device="cpu").logits(rows)
+    np.testing.assert_allclose(found, weight * again.logits(rows), atol=1e-5)
+    _, err = recur.ok("eval", folder, "--data", refitted / "x.csv")
     assert "120 of 120 rows are in the training rows" in err
 
 
-@pytest.mark.parametrize(
-    ("given", "named", "rows"), [("auto", True, None), ("true", True, 120), ("false", False, None)]
-)
-def test_dev_rows_of_their_own_are_fitted_on_only_if_that_is_asked(
-    given: str, *, named: bool, rows: int | None, recur: Recur, refitted: Path, tmp_path: Path
+@pytest.mark.parametrize(("given", "rows"), [("auto", None), ("true", 120)])
+def test_a_dev_file_is_fitted_on_if_asked(
+    given: str, rows: int | None, recur: Recur, refitted: Path, tmp_path: Path
 ) -> None:
     lines = (refitted / "x.csv").read_text().splitlines(keepends=True)
     (tmp_path / "train.csv").write_text("".join(lines[:101]))
     (tmp_path / "dev.csv").write_text("".join([lines[0], *lines[101:]]))
-    data = (
-        ["--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv"] if named else ["--data", refitted / "x.csv"]
-    )
-    code, _, err = recur(*REFIT, *data, "--output", tmp_path / "run", "--set", f"finetuning.refit={given}")
-    assert code == 0, err
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["linear_baseline"].get("refit_rows") == rows
+    data = ("--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--output", tmp_path / "run")
+    recur.ok(*REFIT, *data, "--set", f"finetuning.refit={given}")
+    assert result_of(tmp_path / "run")["linear_baseline"].get("refit_rows") == rows
     assert (tmp_path / "run" / "linear.first-fit.safetensors").exists() == (rows is not None)
 
 
@@ -246,19 +215,18 @@ def test_the_linear_model_beside_encoders_is_the_first_fit_on_test_rows_too(recu
     data = ["--data", tmp_path / "x.csv", "--test", tmp_path / "test.csv", *words]
     accuracies = []
     for refit in ("false", "true"):
-        run, other = tmp_path / "runs" / refit, ("--set", f"finetuning.refit={refit}")
-        code, _, err = recur(*REFIT, *data, *other, "--output", run)
-        assert code == 0, err
-        test = json.loads((run / "result.json").read_text())["test"]
+        run = tmp_path / "runs" / refit
+        recur.ok(*REFIT, *data, "--set", f"finetuning.refit={refit}", "--output", run)
+        assert (run / "linear.first-fit.safetensors").exists() == (refit == "true")
+        test = result_of(run)["test"]
         found = read_predictions(CommittedFolder(run), "linear", "test")
         right = sum(map(str.__eq__, found.labels, found.predictions)) / len(found.labels)
         assert test["baselines"]["linear"] == test["parts"]["linear"]["accuracy"] == pytest.approx(right)
         accuracies.append((right, test["accuracy"]))
     assert accuracies[0] == (accuracies[1][0], accuracies[1][0])
     assert accuracies[1][1] > accuracies[1][0], "the model of predictions is the one that was fitted again"
-    code, out, err = recur("compare", tmp_path / "runs", "--split", "test", "--json")
-    assert code == 0, err
-    assert [row["name"] for row in json.loads(out)["baselines"]] == ["linear model", "majority class"]
+    found = recur.json("compare", tmp_path / "runs", "--split", "test")
+    assert [row["name"] for row in found["baselines"]] == ["linear model", "majority class"]
 
 
 @pytest.mark.parametrize(("module", "place"), [(finetune, "write_refit"), (report, "write_predictions")])
@@ -275,16 +243,16 @@ def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
     with monkeypatch.context() as patched:
         patched.setattr(module, place, stopped)
         assert recur(*arguments)[0] == 130
-    code, _, err = recur(*arguments, "--resume")
-    assert code == 0, err
+    recur.ok(*arguments, "--resume")
     for name in ("linear.safetensors", "linear.first-fit.safetensors", "ensemble.json", "predictions.dev.jsonl"):
         assert sha256_of(tmp_path / "run" / name) == sha256_of(refitted / "run" / name)
 
 
-def test_a_training_that_stops_leaves_its_linear_model_to_predict_with(
+def test_a_stopped_training_can_predict(
     recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", tmp_path / "run"]
+    run = tmp_path / "run"
+    arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", run]
 
     def stopped(*given: object, **options: object) -> None:
         raise KeyboardInterrupt
@@ -292,38 +260,30 @@ def test_a_training_that_stops_leaves_its_linear_model_to_predict_with(
     with monkeypatch.context() as patched:
         patched.setattr("recurcli.training.session.fit", stopped)
         assert recur(*arguments)[0] == 130
-        (tmp_path / "run" / "manifest.json").unlink()  # as if it was killed while its first model was written
+        (run / "manifest.json").unlink()  # as if it was killed while its first model was written
         code, _, err = recur(*arguments, "--resume")
-    assert code == 130
-    assert "dev accuracy of the linear model: " in err
-    code, _, err = recur("predict", tmp_path / "run", refitted / "test.csv", "--output", tmp_path / "labels.csv")
-    assert code == 0, err
+    assert (code, "dev accuracy of the linear model: " in err) == (130, True)
+    _, err = recur.ok("predict", run, refitted / "test.csv", "--output", tmp_path / "labels.csv")
     assert "its training is not finished" in err
-    linear = read_linear_model(CommittedFolder(tmp_path / "run"), 2)
+    linear = read_linear_model(CommittedFolder(run), 2)
     assert linear is not None
-    rows = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()[1:]]
-    wanted = linear.logits([(row[0], None) for row in rows]).argmax(axis=1)
-    assert [row[2] for row in rows] == [("n", "y")[label] for label in wanted]
-    assert recur(*arguments, "--resume")[0] == 0
+    rows = list(csv.DictReader((tmp_path / "labels.csv").read_text().splitlines()))
+    wanted = linear.logits([(row["text"], None) for row in rows]).argmax(axis=1)
+    assert [row["prediction"] for row in rows] == [("n", "y")[label] for label in wanted]
+    recur.ok(*arguments, "--resume")
     for name in ("linear.safetensors", "ensemble.json", "model.safetensors", "predictions.dev.jsonl"):
-        assert sha256_of(tmp_path / "run" / name) == sha256_of(refitted / "run" / name)
+        assert sha256_of(run / name) == sha256_of(refitted / "run" / name)
 
 
 def test_an_explanation_names_words_of_the_row(recur: Recur, refitted: Path, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text('text\n"a good film, indeed"\n""\nbad [red]film[/]\n')
+    line = ("predict", refitted / "run", tmp_path / "x.csv")
     for ending in ("csv", "tsv", "jsonl"):
-        output = tmp_path / f"y.{ending}"
-        code, _, err = recur(
-            "predict", refitted / "run", tmp_path / "x.csv", "--output", output, "--explain", "--resume"
-        )
-        assert code == 0, err
+        recur.ok(*line, "--output", tmp_path / f"y.{ending}", "--explain", "--resume")
     rows = list(csv.DictReader((tmp_path / "y.csv").read_text().splitlines()))
-    lines = [json.loads(line) for line in (tmp_path / "y.jsonl").read_text().splitlines()]
     assert [row["prediction"] for row in rows][::2] == ["y", "n"]
     assert [row["explanation"].split(" ")[0] for row in rows] == ["good", "", "bad"]
+    lines = lines_of(tmp_path / "y.jsonl")
     assert [" | ".join(line["explanation"]) for line in lines] == [row["explanation"] for row in rows]
-    code, _, err = recur("predict", refitted / "run", tmp_path / "x.csv", "--output", tmp_path / "y.csv", "--resume")
-    assert code != 0
-    assert "--explain" in err
-    code, _, err = recur("predict", refitted / "run", tmp_path / "x.csv", "--format", "clue", "--explain")
-    assert (code, "leave out --probabilities, --top-k, --explain" in err) == (2, True)
+    recur.refused(2, "--explain", *line, "--output", tmp_path / "y.csv", "--resume")
+    recur.refused(2, "leave out --probabilities, --top-k, --explain", *line, "--format", "clue", "--explain")

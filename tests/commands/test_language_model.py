@@ -9,7 +9,7 @@ import pytest
 import torch
 from cases import slow_but
 from logs import Kept, drop_at_step
-from predicting import Recur
+from running import Recur, lines_of, result_of
 from tiny_task import tiny
 from torchrun import command, completed
 
@@ -45,6 +45,13 @@ def options(data: Path, output: Path, *more: str, preset: str = "rsa-ptb") -> li
     return ["--preset", preset, "--data", data, "--output", output, *tiny(*settings)]
 
 
+def request_of(line: list[object]) -> TrainingRequest:
+    """What `recur pretrain` makes of such options."""
+    _, preset, _, data, _, output, *settings = map(str, line)
+    resolved = compose(preset, data=data, settings=[setting for setting in settings if setting != "--set"])
+    return TrainingRequest(resolved, Path(output), keep_checkpoints=True)
+
+
 @pytest.fixture(scope="module")
 def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_treebank(tmp_path_factory.mktemp("ptb"))
@@ -54,15 +61,13 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(treebank: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished causal pre-training, with its checkpoints."""
     run = tmp_path_factory.mktemp("runs") / "model"
-    asked = [str(part) for part in options(treebank, run)]
-    resolved = compose("rsa-ptb", data=treebank, settings=[part for part in asked[6:] if part != "--set"])
-    pretrain(TrainingRequest(resolved, run, keep_checkpoints=True), Kept())
+    pretrain(request_of(options(treebank, run)), Kept())
     return run
 
 
 def test_the_best_dev_perplexity_is_kept_and_stands_in_the_result(model: Path) -> None:
-    result = json.loads((model / "result.json").read_text())
-    lines = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
+    result = result_of(model)
+    lines = lines_of(model / "metrics.jsonl")
     found = [line["dev_metric"] for line in lines if "dev_metric" in line]
     assert len(found) == 3
     assert result["metric"] == "perplexity"
@@ -77,108 +82,92 @@ def test_the_best_dev_perplexity_is_kept_and_stands_in_the_result(model: Path) -
 
 
 def test_eval_gives_the_perplexity_of_the_run_and_of_other_texts(recur: Recur, model: Path, treebank: Path) -> None:
-    stored = json.loads((model / "result.json").read_text())["dev"]
-    code, out, err = recur("eval", model, "--json", "--quiet")
-    assert code == 0, err
-    found = json.loads(out)
+    stored = result_of(model)["dev"]
+    found = recur.json("eval", model)
     assert found["perplexity"] == found["metrics"]["perplexity"] == pytest.approx(stored["perplexity"], rel=1e-6)
     assert (found["split"], found["tokens"]) == ("dev", stored["tokens"])
-    test = json.loads(recur("eval", model, "--split", "test", "--json", "--quiet", "--batch-size", "2")[1])
+    test = recur.json("eval", model, "--split", "test", "--batch-size", "2")
     words = (treebank / "ptb.test.txt").read_text().split()
     assert (test["tokens"], test["rows"]) == (len(words) + 8, 8)
-    whole = json.loads(recur("eval", model, "--data", treebank / "ptb.test.txt", "--json", "--quiet")[1])
+    whole = recur.json("eval", model, "--data", treebank / "ptb.test.txt")
     assert whole["perplexity"] == pytest.approx(test["perplexity"], rel=1e-6)
-    code, out, _ = recur("eval", model, "--split", "test")
-    assert (code, f"{test['perplexity']:.2f}" in out) == (0, True)
-    code, _, err = recur("eval", model, "--data", treebank / "nothing.txt")
-    assert (code, "nothing.txt: does not exist" in err) == (3, True)
-    code, _, err = recur("eval", model, "--report", treebank / "page.html")
-    assert (code, "is a language model" in err) == (2, True)
+    assert f"{test['perplexity']:.2f}" in recur.ok("eval", model, "--split", "test")[0]
+    recur.refused(3, "nothing.txt: does not exist", "eval", model, "--data", treebank / "nothing.txt")
+    recur.refused(2, "is a language model", "eval", model, "--report", treebank / "page.html")
 
 
 def test_a_resume_is_bit_identical(recur: Recur, model: Path, treebank: Path, tmp_path: Path) -> None:
-    asked = [str(part) for part in options(treebank, tmp_path)]
-    resolved = compose("rsa-ptb", data=treebank, settings=[part for part in asked[6:] if part != "--set"])
-    drop_at_step(10, pretrain, TrainingRequest(resolved, tmp_path / "stopped"))
-    code, out, err = recur("pretrain", *options(treebank, tmp_path / "stopped"), "--resume")
-    assert (code, "resumed at step" in err, "dev perplexity" in out) == (0, True, True)
+    line = options(treebank, tmp_path / "stopped")
+    drop_at_step(10, pretrain, request_of(line))
+    out, err = recur.ok("pretrain", *line, "--resume")
+    assert ("resumed at step" in err, "dev perplexity" in out) == (True, True)
     assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(model / "model.safetensors")
-    code, out, err = recur("pretrain", *options(treebank, tmp_path / "stopped"), "--resume", "--json")
-    assert (code, "already finished" in err, json.loads(out)["metric"]) == (0, True, "perplexity")
+    out, err = recur.ok("pretrain", *line, "--resume", "--json")
+    assert ("already finished" in err, json.loads(out)["metric"]) == (True, "perplexity")
 
 
 def test_early_stopping_waits_for_a_smaller_perplexity(recur: Recur, treebank: Path, tmp_path: Path) -> None:
     settings = ("pretraining.patience=2", "pretraining.evaluate_every=1", "pretraining.learning_rate=5")
-    code, out, err = recur(
-        "pretrain", *options(treebank, tmp_path / "run", *settings, "pretraining.lr_scheduler=constant")
-    )
-    assert code == 0, err
+    line = options(treebank, tmp_path / "run", *settings, "pretraining.lr_scheduler=constant")
+    out, err = recur.ok("pretrain", *line)
     assert "dev perplexity did not fall in 2 evaluations" in err + out
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    result = result_of(tmp_path / "run")
     assert result["steps"] == result["best_step"] + 2
 
 
-def test_an_encoder_that_cannot_be_causal_is_refused_with_those_that_can(
-    recur: Recur, treebank: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("preset", "settings", "reason"),
+    [
+        ("bilstm-ptb", [], "the encoder bilstm cannot be causal; these encoders can: block-recurrent-transformer, lin"),
+        ("rsa-ptb", ["encoder.causal=false"], "pretraining.objective causal needs"),
+        ("truncated-rnn-ptb", ["encoder.bidirectional=true"], "pretraining.objective causal needs"),
+        ("rsa-ptb", ["pretraining.objective=masked", "pretraining.patience=1"], "must be null with objective masked"),
+    ],
+)
+def test_what_cannot_be_causal_is_refused(
+    preset: str, settings: list[str], reason: str, recur: Recur, treebank: Path, tmp_path: Path
 ) -> None:
-    code, _, err = recur("pretrain", *options(treebank, tmp_path / "x", preset="bilstm-ptb"))
-    assert code == 2
-    assert "the encoder bilstm cannot be causal; these encoders can: block-recurrent-transformer, linear-" in err
-    for name, value in (("rsa-ptb", "encoder.causal=false"), ("truncated-rnn-ptb", "encoder.bidirectional=true")):
-        code, _, err = recur("pretrain", *options(treebank, tmp_path / "x", value, preset=name))
-        assert (code, "pretraining.objective causal needs" in err) == (2, True)
+    recur.refused(2, reason, "pretrain", *options(treebank, tmp_path / "x", *settings, preset=preset))
     assert not (tmp_path / "x").exists()
-    masked = options(treebank, tmp_path / "x", "pretraining.objective=masked", "pretraining.patience=1")
-    code, _, err = recur("pretrain", *masked)
-    assert (code, "must be null with objective masked" in err) == (2, True)
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(ENCODERS) if causal_key(name)])
 def test_the_objective_alone_makes_an_encoder_causal(name: str, recur: Recur) -> None:
     key, value = ("bidirectional", False) if name.startswith("truncated") else ("causal", True)
-    rows = json.loads(recur("presets", f"{name}-ptb", "--json")[1])["keys"]
+    rows = recur.json("presets", f"{name}-ptb")["keys"]
     assert rows[f"encoder.{key}"] == {"value": value, "origin": "pretraining.objective causal"}
-    rows = json.loads(recur("presets", f"{name}-tnews", "--json")[1])["keys"]
+    rows = recur.json("presets", f"{name}-tnews")["keys"]
     assert rows[f"encoder.{key}"] == {"value": not value, "origin": "default"}
 
 
 def test_a_dry_run_and_matched_parameters_know_the_causal_encoder(recur: Recur, treebank: Path, tmp_path: Path) -> None:
-    asked = ["--preset", "starsaber-ptb", "--data", treebank, "--output", tmp_path / "x"]
-    for setting in ("encoder.num_layers=2", "pretraining.max_steps=6", "pretraining.evaluate_every=3"):
-        asked += ["--set", setting]
-    code, out, err = recur("pretrain", *asked, "--dry-run", "--json", "--match-parameters", "2k")
-    assert code == 0, err
-    plan = json.loads(out)
+    settings = ("encoder.num_layers=2", "pretraining.max_steps=6", "pretraining.evaluate_every=3")
+    source = ("--preset", "starsaber-ptb", "--data", treebank, "--output", tmp_path / "x")
+    given = [part for setting in settings for part in ("--set", setting)]
+    plan = recur.json("pretrain", *source, *given, "--dry-run", "--match-parameters", "2k")
     size = plan["values"]["encoder"]["hidden_size"]
     assert plan["match_parameters"]["parameters"] == plan["parameters"]["encoder"] == 2 * (3 * size**2 + 1)
     assert not (tmp_path / "x").exists()
 
 
-def test_a_classifier_starts_from_a_causal_model_and_stays_causal(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_a_classifier_starts_from_a_causal_model(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     encoder = ["encoder.num_heads=2", "finetuning.linear_baseline=false", "finetuning.epochs=1", "ensemble=null"]
     common = ["--preset", "transformer-tnews", "--data", tiny_tnews]
-    pretraining = [*common, "--output", tmp_path / "p", *tiny(*encoder, "pretraining.objective=causal"), "--quiet"]
-    code, _, err = recur("pretrain", *pretraining)
-    assert code == 0, err
-    result = json.loads((tmp_path / "p" / "result.json").read_text())
+    pretraining = [*common, "--output", tmp_path / "p", *tiny(*encoder, "pretraining.objective=causal")]
+    result = recur.json("pretrain", *pretraining)
     assert [result["data"][split]["rows"] for split in ("train", "dev")] == [60, 24]
-    finetuning = [*common, "--output", tmp_path / "f", "--init", tmp_path / "p", "--quiet"]
-    code, _, err = recur("finetune", *finetuning, *tiny(*encoder))
-    assert (code, "its encoder.causal is True, the preset's is False" in err) == (2, True)
-    code, _, err = recur("finetune", *finetuning, *tiny(*encoder, "encoder.causal=true"))
-    assert code == 0, err
+    finetuning = ["finetune", *common, "--output", tmp_path / "f", "--init", tmp_path / "p", *tiny(*encoder)]
+    recur.refused(2, "its encoder.causal is True, the preset's is False", *finetuning)
+    recur.ok(*finetuning, "--set", "encoder.causal=true")
     assert "causal: true" in (tmp_path / "f" / "preset.yaml").read_text()
     assert json.loads((tmp_path / "f" / "config.json").read_text())["encoder"]["causal"] is True
 
 
 def test_text_without_labels_cannot_be_finetuned(recur: Recur, treebank: Path, tmp_path: Path) -> None:
-    code, _, err = recur("finetune", "--preset", "rsa-ptb", "--data", treebank, "--output", tmp_path / "x")
-    assert (code, "task ptb is text without labels" in err) == (2, True)
+    line = ("finetune", "--preset", "rsa-ptb", "--data", treebank, "--output", tmp_path / "x")
+    recur.refused(2, "task ptb is text without labels", *line)
     masked = options(treebank, tmp_path / "m", "pretraining.objective=masked", "pretraining.max_steps=1")
-    code, out, err = recur("pretrain", *masked, "--json", "--quiet")
-    assert (code, json.loads(out)["data"]["text"]["rows"]) == (0, 60), err
+    assert recur.json("pretrain", *masked)["data"]["text"]["rows"] == 60
 
 
 @pytest.mark.parametrize(
@@ -222,47 +211,33 @@ def test_a_line_of_a_million_words_is_not_cut() -> None:
 
 def test_eval_scores_all_of_a_folder_that_is_not_the_trainings(recur: Recur, model: Path, tmp_path: Path) -> None:
     (tmp_path / "ptb.valid.txt").write_text("w1 w2\n" * 20)
-    code, out, err = recur("eval", model, "--data", tmp_path, "--json", "--quiet")
-    assert (code, json.loads(out)["rows"]) == (0, 20), err
+    assert recur.json("eval", model, "--data", tmp_path)["rows"] == 20
     (tmp_path / "ptb.valid.txt").rename(tmp_path / "book.txt")
-    code, _, err = recur("eval", model, "--data", tmp_path, "--quiet")
-    assert (code, "has no dev text" in err) == (3, True), err
+    recur.refused(3, "has no dev text", "eval", model, "--data", tmp_path)
 
 
-def test_eval_refuses_dev_text_that_is_not_that_of_the_training(recur: Recur, tmp_path: Path) -> None:
-    data = tmp_path / "texts"
-    data.mkdir()
-    (data / "train.txt").write_text("w1 w2 w3\n" * 30)
-    (data / "valid.txt").write_text("w2 w3\n" * 5)
-    line = options(data, tmp_path / "x", "encoder.num_heads=2", "pretraining.max_steps=2", preset="transformer-custom")
-    assert recur("pretrain", *line, "--quiet")[0] == 0
-    assert "--init THIS_FOLDER --set pretraining.objective=causal" in (tmp_path / "x" / "README.md").read_text()
-    code, _, err = recur("eval", tmp_path / "x", "--quiet")
-    assert (code, err) == (0, "")
-    (tmp_path / "a.csv").write_text("text,label\nw1 w2 w3,x\nw2 w3,y\n")
-    code, out, err = recur("eval", tmp_path / "x", "--data", tmp_path / "a.csv", "--json", "--quiet")
-    assert (code, json.loads(out)["tokens"]) == (0, 5 + 2), err
-    (data / "valid.txt").unlink()
-    code, _, err = recur("eval", tmp_path / "x", "--quiet")
-    assert (code, f"its sha256 is not that of the dev rows of {tmp_path / 'x'}; --data" in err) == (3, True), err
-
-
-def test_training_lines_that_are_scored_are_told(recur: Recur, tmp_path: Path) -> None:
-    data = tmp_path / "texts"
+def test_eval_counts_training_lines_and_refuses_other_dev_text(recur: Recur, tmp_path: Path) -> None:
+    data, run = tmp_path / "texts", tmp_path / "x"
     data.mkdir()
     lines = [f"w{number} w{number % 7}" for number in range(30)]
     (data / "train.txt").write_text("\n".join([*lines, "", ""]))
     (data / "valid.txt").write_text("\n".join([*lines, " "]))
-    line = options(data, tmp_path / "x", "encoder.num_heads=2", "pretraining.max_steps=2", preset="transformer-custom")
-    code, _, err = recur("pretrain", *line, "--quiet")
-    assert (code, "recur: warning: dev: 30 of 30 lines are in the training lines" in err) == (0, True)
-    code, out, err = recur("eval", tmp_path / "x", "--data", data / "train.txt", "--json", "--quiet")
-    assert "recur: warning: 30 of 30 lines are in the training lines (equal or nearly equal texts), 30 in" in err
-    assert (code, json.loads(out)["training_rows"]) == (0, 30)
+    line = options(data, run, "encoder.num_heads=2", "pretraining.max_steps=2", preset="transformer-custom")
+    _, err = recur.ok("pretrain", *line, "--quiet")
+    assert err.startswith("recur: warning: dev: 30 of 30 lines are in the training lines") and err.count("\n") == 1
+    assert "--init THIS_FOLDER --set pretraining.objective=causal" in (run / "README.md").read_text()
+    recur.ok("eval", run)
+    out, err = recur.ok("eval", run, "--data", data / "train.txt", "--json", "--quiet")
+    assert err.startswith("recur: warning: 30 of 30 lines are in the training lines")
+    assert json.loads(out)["training_rows"] == 30
     (data / "test.txt").write_text("\n".join([*lines[:2], *(f"w1 {line}" for line in lines)]))
-    code, _, err = recur("eval", tmp_path / "x", "--split", "test", "--json", "--quiet")
-    assert (code, err) == (0, ""), "lines repeat by themselves"
-    assert "recur: 2 of 32 lines are in" in recur("eval", tmp_path / "x", "--data", data / "test.txt")[2]
+    assert recur.ok("eval", run, "--split", "test", "--json", "--quiet")[1] == "", "lines repeat by themselves"
+    _, err = recur.ok("eval", run, "--data", data / "test.txt")
+    assert "recur: 2 of 32 lines are in the training lines" in err
+    (tmp_path / "a.csv").write_text("text,label\nw1 w2 w3,x\nw2 w3,y\n")
+    assert recur.json("eval", run, "--data", tmp_path / "a.csv")["tokens"] == 5 + 2
+    (data / "valid.txt").unlink()
+    recur.refused(3, f"its sha256 is not that of the dev rows of {run}; --data", "eval", run)
 
 
 @pytest.mark.slow
@@ -282,10 +257,10 @@ def test_the_treebank_has_its_published_numbers_of_tokens(real_data: Path) -> No
 @pytest.mark.slow
 def test_two_processes_train_and_score_as_one_does(recur: Recur, treebank: Path, tmp_path: Path) -> None:
     more = ("encoder.dropout=0", "encoder.norm=pre")
-    assert recur("pretrain", *options(treebank, tmp_path / "one", *more), "--quiet")[0] == 0
+    recur.ok("pretrain", *options(treebank, tmp_path / "one", *more))
     done = completed(command("pretrain", *options(treebank, tmp_path / "two", *more)))
     assert done.returncode == 0, done.stderr.decode()
-    one, two = (json.loads((tmp_path / name / "result.json").read_text())["dev"] for name in ("one", "two"))
+    one, two = (result_of(tmp_path / name)["dev"] for name in ("one", "two"))
     assert two == pytest.approx(one, rel=1e-5)
     scored = completed(command("eval", tmp_path / "two", "--json", "--quiet"))
     assert json.loads(scored.stdout)["perplexity"] == pytest.approx(two["perplexity"], rel=1e-6)
@@ -297,21 +272,14 @@ def models(treebank: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "runs"
     for size in (8, 16):
         for seed in (1, 2):
-            given = options(treebank, folder, "pretraining.max_steps=2", f"encoder.hidden_size={size}")
-            settings = [*(str(part) for part in given[6:] if part != "--set"), f"runtime.seed={seed}"]
-            resolved = compose("rsa-ptb", data=treebank, settings=settings)
-            pretrain(TrainingRequest(resolved, folder / f"{size}-{seed}"), Kept())
+            settings = ("pretraining.max_steps=2", f"encoder.hidden_size={size}", f"runtime.seed={seed}")
+            pretrain(request_of(options(treebank, folder / f"{size}-{seed}", *settings)), Kept())
     return folder
 
 
-def test_language_models_are_compared_by_the_perplexity_of_their_dev_text(
-    recur: Recur, models: Path, tmp_path: Path
-) -> None:
-    code, out, err = recur("compare", models, "--json", "--output", tmp_path / "table.csv")
-    assert code == 0, err
-    found = json.loads(out)
-    results = {name: json.loads((models / name / "result.json").read_text()) for name in ("8-1", "8-2", "16-1", "16-2")}
-    stored = {size: [results[f"{size}-{seed}"]["dev"]["perplexity"] for seed in (1, 2)] for size in (8, 16)}
+def test_language_models_are_compared_by_perplexity(recur: Recur, models: Path, model: Path, tmp_path: Path) -> None:
+    found = recur.json("compare", models, "--output", tmp_path / "table.csv")
+    stored = {size: [result_of(models / f"{size}-{n}")["dev"]["perplexity"] for n in (1, 2)] for size in (8, 16)}
     order = sorted(stored, key=lambda size: sum(stored[size]))
     assert [group["values"]["encoder.hidden_size"] for group in found["groups"]] == order
     for group, size in zip(found["groups"], order, strict=True):
@@ -321,30 +289,21 @@ def test_language_models_are_compared_by_the_perplexity_of_their_dev_text(
     (test,) = found["tests"]
     assert test["difference"] == pytest.approx((sum(stored[order[0]]) - sum(stored[order[1]])) / 2)
     assert (found["metric"], found["baselines"], found["unfinished"]) == ("perplexity", [], [])
-    assert (found["rows"], test["test"]) == (results["8-1"]["dev"]["tokens"], "bootstrap")
-    code, out, err = recur("compare", models, "--over", "encoder.hidden_size", "--plot", tmp_path / "x.svg")
-    assert (code, "tokens of the dev text" in out) == (0, True), err
+    assert (found["rows"], test["test"]) == (result_of(model)["dev"]["tokens"], "bootstrap")
+    out, _ = recur.ok("compare", models, "--over", "encoder.hidden_size", "--plot", tmp_path / "x.svg")
+    assert "tokens of the dev text" in out
     assert f"{sum(stored[order[0]]) / 2:.2f} ±" in out
     code, _, err = recur("compare", models, "--split", "test")
     assert (code, err.count("leave out --split test")) == (2, 4), err
-    for line, message in (
-        (("--metric", "accuracy"), "--metric accuracy is one of classifiers"),
-        (("--report", tmp_path / "x.html"), "--report is for classifiers"),
-    ):
-        code, _, err = recur("compare", models, *line, "--quiet")
-        assert (code, err.count("\n"), message in err) == (2, 1, True), err
+    recur.refused(2, "--metric accuracy is one of classifiers", "compare", models, "--metric", "accuracy")
+    recur.refused(2, "--report is for classifiers", "compare", models, "--report", tmp_path / "x.html")
 
 
-def test_language_models_of_other_tokens_or_with_changed_losses_are_not_compared(
-    recur: Recur, models: Path, treebank: Path, tmp_path: Path
-) -> None:
+def test_other_tokens_or_losses_are_not_compared(recur: Recur, models: Path, treebank: Path, tmp_path: Path) -> None:
     runs = shutil.copytree(models, tmp_path / "runs")
-    settings = ["pretraining.max_steps=1", "tokenizer.kind=char"]
-    given = [str(part) for part in options(treebank, tmp_path)[6:] if part != "--set"]
-    pretrain(TrainingRequest(compose("rsa-ptb", data=treebank, settings=[*given, *settings]), runs / "char"), Kept())
-    code, _, err = recur("compare", runs, "--quiet")
-    assert (code, "numbers of tokens of their dev texts are" in err) == (2, True), err
-    shutil.rmtree(runs / "char")
+    other = options(treebank, runs / "char", "pretraining.max_steps=1", "tokenizer.kind=char")
+    pretrain(request_of(other), Kept())
+    recur.refused(2, "numbers of tokens of their dev texts are", "compare", runs)
     losses = json.loads((runs / "8-1" / "losses.dev.json").read_text())
     for change, message in (
         (losses | {"nats": [number + 1 for number in losses["nats"]]}, "but its predictions give"),
@@ -352,8 +311,7 @@ def test_language_models_of_other_tokens_or_with_changed_losses_are_not_compared
     ):
         (runs / "8-1" / "losses.dev.json").write_text(json.dumps(change))
         extend_manifest(runs / "8-1", "losses.dev.json")
-        code, _, err = recur("compare", runs / "8-1", runs / "16-1", "--quiet")
-        assert (code, err.count("\n"), message in err) == (4, 1, True), err
+        recur.refused(4, message, "compare", runs / "8-1", runs / "16-1")
 
 
 CARRYING = {
@@ -371,65 +329,56 @@ def carrying(data: Path, output: Path, preset: str, *more: str) -> list[object]:
     return ["--preset", preset, "--data", data, "--output", output, *settings]
 
 
-@pytest.mark.parametrize("preset", slow_but(["lstm-ptb", "block-recurrent-transformer-ptb"], CARRYING))
-def test_a_run_that_carries_is_resumed_in_the_middle_of_its_streams(
-    preset: str, recur: Recur, treebank: Path, tmp_path: Path
-) -> None:
-    code, out, err = recur("pretrain", *carrying(treebank, tmp_path / "whole", preset), "--json")
-    assert code == 0, err
+@pytest.mark.parametrize("preset", slow_but(["lstm-ptb"], CARRYING))
+def test_a_run_that_carries_is_resumed_exactly(preset: str, recur: Recur, treebank: Path, tmp_path: Path) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    out, err = recur.ok("pretrain", *carrying(treebank, whole, preset), "--json")
     result, data = json.loads(out), json.loads(out)["data"]["train"]
     assert f"4 streams of {data['tokens'] // 4:,} tokens" in err
     windows = -(-(data["tokens"] // 4) // 8)
     assert (result["carry"], result["steps"]) == (True, 3 * windows)
-    line = [str(part) for part in carrying(treebank, tmp_path, preset)]
-    settings = [part for part in line[6:] if part != "--set"]
-    resolved = compose(preset, data=treebank, settings=settings)
-    drop_at_step(windows + 10, pretrain, TrainingRequest(resolved, tmp_path / "stopped"))
-    newest = max((tmp_path / "stopped" / "checkpoints").iterdir())
+    line = carrying(treebank, stopped, preset)
+    drop_at_step(windows + 10, pretrain, request_of(line))
+    newest = max((stopped / "checkpoints").iterdir())
     assert (newest / "carried.safetensors").is_file()
     assert json.loads((newest / "state.json").read_text())["resume_key"]["world size"] == 1
-    code, _, err = recur("pretrain", *carrying(treebank, tmp_path / "stopped", preset), "--resume")
-    assert (code, "resumed at step" in err) == (0, True), err
-    assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")
-    code, out, err = recur("eval", tmp_path / "whole", "--json", "--quiet", "--batch-size", "3")
-    found = json.loads(out)
+    assert "resumed at step" in recur.ok("pretrain", *line, "--resume")[1]
+    assert sha256_of(stopped / "model.safetensors") == sha256_of(whole / "model.safetensors")
+    found = recur.json("eval", whole, "--batch-size", "3")
     assert (found["carry"], found["tokens"]) == (True, result["dev"]["tokens"])
     assert found["perplexity"] == pytest.approx(result["dev"]["perplexity"], rel=1e-6)
-    code, out, err = recur("eval", tmp_path / "whole", "--diagnose")
+    out, err = recur.ok("eval", whole, "--diagnose")
     assert "state carried over windows" in out
     assert f"{found['perplexity']:.2f}" in out
     assert "the diagnosis is of windows alone: each begins without a carried state" in err
-    other = carrying(treebank, tmp_path / "stopped", preset, "pretraining.batch_size=2")
-    code, _, err = recur("pretrain", *other, "--resume")
-    assert (code, "pretraining.batch_size was 4 and is now 2" in err) == (2, True), err
+    other = carrying(treebank, stopped, preset, "pretraining.batch_size=2")
+    recur.refused(2, "pretraining.batch_size was 4 and is now 2", "pretrain", *other, "--resume")
 
 
-def test_a_training_without_a_second_window_says_that_it_carries_nothing(
-    recur: Recur, treebank: Path, tmp_path: Path
-) -> None:
+def test_without_a_second_window_nothing_is_carried(recur: Recur, treebank: Path, tmp_path: Path) -> None:
     more = ("pretraining.batch_size=40", "data.max_length=64", "pretraining.max_steps=1")
-    code, _, err = recur("pretrain", *carrying(treebank, tmp_path / "run", "lstm-ptb", *more))
-    assert code == 0, err
+    _, err = recur.ok("pretrain", *carrying(treebank, tmp_path / "run", "lstm-ptb", *more))
     assert "a stream has no second window of 64 tokens, so the training carries no state" in err
 
 
+@pytest.mark.parametrize(
+    ("preset", "setting", "reason"),
+    [
+        ("transformer-ptb", "encoder.num_heads=2", "encoder transformer: it has no state to carry"),
+        ("lstm-ptb", "pretraining.objective=masked", "with objective masked"),
+        ("truncated-lstm-tnews", "pretraining.objective=causal", "takes a running text, and the data are"),
+        ("lstm-ptb", "pretraining.batch_size=99999", "makes 99,999 streams of"),
+        ("lstm-ptb", "runtime.compile=true", "is not compiled"),
+        ("lstm-ptb", "embedding.ngrams={}", "n-grams of the embedding end where"),
+    ],
+)
 def test_what_cannot_be_carried_is_refused_in_one_line(
-    recur: Recur, treebank: Path, tiny_tnews: Path, tmp_path: Path
+    preset: str, setting: str, reason: str, recur: Recur, treebank: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    cases = [
-        (["--preset", "transformer-ptb", "--data", treebank], (), "encoder transformer: it has no state to carry"),
-        (["--preset", "lstm-ptb", "--data", treebank], ("pretraining.objective=masked",), "with objective masked"),
-        (["--preset", "truncated-lstm-tnews", "--data", tiny_tnews], CAUSAL, "takes a running text, and the data are"),
-        (["--preset", "lstm-ptb", "--data", treebank], ("pretraining.batch_size=99999",), "makes 99,999 streams of"),
-        (["--preset", "lstm-ptb", "--data", treebank], ("runtime.compile=true",), "is not compiled"),
-        (["--preset", "lstm-ptb", "--data", treebank], ("embedding.ngrams={}",), "n-grams of the embedding end where"),
-    ]
-    for line, settings, message in cases:
-        every = tiny("encoder.num_heads=2" if "transformer" in str(line[1]) else "encoder.hidden_size=16")
-        more = [part for setting in ("pretraining.carry=true", *settings) for part in ("--set", setting)]
-        code, _, err = recur("pretrain", *line, "--output", tmp_path / "x", *every, *more)
-        errors = [line for line in err.splitlines() if line.startswith("recur: error")]
-        assert (code, len(errors), message in err) == (2, 1, True), err
+    data = tiny_tnews if preset.endswith("tnews") else treebank
+    settings = tiny("encoder.hidden_size=16", "pretraining.carry=true", setting)
+    line = ("--preset", preset, "--data", data, "--output", tmp_path / "x", *settings)
+    recur.refused(2, reason, "pretrain", *line)
     assert not (tmp_path / "x").exists()
 
 
@@ -437,28 +386,20 @@ def test_what_cannot_be_carried_is_refused_in_one_line(
 def test_two_processes_carry_as_one_does(recur: Recur, treebank: Path, tmp_path: Path) -> None:
     for preset in CARRYING:
         more = ("encoder.dropout=0", "embedding.dropout=0", "pretraining.batch_size=3")
-        name = preset.partition("-")[0]
-        code, _, err = recur("pretrain", *carrying(treebank, tmp_path / name, preset, *more), "--quiet")
-        assert code == 0, err
-        ended = completed(command("pretrain", *carrying(treebank, tmp_path / f"{name}2", preset, *more), "--quiet"))
+        one, two = tmp_path / preset, tmp_path / f"{preset}-2"
+        recur.ok("pretrain", *carrying(treebank, one, preset, *more))
+        ended = completed(command("pretrain", *carrying(treebank, two, preset, *more), "--quiet"))
         assert ended.returncode == 0, ended.stderr.decode()
-        one, two = (
-            json.loads((tmp_path / run / "result.json").read_text())["dev"]["loss"] for run in (name, f"{name}2")
-        )
-        assert two == pytest.approx(one, rel=1e-4)
+        assert result_of(two)["dev"]["loss"] == pytest.approx(result_of(one)["dev"]["loss"], rel=1e-4)
     line = carrying(treebank, tmp_path / "alone", "lstm-ptb")
-    resolved = compose("lstm-ptb", data=treebank, settings=[str(part) for part in line[6:] if part != "--set"])
-    drop_at_step(10, pretrain, TrainingRequest(resolved, tmp_path / "alone"))
+    drop_at_step(10, pretrain, request_of(line))
     ended = completed(command("pretrain", *line, "--resume"))
     assert b"cannot be resumed: world size was 1 and is now 2" in ended.stderr
-    code, _, err = recur("pretrain", *line, "--resume", "--quiet")
-    assert code == 0, err
+    recur.ok("pretrain", *line, "--resume")
 
 
 def test_a_language_model_is_diagnosed(recur: Recur, model: Path, tmp_path: Path) -> None:
-    code, out, err = recur("eval", model, "--diagnose", "--plots", tmp_path / "plots.svg", "--json")
-    assert code == 0, err
-    diagnosis = json.loads(out)["diagnosis"]
+    diagnosis = recur.json("eval", model, "--diagnose", "--plots", tmp_path / "plots.svg")["diagnosis"]
     assert [layer["layer"] for layer in diagnosis["layers"]] == [1, 2]
     assert "gradient norm by distance" in (tmp_path / "plots.svg").read_text()
     files = read_model(model)
@@ -466,27 +407,23 @@ def test_a_language_model_is_diagnosed(recur: Recur, model: Path, tmp_path: Path
     texts = load_texts(task_named("ptb"), "dev", RunDirectory(model).read_data_config())
     length = files.config.max_length
     stream = encode_stream(texts.texts, files.tokenizer).tolist()
-    rows = [[files.tokenizer.separator_id, *stream][start : start + length] for start in range(0, len(stream), length)]
-    following = [stream[start : start + length] for start in range(0, len(stream), length)]
     norms = []
-    for row, targets in zip(rows, following, strict=True):
-        if len(row) < length:
-            continue  # shorter than the median
+    for start in range(0, len(stream) - length + 1, length):  # a shorter window has not the median length
+        row = [files.tokenizer.separator_id, *stream][start : start + length]
         x = language_model.embedding(torch.tensor([row])).detach().requires_grad_()
-        last = language_model.encoder(x)[:, -1]
-        logits = language_model.token_logits(last, language_model.embedding.output_weight())
-        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(targets[-1:]))
+        logits = language_model.token_logits(language_model.encoder(x)[:, -1], language_model.embedding.output_weight())
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor([stream[start + length - 1]]))
         norms.append(torch.autograd.grad(loss, x)[0][0].norm(dim=-1))
     expected = torch.stack(norms[:32]).mean(dim=0).flip(0)
     assert diagnosis["gradient_norm_by_distance"] == pytest.approx(expected.tolist(), rel=1e-4)
-    code, out, err = recur("eval", model, "--diagnose")
-    assert (code, "positions back" in out, "perplexity" in out) == (0, True, True), err
+    out, _ = recur.ok("eval", model, "--diagnose")
+    assert ("positions back" in out, "perplexity" in out) == (True, True)
 
 
 @pytest.mark.parametrize(("length", "told"), [(8, False), (6, True), (3, False)])
-def test_a_carried_run_says_whether_its_windows_fit_the_segments_and_not_that_it_has_no_memory(
+def test_windows_that_cut_segments_are_named(
     length: int, told: bool, recur: Recur, treebank: Path, tmp_path: Path
 ) -> None:
     more = (f"data.max_length={length}", "pretraining.max_steps=1")
-    code, _, err = recur("pretrain", *carrying(treebank, tmp_path / "x", "transformer-xl-ptb", *more))
-    assert (code, "is no multiple of the encoder's 4 tokens" in err, "not used" in err) == (0, told, False), err
+    _, err = recur.ok("pretrain", *carrying(treebank, tmp_path / "x", "transformer-xl-ptb", *more))
+    assert ("is no multiple of the encoder's 4 tokens" in err, "not used" in err) == (told, False), err

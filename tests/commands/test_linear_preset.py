@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from predicting import Recur
+from running import Recur, result_of
 
 from recurcli.preset import preset_folder
 
@@ -17,28 +17,27 @@ CHOSEN = ("--set", "linear.c=1", "--set", "linear.characters=null", "--set", "li
 
 def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    code, out, err = recur(*FINETUNE, *CHOSEN, "--output", folder)
-    assert code == 0, err
+    out, err = recur.ok(*FINETUNE, *CHOSEN, "--output", folder)
     shown = out + err + (folder / "README.md").read_text()
     assert not any(word in shown for word in ("encoder", "steps", "tokens", "linear baseline", "auto"))
     assert not (folder / "checkpoints").exists()
-    result = json.loads((folder / "result.json").read_text())
+    result = result_of(folder)
     assert result["ensemble"]["encoder_weight"] == 0 and "parts" not in result
     assert result["parameters"]["total"] == (result["linear_baseline"]["ngrams"] + 1) * 2
     scored = json.loads(recur("eval", folder, "--json", "--quiet")[1])
     assert scored["metrics"]["accuracy"] == result["dev"]["accuracy"] and "parts" not in scored
     page = tmp_path / "page.html"
-    assert recur("eval", folder, "--report", page, "--quiet")[0] == 0
+    recur.ok("eval", folder, "--report", page, "--quiet")
     assert not re.search(
         "steps|encoder", re.sub(r"<(style|script).*?</\1>|<[^>]*>", "", page.read_text(), flags=re.DOTALL)
     )
     code, out, err = recur("predict", folder, REVIEWS, "--quiet")
     assert code == 0 and len(out.splitlines()) == 281, err
     assert "already finished" in recur(*FINETUNE, *CHOSEN, "--output", folder, "--resume")[2]
-    assert recur(*FINETUNE, *CHOSEN, "--output", folder, "--overwrite", "--quiet")[0] == 0
+    recur.ok(*FINETUNE, *CHOSEN, "--output", folder, "--overwrite", "--quiet")
     tiny = ("--set", "encoder.num_layers=1", "--set", "encoder.hidden_size=16", "--epochs", "1")
     other = ("finetune", "--preset", "starsaber-custom", "--data", REVIEWS, *tiny, "--output", tmp_path / "starsaber")
-    assert recur(*other)[0] == 0
+    recur.ok(*other)
     compared = json.loads(recur("compare", folder, tmp_path / "starsaber", "--json")[1])
     keys = {"encoder.name", "linear.c", "linear.characters", "linear.words"}
     assert [set(group["values"]) for group in compared["groups"]] == [keys, keys]
@@ -51,8 +50,7 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
 
 
 def test_it_keeps_no_texts_if_it_is_told_so(recur: Recur, tmp_path: Path) -> None:
-    code, _, err = recur(*FINETUNE, *CHOSEN, "--set", "finetuning.keep_texts=false", "--output", tmp_path)
-    assert code == 0, err
+    recur.ok(*FINETUNE, *CHOSEN, "--set", "finetuning.keep_texts=false", "--output", tmp_path)
     texts = [line.split(",")[0].strip('"') for line in REVIEWS.read_text().splitlines()[1:]]
     everything = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert not [text for text in texts if len(text) > 20 and text.encode() in everything]
@@ -60,9 +58,7 @@ def test_it_keeps_no_texts_if_it_is_told_so(recur: Recur, tmp_path: Path) -> Non
 
 def test_three_short_rows_are_enough(recur: Recur, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("text,label\na,x\nb,x\nc,y\n")
-    line = ("finetune", "--preset", "linear-custom", "--data", tmp_path / "x.csv", "--output", tmp_path / "run")
-    code, _, err = recur(*line)
-    assert code == 0, err
+    recur.ok("finetune", "--preset", "linear-custom", "--data", tmp_path / "x.csv", "--output", tmp_path / "run")
 
 
 def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -> None:
@@ -90,29 +86,23 @@ def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -
     ],
 )
 def test_what_needs_an_encoder_is_refused(recur: Recur, command: tuple[str, ...], said: str) -> None:
-    code, _, err = recur(*command)
-    assert code == 2 and said in err and len(err.strip().splitlines()) == 1
+    recur.refused(2, said, *command)
 
 
 def test_a_share_of_the_training_rows_is_trained_on_and_the_dev_rows_stay(recur: Recur, tmp_path: Path) -> None:
-    results = {}
-    for share in ("1", "0.25", "0.001"):
-        line = (*FINETUNE, *CHOSEN, "--output", tmp_path / share, "--set", f"data.train_share={share}", "--json")
-        code, out, err = recur(*line)
-        if share == "0.001":
-            assert (code, "data.train_share 0.001 leaves no training row of the label" in err) == (3, True), err
-            continue
-        assert code == 0, err
-        results[share] = json.loads(out)["data"]
-    whole, part = results["1"], results["0.25"]
+    def line(share: str) -> tuple[object, ...]:
+        return (*FINETUNE, *CHOSEN, "--output", tmp_path / share, "--set", f"data.train_share={share}")
+
+    recur.refused(3, "data.train_share 0.001 leaves no training row of the label", *line("0.001"))
+    whole, part = (recur.json(*line(share))["data"] for share in ("1", "0.25"))
     assert part["dev"] == whole["dev"]
     assert part["train"]["rows"] == pytest.approx(whole["train"]["rows"] / 4, abs=1)
-    over = recur("compare", tmp_path / "1", tmp_path / "0.25", "--over", "data.train_share", "--json")
-    (line_of_points,) = json.loads(over[1])["over"]["lines"]
+    over = recur.json("compare", tmp_path / "1", tmp_path / "0.25", "--over", "data.train_share")
+    (line_of_points,) = over["over"]["lines"]
     assert [point["value"] for point in line_of_points["points"]] == [0.25, 1]
-    code, _, err = recur("pretrain", "--preset", "starsaber-custom", "--data", REVIEWS, "--set", "data.train_share=0.5")
-    assert (code, "data.train_share is for labelled rows" in err) == (2, True), err
-    known = json.loads(recur("eval", tmp_path / "0.25", "--data", REVIEWS, "--json", "--quiet")[1])
+    pretraining = ("pretrain", "--preset", "starsaber-custom", "--data", REVIEWS, "--set", "data.train_share=0.5")
+    recur.refused(2, "data.train_share is for labelled rows", *pretraining)
+    known = recur.json("eval", tmp_path / "0.25", "--data", REVIEWS, "--quiet")
     assert known["training_rows"] == part["train"]["rows"]
 
 
@@ -123,9 +113,8 @@ def test_the_cross_validation_of_extra_rows_is_that_of_their_rows(recur: Recur, 
     lines = [f"{' '.join(row)},{' '.join(row[:8])},{'xy'[draw.integers(2)]}" for row in rows]
     (tmp_path / "x.csv").write_text("text,words,label\n" + "\n".join(lines) + "\n")
     line = ("finetune", "--preset", "linear-custom", "--data", tmp_path / "x.csv", "--output", tmp_path / "run")
-    code, out, err = recur(*line, "--json", "--set", "data.extra_rows=[words]")
-    assert code == 0, err
-    assert json.loads(out)["linear_baseline"]["cross_validation"]["accuracy"] < 0.62  # 0.8 with the row in another fold
+    result = recur.json(*line, "--set", "data.extra_rows=[words]", "--set", "linear.c=1")
+    assert result["linear_baseline"]["cross_validation"]["accuracy"] < 0.62  # 0.8 with the row in another fold
 
 
 def test_test_rows_that_are_dev_rows_are_counted(recur: Recur, tmp_path: Path) -> None:
@@ -135,39 +124,33 @@ def test_test_rows_that_are_dev_rows_are_counted(recur: Recur, tmp_path: Path) -
         (tmp_path / f"{name}.csv").write_text("text,label\n" + "\n".join(own) + "\n")
     files = [part for name in ("train", "dev", "test") for part in (f"--{name}", tmp_path / f"{name}.csv")]
     line = ("finetune", "--preset", "linear-custom", *files, "--output", tmp_path / "run")
-    code, _, err = recur(*line)
-    assert code == 0, err
+    _, err = recur.ok(*line)
     said = "test: 5 of 15 rows are in the dev rows, which select the model (equal or nearly equal texts), 4 of them equal\n"
     assert said in err
-    code, _, err = recur(*line, "--overwrite", "--set", "finetuning.refit=true")
+    err = recur(*line, "--overwrite", "--set", "finetuning.refit=true")[2]
     assert "and a linear model that is kept is fitted again on them" in err
 
 
 def test_labels_that_look_like_no_classes_are_told_in_training_and_in_eval(recur: Recur, tmp_path: Path) -> None:
     path, output = tmp_path / "x.tsv", tmp_path / "run"
     path.write_text("text\tlabel\n" + "".join(f"{'good' if n % 2 else 'bad'} {n}\t{n % 2 + 0.5}\n" for n in range(40)))
-    warning = "the label '0.5' looks like regression; each of the 2 values is taken as a class"
-    code, _, err = recur("finetune", "--preset", "linear-custom", "--data", path, "--output", output)
-    assert (code, err.count(warning)) == (0, 1)
-    code, _, err = recur("eval", output, "--data", path)
-    assert (code, err.count(warning)) == (0, 1)
+    training = ("finetune", "--preset", "linear-custom", "--data", path, "--output", output)
+    for line in (training, ("eval", output, "--data", path)):
+        assert recur.ok(*line)[1].count("the label '0.5' looks like regression") == 1
 
 
 def test_a_run_reads_later_files_with_the_quote_of_its_training(recur: Recur, tmp_path: Path) -> None:
     path, run, output = tmp_path / "x.csv", tmp_path / "run", tmp_path / "o.csv"
     rows = [f"'{'good' if n % 2 else 'bad'}; it''s \"{n}\"';{'pn'[n % 2]}" for n in range(40)]
     path.write_text("text;label\n" + "".join(f"{row}\n" for row in rows))
-    options = ["--preset", "linear-custom", "--data", path, "--output", run]
-    code, _, err = recur("finetune", *options, "--delimiter", ";")
-    assert (code, '; --quote "\'" is for fields in single quotes' in err) == (3, True)
-    code, _, err = recur("finetune", *options, "--quote", "'")
-    assert code == 0, err
-    assert recur("eval", run, "--data", path)[0] == 0
-    assert recur("predict", run, path, "--output", output)[0] == 0
+    line = ("finetune", "--preset", "linear-custom", "--data", path, "--output", run)
+    recur.refused(3, '; --quote "\'" is for fields in single quotes', *line, "--delimiter", ";")
+    recur.ok(*line, "--quote", "'")
+    recur.ok("eval", run, "--data", path)
+    recur.ok("predict", run, path, "--output", output)
     head, first, *_ = output.read_text().splitlines()
-    assert (head, first[: len(rows[0])]) == ("text;label;prediction;score", rows[0]), (
-        "the output has the marks of the input"
-    )
-    texts = [json.loads(line)["text"] for line in recur("predict", run, path, "--format", "jsonl")[1].splitlines()]
-    assert texts[0] == 'bad; it\'s "0"'
-    assert json.loads(recur("eval", run, "--data", output, "--json")[1])["rows"] == 40
+    assert head == "text;label;prediction;score"
+    assert first.startswith(rows[0]), "the output has the marks of the input"
+    lines = recur.ok("predict", run, path, "--format", "jsonl")[0].splitlines()
+    assert json.loads(lines[0])["text"] == 'bad; it\'s "0"'
+    assert recur.json("eval", run, "--data", output)["rows"] == 40

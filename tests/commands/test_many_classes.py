@@ -1,12 +1,11 @@
 """Files and times with many classes: a confusion of cells, and the largest probabilities."""
 
-import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from running import Recur, lines_of
 from tiny_task import tiny
 
 from recurcli.data.values import MAX_LABELS, check_labels
@@ -18,8 +17,6 @@ from recurcli.runs.model_files import write_predictions
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import PREDICTIONS
 
-Recur = Callable[..., tuple[int, str, str]]
-
 
 @pytest.mark.parametrize("classes", [100, 101])
 def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_path: Path) -> None:
@@ -30,7 +27,7 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
     write_manifest(tmp_path, ["config.json"])
     both = {"probabilities": shares, "encoder_probabilities": encoder}
     write_predictions(tmp_path / PREDICTIONS, ["1", "2", "3"], names[:3], names, both, [("a", None)] * 3)
-    lines = [json.loads(line) for line in (tmp_path / "predictions.dev.jsonl").read_text().splitlines()]
+    lines = lines_of(tmp_path / "predictions.dev.jsonl")
     for line, row in zip(lines, shares, strict=True):
         assert len(line["probabilities"]) == (10 if classes > 100 else 100)
         assert sum(line["probabilities"].values()) + line.get("other_probabilities", 0) == pytest.approx(1)
@@ -66,13 +63,9 @@ def test_the_largest_number_of_classes_is_trained_and_evaluated(recur: Recur, tm
         (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(rows))
     data = ["--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--output", tmp_path / "run"]
     settings = tiny("finetuning.epochs=1", "finetuning.batch_size=128", "ensemble=linear")
-    code, _, err = recur("finetune", "--preset", "starsaber-custom", *data, *settings)
-    assert code == 0, err
+    recur.ok("finetune", "--preset", "starsaber-custom", *data, *settings)
     assert (tmp_path / "run" / "result.json").stat().st_size < 4e6
     assert (tmp_path / "run" / "predictions.dev.jsonl").stat().st_size < 5e6
-    code, out, err = recur("eval", tmp_path / "run", "--json")
-    assert code == 0, err
-    cells = json.loads(out)["metrics"]["confusion"]
+    cells = recur.json("eval", tmp_path / "run")["metrics"]["confusion"]
     assert sum(rows for _, _, rows in cells) == 1500
-    code, out, err = recur("compare", tmp_path / "run", "--json")
-    assert code == 0, err
+    recur.json("compare", tmp_path / "run")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cases import slow_but
 from logs import drop_at_step
-from predicting import Recur
+from running import Recur
 from safetensors.torch import load_file
 from tiny_task import tiny
 from torchrun import command, completed
@@ -34,53 +34,45 @@ def options(texts: Path, output: Path, *more: str) -> list[object]:
     return ["--preset", "starsaber-tnews", "--data", texts, "--output", output, *settings]
 
 
-def test_a_folder_of_text_files_is_read_whole(recur: Recur, tmp_path: Path) -> None:
-    texts = write_texts(tmp_path / "texts")
-    code, out, err = recur("pretrain", *options(texts, tmp_path / "run"), "--json")
-    assert code == 0, err
+@pytest.mark.parametrize(("part", "rows"), [(".", 120), ("part 0/text.txt", 40)])
+def test_a_folder_of_text_files_or_one_file_is_read(part: str, rows: int, recur: Recur, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "texts") / part
+    out, err = recur.ok("pretrain", *options(texts, tmp_path / "run", "pretraining.max_steps=2"), "--json")
     found = json.loads(out)["data"]["text"]
-    assert (found["rows"], found["path"]) == (120, str(texts))
-    assert "3 text files" in err
+    assert (found["rows"], found["path"]) == (rows, str(texts))
+    assert rows == 40 or "3 text files" in err
 
 
 def test_rows_of_the_task_go_before_text_files_beside_them(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     (tmp_path / "tnews").symlink_to(tiny_tnews)
     (tmp_path / "vocabulary.txt").write_text("no text to learn from\n")
-    code, out, err = recur("pretrain", *options(tmp_path, tmp_path / "run"), "--dry-run", "--json")
-    assert code == 0, err
-    assert set(json.loads(out)["data"]) == {"train", "dev", "test"}
+    plan = recur.json("pretrain", *options(tmp_path, tmp_path / "run"), "--dry-run")
+    assert set(plan["data"]) == {"train", "dev", "test"}
 
 
 @pytest.mark.parametrize("window", slow_but([16], [16, 1 << 22]))
-def test_a_resume_goes_on_at_the_exact_place(
-    window: int, recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_goes_on_exactly(window: int, recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "WINDOW", window)
-    texts = write_texts(tmp_path / "texts")
-    assert recur("pretrain", *options(texts, tmp_path / "whole"), "--quiet")[0] == 0
+    texts, whole, stopped = write_texts(tmp_path / "texts"), tmp_path / "whole", tmp_path / "stopped"
+    recur.ok("pretrain", *options(texts, whole))
     settings = [str(part) for part in options(texts, tmp_path)[7::2]]
     resolved = compose("starsaber-tnews", data=str(texts), settings=settings)
-    drop_at_step(18, pretrain, TrainingRequest(resolved=resolved, output=tmp_path / "stopped"))
-    code, _, err = recur("pretrain", *options(texts, tmp_path / "stopped"), "--resume")
-    assert (code, "resumed at step 16" in err) == (0, True)
-    assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")
-
-
-def test_other_text_is_refused_at_a_resume(recur: Recur, tmp_path: Path) -> None:
-    texts = write_texts(tmp_path / "texts")
-    assert recur("pretrain", *options(texts, tmp_path / "run"), "--quiet", "--keep-checkpoints")[0] == 0
-    (tmp_path / "run" / "result.json").unlink()
-    (texts / "part 1" / "text.txt").write_text("another\n")
-    code, _, err = recur("pretrain", *options(texts, tmp_path / "run"), "--resume", "--quiet")
-    assert code == 2
-    assert "text rows was 120 and is now 81" in err
+    drop_at_step(18, pretrain, TrainingRequest(resolved=resolved, output=stopped))
+    line = ("pretrain", *options(texts, stopped), "--resume")
+    path = texts / "part 1" / "text.txt"
+    content = path.read_text()
+    path.write_text("another\n")
+    recur.refused(2, "text rows was 120 and is now 81", *line)
+    path.write_text(content)
+    assert "resumed at step 16" in recur.ok(*line)[1]
+    assert sha256_of(stopped / "model.safetensors") == sha256_of(whole / "model.safetensors")
 
 
 @pytest.mark.slow
 def test_two_processes_share_the_text_and_train_as_one_does(recur: Recur, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "texts")
     without = ("embedding.dropout=0", "embedding.ngrams={buckets: 97, dropout: 0}")
-    assert recur("pretrain", *options(texts, tmp_path / "one", *without), "--quiet")[0] == 0
+    recur.ok("pretrain", *options(texts, tmp_path / "one", *without), "--quiet")
     done = completed(command("pretrain", *options(texts, tmp_path / "two", *without)))
     assert done.returncode == 0, done.stderr.decode()
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))

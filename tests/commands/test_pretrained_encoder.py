@@ -2,13 +2,13 @@
 
 import json
 import random
-import re
 import shutil
 import subprocess
 import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from forked import ForkServer
 from hf_folders import FAMILIES, WORDS, save_folder, tokenizer
 from logs import Kept, drop_at_step
 from ranks import run_ranks
+from running import Recur, lines_of, result_of
 from safetensors.torch import load_file, save_file
 from small_runs import fingerprint
 
@@ -32,12 +33,7 @@ from recurcli.preset import compose
 from recurcli.preset.matching import match_parameters
 from recurcli.runs.model_files import read_model
 
-SETTINGS = (
-    "finetuning.learning_rate=1e-2",
-    "finetuning.log_every=2",
-    "runtime.precision=fp32",
-    "pretraining.log_every=2",
-)
+SETTINGS = ("finetuning.learning_rate=1e-2", "finetuning.log_every=2", "runtime.precision=fp32")
 
 
 NAME = "bert.encoder.layer.1.output.dense.weight"
@@ -61,16 +57,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def options(place: Path, output: Path, *settings: str, folder: Path | None = None) -> list[str]:
     path = f"encoder.path={folder or place / 'bert'}"
     given = [part for setting in (path, *SETTINGS, *settings) for part in ("--set", setting)]
-    return [
-        "--preset",
-        "pretrained-custom",
-        "--data",
-        str(place / "rows.tsv"),
-        "--output",
-        str(output),
-        "--quiet",
-        *given,
-    ]
+    source = ["--preset", "pretrained-custom", "--data", str(place / "rows.tsv"), "--output", str(output)]
+    return [*source, "--quiet", *given]
 
 
 @pytest.fixture(scope="module")
@@ -78,55 +66,48 @@ def trained(place: Path) -> Path:
     """A finished run of it without a linear model, whose folder is gone."""
     output = place / "run"
     folder = shutil.copytree(place / "bert", place / "gone")
-    assert (
-        run(
-            ["finetune", *options(place, output, "ensemble=null", "pooling=mean", "finetuning.epochs=8", folder=folder)]
-        )
-        == 0
-    )
+    settings = ("ensemble=null", "pooling=mean", "finetuning.epochs=8")
+    assert run(["finetune", *options(place, output, *settings, folder=folder)]) == 0
     shutil.rmtree(folder)
     return output
 
 
+def losses_of(run: Path) -> list[float]:
+    return [line["loss"] for line in lines_of(run / "metrics.jsonl")]
+
+
 def test_fine_tuning_learns_and_the_run_needs_no_folder(trained: Path) -> None:
-    result = json.loads((trained / "result.json").read_text())
-    losses = [json.loads(line)["loss"] for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    losses = losses_of(trained)
     assert losses[-1] < losses[0]
-    assert result["dev"]["accuracy"] == 1
+    assert result_of(trained)["dev"]["accuracy"] == 1
     found = recurcli.load(trained).predict(["a b good", "a b bad"])
     assert [prediction.label for prediction in found] == ["good", "bad"]
     assert run(["eval", str(trained), "--quiet"]) == 0
 
 
 def test_masked_tokens_are_learned_and_a_classifier_starts_from_them(place: Path, tmp_path: Path) -> None:
-    assert run(["pretrain", *options(place, tmp_path / "pre")]) == 0
-    losses = [json.loads(line)["loss"] for line in (tmp_path / "pre" / "metrics.jsonl").read_text().splitlines()]
+    assert run(["pretrain", *options(place, tmp_path / "pre", "pretraining.log_every=2")]) == 0
+    losses = losses_of(tmp_path / "pre")
     assert losses[-1] < losses[0]
     values = json.loads((tmp_path / "pre" / "config.json").read_text())["encoder"]
     assert (values["hidden_size"], values["num_layers"], values["max_length"]) == (16, 2, 24)
     assert read_model(tmp_path / "pre").tokenizer.mask_id == 4
-    init = ["--init", str(tmp_path / "pre"), "--set", "finetuning.max_steps=1"]
     copy = shutil.copytree(place / "bert", tmp_path / "copy")  # it is known by its sizes, not by its place
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
-    assert run(["finetune", *options(place, tmp_path / "x", "finetuning.learning_rate=1e-9", folder=copy), *init]) == 0
+    edit("config.json", architectures=["BertModel"])(copy)
+    settings = ("finetuning.learning_rate=1e-9", "finetuning.max_steps=1")
+    init = ["--init", str(tmp_path / "pre")]
+    assert run(["finetune", *options(place, tmp_path / "x", *settings, folder=copy), *init]) == 0
     name = "encoder.model.encoder.layer.1.output.dense.weight"
     before, after = (load_file(tmp_path / folder / "model.safetensors")[name] for folder in ("pre", "x"))
     assert (before - after).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(("family", "has_segments"), [("bert", True), ("roberta", False), ("distilbert", False)])
-def test_segments_are_those_of_the_folder_unless_they_are_named(
-    family: str, has_segments: bool, tmp_path: Path
-) -> None:
-    settings = [f"encoder.path={save_folder(tmp_path / family, family)}"]
-    assert (
-        compose("pretrained-ocnli", settings=settings, section="finetuning").preset.embedding.segments is has_segments
-    )
-    named = [*settings, f"embedding.segments={str(not has_segments).lower()}"]
-    assert (
-        compose("pretrained-ocnli", settings=named, section="finetuning").preset.embedding.segments is not has_segments
-    )
+def test_segments_are_those_of_the_folder_unless_named(family: str, has_segments: bool, tmp_path: Path) -> None:
+    path = f"encoder.path={save_folder(tmp_path / family, family)}"
+    for named, expected in (([], has_segments), ([f"embedding.segments={not has_segments}".lower()], not has_segments)):
+        preset = compose("pretrained-ocnli", settings=[path, *named], section="finetuning").preset
+        assert preset.embedding.segments is expected
 
 
 def test_a_run_that_dies_resumes_bit_for_bit(place: Path, tmp_path: Path) -> None:
@@ -143,20 +124,13 @@ def test_a_run_that_dies_resumes_bit_for_bit(place: Path, tmp_path: Path) -> Non
     assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
 
 
-def test_a_resume_with_other_weights_in_the_folder_is_refused(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_resume_with_other_weights_in_the_folder_is_refused(recur: Recur, place: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(place / "bert", tmp_path / "bert")
     given = ["finetune", *options(place, tmp_path / "x", "finetuning.max_steps=1", folder=folder)]
-    assert run([*given, "--keep-checkpoints"]) == 0
+    recur.ok(*given, "--keep-checkpoints")
     (tmp_path / "x" / "result.json").unlink()  # as a run that was killed at its end
-    tensors = load_file(folder / "model.safetensors")
-    save_file({**tensors, NAME: tensors[NAME] + 1}, folder / "model.safetensors")
-    capsys.readouterr()
-    assert run([*given, "--resume"]) == 2
-    assert re.search(
-        r"encoder.path sha256 was \['[0-9a-f]{12}…'\] and is now \['[0-9a-f]{12}…'\]; undo", capsys.readouterr().err
-    )
+    tensor(lambda tensor: tensor + 1)(folder)
+    recur.refused(2, "encoder.path sha256 was ['", *given, "--resume")
 
 
 def edit(name: str, **values: object) -> Callable[[Path], None]:
@@ -169,21 +143,29 @@ def edit(name: str, **values: object) -> Callable[[Path], None]:
     return change
 
 
-def without_a_tensor(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    del tensors[NAME]
-    save_file(tensors, folder / "model.safetensors")
+def tensor(change: Callable[[torch.Tensor], torch.Tensor | None]) -> Callable[[Path], None]:
+    """What changes the tensor NAME of a folder, or removes it."""
+
+    def edit(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        changed = change(tensors.pop(NAME))
+        save_file(tensors | ({} if changed is None else {NAME: changed}), folder / "model.safetensors")
+
+    return edit
 
 
-def with_a_nan(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    tensors[NAME][0, 0] = float("nan")
-    save_file(tensors, folder / "model.safetensors")
+def content(name: str, text: str) -> Callable[[Path], object]:
+    """What replaces a file of a folder."""
+    return lambda folder: (folder / name).write_text(text)
 
 
-def quantised(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    save_file({**tensors, NAME: (tensors[NAME] * 100).to(torch.int8)}, folder / "model.safetensors")
+def without(name: str) -> Callable[[Path], object]:
+    """What deletes a file of a folder."""
+    return lambda folder: (folder / name).unlink()
+
+
+def as_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
 def of_more_tokens(folder: Path) -> None:
@@ -200,108 +182,47 @@ def without_words(folder: Path) -> None:
 
 
 REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
-    (
-        lambda folder: (folder / "config.json").unlink(),
-        "bert: has no config.json; it is not a model in Hugging Face's layout",
-        4,
-    ),
-    (lambda folder: (folder / "config.json").write_text("{"), "config.json: is damaged", 4),
-    (lambda folder: (folder / "model.safetensors").unlink(), "bert: has no model.safetensors", 4),
-    (
-        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-        "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it; if you trust it, convert "
-        'it: python -c "from transformers import BertForMaskedLM as M',
-        4,
-    ),
-    (
-        lambda folder: (folder / "tokenizer.json").unlink(),
-        "bert: has no tokenizer.json and no vocab.txt of WordPiece; this makes one",
-        4,
-    ),
-    (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: is damaged or no tokenizer", 4),
-    (
-        edit("config.json", model_type="gpt2"),
-        "model_type is 'gpt2', which is no encoder that recur reads; it reads albert, bert",
-        4,
-    ),
+    (without("config.json"), "bert: has no config.json; it is not a model in Hugging Face's layout", 4),
+    (content("config.json", "{"), "config.json: is damaged", 4),
+    (without("model.safetensors"), "bert: has no model.safetensors", 4),
+    (as_pickle, "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it", 4),
+    (without("tokenizer.json"), "bert: has no tokenizer.json and no vocab.txt of WordPiece; this makes one", 4),
+    (content("tokenizer.json", "{}"), "tokenizer.json: is damaged or no tokenizer", 4),
+    (edit("config.json", model_type="gpt2"), "model_type is 'gpt2', which is no encoder that recur reads; it reads al", 4),
     (edit("config.json", model_type="vit"), "model_type is 'vit', which is no encoder that recur reads", 4),
     (edit("config.json", is_decoder=True), "config.json: is_decoder is True; recur reads encoders", 4),
     (edit("config.json", model_type="recurcli"), "is a run of recur; `recur finetune --init", 4),
-    (
-        edit("config.json", max_position_embeddings="24"),
-        "max_position_embeddings must be a whole number from 1, not '24'",
-        4,
-    ),
+    (edit("config.json", max_position_embeddings="24"), "max_position_embeddings must be a whole number from 1, not '24'", 4),
     (edit("config.json", type_vocab_size="2"), "type_vocab_size must be a whole number from 0, not '2'", 4),
     (edit("config.json", vocab_size=-3), "vocab_size must be a whole number from 0, not -3", 4),
     (edit("config.json", hidden_act="nope"), "encoder.architecture: transformers knows no 'nope'", 2),
     (edit("config.json", model_type="roberta", pad_token_id=None), "pad_token_id must be a whole number from 0", 4),
-    (
-        edit("config.json", model_type="roberta", pad_token_id=30),
-        "max_position_embeddings must be above pad_token_id + 1, since positions begin there, not 24",
-        4,
-    ),
+    (edit("config.json", model_type="roberta", pad_token_id=30), "max_position_embeddings must be above pad_token", 4),
     (edit("config.json", type_vocab_size=3), "has the shape [2, 16], but its config.json gives [3, 16]", 4),
-    (
-        edit("config.json", hidden_size=1 << 20),
-        "hidden_size is 1048576, but no tensor of the weights has this",
-        4,
-    ),
-    (
-        edit("config.json", num_hidden_layers=10**6),
-        "num_hidden_layers is 1000000, but the weights have 2 layers",
-        4,
-    ),
-    (edit("config.json", num_attention_heads=5), "encoder.architecture: The hidden size (16) is not a multiple", 2),
-    (
-        without_a_tensor,
-        "model.safetensors: has no tensor encoder.layer.1.output.dense.weight, which its config.json needs",
-        4,
-    ),
-    (quantised, f"{NAME} has the type 'I8'; recur reads floating-point weights, none that are quantised", 4),
-    (
-        edit("config.json", quantization_config={"load_in_8bit": True}),
-        "config.json: quantization_config is {'load_in_8bit'",
-        4,
-    ),
+    (edit("config.json", hidden_size=1 << 20), "hidden_size is 1048576, but no tensor of the weights has this", 4),
+    (edit("config.json", num_hidden_layers=10**6), "num_hidden_layers is 1000000, but the weights have 2 layers", 4),
     (edit("config.json", num_hidden_layers=1), "num_hidden_layers is 1, but the weights have 2 layers", 4),
+    (edit("config.json", num_attention_heads=5), "encoder.architecture: The hidden size (16) is not a multiple", 2),
+    (edit("config.json", quantization_config={"load_in_8bit": True}), "quantization_config is {'load_in_8bit'", 4),
     (edit("config.json", chunk_size_feed_forward=7), "config.json: chunk_size_feed_forward is 7; recur", 4),
-    (
-        edit("config.json", attn_implementation="flash_attention_2"),
-        "attn_implementation is 'flash_attention_2'; recur",
-        4,
-    ),
-    (
-        edit("config.json", position_embedding_type="relative_key"),
-        "position_embedding_type is 'relative_key'; recur",
-        4,
-    ),
-    (with_a_nan, f"{NAME} has values that are not finite", 4),
+    (edit("config.json", attn_implementation="flash_attention_2"), "attn_implementation is 'flash_attention_2'; re", 4),
+    (edit("config.json", position_embedding_type="relative_key"), "position_embedding_type is 'relative_key'; recur", 4),
+    (tensor(lambda tensor: None), "has no tensor encoder.layer.1.output.dense.weight, which its config.json needs", 4),
+    (tensor(lambda tensor: (tensor * 100).to(torch.int8)), f"{NAME} has the type 'I8'; recur reads floating-point", 4),
+    (tensor(lambda tensor: tensor / 0), f"{NAME} has values that are not finite", 4),
     (of_more_tokens, "bert: its tokenizer has 23 tokens, and its config.json a vocab_size of 22", 4),
     (without_words, "bert: its tokenizer has no token beside the special ones", 4),
-    (
-        lambda folder: (folder / "model.safetensors").write_bytes(b"x"),
-        "model.safetensors: is not a safetensors file",
-        4,
-    ),
-]
+    (content("model.safetensors", "x"), "model.safetensors: is not a safetensors file", 4),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "told", "code"), REFUSED)
+@pytest.mark.parametrize(("change", "reason", "code"), REFUSED)
 def test_a_folder_that_is_no_encoder_is_refused_in_one_line(
-    change: Callable[[Path], object],
-    told: str,
-    code: int,
-    place: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    change: Callable[[Path], object], reason: str, code: int, recur: Recur, place: Path, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(place / "bert", tmp_path / "bert")
     change(folder)
-    assert run(["finetune", *options(place, tmp_path / "x", folder=folder)]) == code
-    lines = capsys.readouterr().err.splitlines()
-    assert len([line for line in lines if "error: " in line]) == 1
-    assert told in lines[-1]
+    recur.refused(code, reason, "finetune", *options(place, tmp_path / "x", folder=folder))
     assert not (tmp_path / "x" / "config.json").exists()
 
 
@@ -320,7 +241,7 @@ def claiming(trained: Path, target: Path, *, encoder: dict[str, object], **archi
 
 
 def test_neither_a_folder_nor_a_run_makes_transformers_fetch_a_kernel(
-    place: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recur: Recur, place: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetch(name: str, **_: object) -> object:
         fetched.append(name)
@@ -334,14 +255,9 @@ def test_neither_a_folder_nor_a_run_makes_transformers_fetch_a_kernel(
     copy = claiming(trained, tmp_path / "run", encoder={}, attn_implementation=KERNEL)
     (tmp_path / "x.txt").write_text("a b good\n")
     edit("config.json", attn_implementation=KERNEL)(folder)
-    for command in (
-        ["finetune", *options(place, tmp_path / "x", folder=folder)],
-        ["predict", str(copy), str(tmp_path / "x.txt"), "--quiet", "--no-header"],
-    ):
-        code = run(command)
-        assert not fetched
-        assert code == 4
-        assert f"attn_implementation is '{KERNEL}'; recur computes" in capsys.readouterr().err
+    reason = f"attn_implementation is '{KERNEL}'; recur computes"
+    recur.refused(4, reason, "finetune", *options(place, tmp_path / "x", folder=folder))
+    recur.refused(4, reason, "predict", copy, tmp_path / "x.txt", "--quiet", "--no-header")
     others = {"_attn_implementation": KERNEL, "use_kernels": True, "auto_map": {"AutoModel": "evil/code--m.M"}}
     edit("config.json", attn_implementation="eager", **others)(folder)
     encoder = build_encoder({"name": "pretrained", **read_folder(folder)})
@@ -359,35 +275,20 @@ def test_keys_that_no_encoder_reads_are_left_out(place: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("encoder", "architecture", "told"),
+    ("encoder", "architecture", "reason"),
     [
-        (
-            {},
-            {"num_hidden_layers": 10**6},
-            "encoder.architecture: num_hidden_layers is 1000000, but the weights have 2 layers",
-        ),
-        ({"num_layers": 10**6}, {}, "encoder.num_layers is 1000000, but its architecture gives 2"),
+        ({}, {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, but the weights have 2 layers"),
         ({}, {"chunk_size_feed_forward": 7}, "encoder.architecture: chunk_size_feed_forward is 7; recur computes"),
-        (
-            {},
-            {"attn_implementation": "flash_attention_2"},
-            "attn_implementation is 'flash_attention_2'; recur computes",
-        ),
+        ({}, {"attn_implementation": "flash_attention_2"}, "attn_implementation is 'flash_attention_2'; recur"),
         ({}, {"model_type": ["bert"]}, "encoder.architecture: model_type is ['bert'], which is no encoder"),
+        ({"num_layers": 10**6}, {}, "encoder.num_layers is 1000000, but its architecture gives 2"),
         ({"num_layers": "2"}, {}, "encoder.num_layers is '2', but its architecture gives 2"),
     ],
 )
 def test_a_run_that_claims_another_architecture_is_refused_before_it_is_built(
-    encoder: dict[str, object],
-    architecture: dict[str, object],
-    told: str,
-    trained: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    encoder: dict[str, Any], architecture: dict[str, Any], reason: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    copy = claiming(trained, tmp_path / "run", encoder=encoder, **architecture)
-    assert run(["eval", str(copy), "--quiet"]) == 4
-    assert told in capsys.readouterr().err
+    recur.refused(4, reason, "eval", claiming(trained, tmp_path / "run", encoder=encoder, **architecture))
 
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "num_hidden_groups", "inner_group_num"])
@@ -399,28 +300,22 @@ def test_alberts_shared_layers_are_bounded(key: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("setting", "reason"),
     [
-        (["encoder.hidden_size=32"], r"encoder.hidden_size: is 32, but .* has 16; leave it out"),
-        (["data.max_length=30"], "cannot read longer rows; set data.max_length to 24 or less"),
-        (
-            ["tokenizer.kind=char"],
-            "tokenizer.kind: the folder's tokens and vectors are used, so this key has no effect",
-        ),
-        (["encoder.num_heads=3"], "the encoder pretrained has no such key"),
-        (["encoder.path=null"], "encoder.path names no model; add --set encoder.path=FOLDER"),
-        (["encoder.path=./none"], "none: is no folder"),
-        (["encoder.dropout=1.5"], "dropout: 1.5 should be less than 1"),
-        (["pretraining.objective=causal"], "the encoder pretrained cannot be causal"),
+        ("encoder.hidden_size=32", r"encoder.hidden_size: is 32, but .* has 16; leave it out"),
+        ("data.max_length=30", "cannot read longer rows; set data.max_length to 24 or less"),
+        ("tokenizer.kind=char", "tokenizer.kind: the folder's tokens and vectors are used, so this key has no effect"),
+        ("encoder.num_heads=3", "the encoder pretrained has no such key"),
+        ("encoder.path=null", "encoder.path names no model; add --set encoder.path=FOLDER"),
+        ("encoder.path=./none", "none: is no folder"),
+        ("encoder.dropout=1.5", "dropout: 1.5 should be less than 1"),
+        ("pretraining.objective=causal", "the encoder pretrained cannot be causal"),
     ],
 )
-def test_a_setting_that_does_not_fit_the_folder_is_refused(settings: list[str], told: str, place: Path) -> None:
-    with pytest.raises(RecurError, match=told):
-        build_encoder(
-            compose(
-                "pretrained-custom", settings=[f"encoder.path={place / 'bert'}", *settings], section="pretraining"
-            ).preset.encoder
-        )
+def test_a_setting_that_does_not_fit_the_folder_is_refused(setting: str, reason: str, place: Path) -> None:
+    settings = [f"encoder.path={place / 'bert'}", setting]
+    with pytest.raises(RecurError, match=reason):
+        build_encoder(compose("pretrained-custom", settings=settings, section="pretraining").preset.encoder)
 
 
 def test_a_discriminator_is_fine_tuned_but_not_pretrained(tmp_path: Path) -> None:
@@ -451,19 +346,13 @@ def test_its_size_is_a_target_for_others_and_is_not_changed(place: Path, tmp_pat
     preset = tmp_path / "mine.yaml"
     preset.write_text(f"extends: pretrained-custom\nencoder:\n  path: {place / 'bert'}\n")
     _, facts = match_parameters(compose("transformer-custom", settings=["encoder.num_heads=2"]), str(preset))
-    encoder = read_sizes(place / "bert")
-    assert facts["target"] == encoder
+    tensors = load_file(place / "bert" / "model.safetensors").items()
+    encoder = [tensor for name, tensor in tensors if name.startswith("bert.") and "word_emb" not in name]
+    assert facts["target"] == sum(tensor.numel() for tensor in encoder), "without word embeddings and head"
     with pytest.raises(RecurError, match="--match-parameters pretrained-custom: names no model; name a preset file"):
         match_parameters(compose("transformer-custom"), "pretrained-custom")
     with pytest.raises(RecurError, match="the size of mine is that of its folder"):
         match_parameters(compose(str(preset)), "3M")
-
-
-def read_sizes(folder: Path) -> int:
-    """The number of parameters of a folder's encoder, without its word embeddings and its head."""
-    tensors = load_file(folder / "model.safetensors")
-    inside = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.") and "word_emb" not in name}
-    return sum(tensor.numel() for tensor in inside.values())
 
 
 @pytest.mark.slow
@@ -472,18 +361,13 @@ def test_every_family_learns_and_is_exported_to_onnx(family: str, place: Path, t
     folder = save_folder(tmp_path / family, family)
     settings = ("ensemble=null", "pooling=mean", "finetuning.epochs=8", "runtime.precision=bf16")
     assert run(["finetune", *options(place, tmp_path / "x", *settings, folder=folder)]) == 0
-    losses = [json.loads(line)["loss"] for line in (tmp_path / "x" / "metrics.jsonl").read_text().splitlines()]
+    losses = losses_of(tmp_path / "x")
     assert losses[-1] < losses[0]
     assert run(["export", str(tmp_path / "x"), "--format", "onnx", "--output", str(tmp_path / "onnx"), "--quiet"]) == 0
     texts = ["a b good", "[CLS] bad [SEP] it", "", "the film " * 40]
     found = recurcli.load(tmp_path / "x").predict(texts)
-    ended = subprocess.run(
-        [sys.executable, str(tmp_path / "onnx" / "predict.py")],
-        input="\n".join([*texts, ""]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    script = [sys.executable, str(tmp_path / "onnx" / "predict.py")]
+    ended = subprocess.run(script, input="\n".join([*texts, ""]), capture_output=True, text=True, check=True)
     for line, prediction in zip(ended.stdout.splitlines(), found, strict=True):
         label, share = line.split("\t")
         assert label == prediction.label
@@ -493,10 +377,8 @@ def test_every_family_learns_and_is_exported_to_onnx(family: str, place: Path, t
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(forks: ForkServer, place: Path, tmp_path: Path) -> None:
     settings = ("encoder.dropout=0", "finetuning.max_steps=4", "ensemble=null", "finetuning.adam_epsilon=1e-3")
-    assert forks.run("finetune", *options(place, tmp_path / "one", *settings), "--keep-checkpoints").code == 0
-    ended = run_ranks(forks, "finetune", *options(place, tmp_path / "two", *settings), "--keep-checkpoints")
+    assert forks.run("finetune", *options(place, tmp_path / "one", *settings)).code == 0
+    ended = run_ranks(forks, "finetune", *options(place, tmp_path / "two", *settings))
     assert [end.code for end in ended] == [0, 0], ended[0].err
-    one, two = (
-        load_file(tmp_path / name / "checkpoints" / "step-00000004" / "model.safetensors") for name in ("one", "two")
-    )
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-4

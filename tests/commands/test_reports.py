@@ -4,11 +4,11 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from running import Recur, lines_of, result_of
 from safetensors.numpy import load_file
 from tiny_task import rows, tiny, write_rows
 
@@ -18,7 +18,6 @@ from recurcli.display.report.evaluation import MEANINGS
 from recurcli.display.training import print_training
 from recurcli.files import extend_manifest
 
-Recur = Callable[..., tuple[int, str, str]]
 EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'
 VOID = {"meta", "br", "img", "hr", "link", "input", "path", "use"}
 
@@ -71,6 +70,12 @@ def read_page(path: Path) -> Page:
     return page
 
 
+def page_of(recur: Recur, run: Path, folder: Path) -> Page:
+    """The page of an evaluation of a run on its dev rows."""
+    recur.ok("eval", run, "--report", folder / "r.html", "--quiet")
+    return read_page(folder / "r.html")
+
+
 @pytest.mark.parametrize(
     ("encoder_weight", "counted"),
     [
@@ -79,16 +84,10 @@ def read_page(path: Path) -> Page:
     ],
 )
 def test_words_and_parameters_are_those_of_what_predict_runs(
-    encoder_weight: float,
-    counted: str,
-    trained: Path,
-    tmp_path: Path,
-    recur: Recur,
-    capsys: pytest.CaptureFixture[str],
+    encoder_weight: float, counted: str, trained: Path, tmp_path: Path, recur: Recur, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(trained, run, ignore=shutil.ignore_patterns(".lock"))
-    result = json.loads((run / "result.json").read_text())
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns(".lock"))
+    result = result_of(run)
     result["ensemble"]["encoder_weight"] = encoder_weight
     (run / "result.json").write_text(json.dumps(result))
     extend_manifest(run, "result.json")
@@ -100,9 +99,7 @@ def test_words_and_parameters_are_those_of_what_predict_runs(
     print_training(result, run)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"parameters {expected}" in shown and "best dev accuracy of the encoder at step" in shown
-    assert recur("eval", run, "--report", tmp_path / "r.html", "--quiet")[0] == 0
-    page = read_page(tmp_path / "r.html")
-    assert expected in page.text
+    assert expected in page_of(recur, run, tmp_path).text
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +115,9 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_of_an_evaluation(recur: Recur, trained: Path, evil: Path, tmp_path: Path) -> None:
-    output = tmp_path / "r.html"
-    code, out, err = recur(
-        "eval", trained, "--data", evil, "--report", output, "--errors", tmp_path / "e.tsv", "--json"
-    )
-    assert code == 0, err
-    result, page = json.loads(out), read_page(output)
+    outputs = ("--report", tmp_path / "r.html", "--errors", tmp_path / "e.tsv")
+    result = recur.json("eval", trained, "--data", evil, *outputs)
+    page = read_page(tmp_path / "r.html")
     for name in ("accuracy", "macro_f1", "mcc"):
         low, high = result["intervals"][name]
         assert f"{100 * result['metrics'][name]:.1f}" in page.text
@@ -139,50 +133,51 @@ def test_the_page_of_an_evaluation(recur: Recur, trained: Path, evil: Path, tmp_
     mistakes = (tmp_path / "e.tsv").read_text(encoding="utf-8").splitlines()[1:]
     assert len(mistakes) == sum(wrong.values()) > 0
     for line in mistakes:
-        text = line.split("\t")[5]
-        shown = text.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
+        shown = line.split("\t")[5].replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
         assert page.text.count(shown) >= 2, "among the rows of its cell, and among the mistakes"
     assert "truncated: the encoder does not read their end" in page.text
     assert "activation factor" in page.text and "alpha" in page.text
     assert page.text.count("optimizer step") == 3  # loss, dev metric, alpha
+    assert "alpha over the optimizer step" in page.text
+
+
+def test_the_scalars_of_the_encoder_are_in_the_metrics(trained: Path) -> None:
+    lines = lines_of(trained / "metrics.jsonl")
+    names = {name for name in lines[0] if name.startswith("encoder.")}
+    assert names == {"encoder.layers.0.alpha", "encoder.layers.1.alpha"}
+    newest = max((trained / "checkpoints").glob("step-????????"))
+    weights = load_file(newest / "model.safetensors")
+    assert lines[-1]["step"] == int(newest.name.removeprefix("step-"))
+    assert all(lines[-1][name] == weights[name] != lines[0][name] for name in names)
 
 
 def test_the_page_of_a_run_that_is_not_finished_has_no_facts_of_it(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(trained, run)
+    run = shutil.copytree(trained, tmp_path / "run")
     (run / "result.json").unlink()
     (run / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2}\nbroken')
-    assert recur("eval", run, "--report", tmp_path / "r.html", "--quiet")[0] == 0
-    page = read_page(tmp_path / "r.html")
+    page = page_of(recur, run, tmp_path)
     assert "Learning curves" not in page.text and "Confusion" in page.text
     assert "N-grams of the classes" in page.text
 
 
 def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
+    other, output = tmp_path / "other", tmp_path / "c.html"
     settings = tiny("finetuning.epochs=1", "encoder.hidden_size=8", "ensemble=null", "finetuning.linear_baseline=false")
-    source = ["--preset", "bilstm-tnews", "--data", tiny_tnews, "--output", other, "--quiet"]
-    assert recur("finetune", *source, *settings)[0] == 0
-    output = tmp_path / "c.html"
-    code, out, err = recur("compare", trained, other, "--report", output, "--json")
-    assert code == 0, err
-    result, page = json.loads(out), read_page(output)
+    recur.ok("finetune", "--preset", "bilstm-tnews", "--data", tiny_tnews, "--output", other, *settings)
+    result = recur.json("compare", trained, other, "--report", output)
+    page = read_page(output)
     for group in result["groups"]:
         assert group["name"] in page.text
         assert group["interval"][0] <= group["mean"] <= group["interval"][1]
     test = result["tests"][0]
-    stored = [
-        [json.loads(line) for line in (run / "predictions.dev.jsonl").read_text().splitlines()]
-        for run in (trained, other)
-    ]
+    stored = [lines_of(run / "predictions.dev.jsonl") for run in (trained, other)]
     right = [[row["label"] == row["prediction"] for row in run] for run in stored]
     by_name = dict(zip((test["a"], test["b"]), right if "starsaber" in test["a"] else right[::-1], strict=True))
     for one, another in ((test["a"], test["b"]), (test["b"], test["a"])):
         count = sum(a and not b for a, b in zip(by_name[one], by_name[another], strict=True))
         assert f"{count} rows: {one} is right, {another} is not" in page.text
-    only = next(row["text"] for row, a, b in zip(stored[0], *right, strict=True) if a != b)
-    assert only in page.text
-    assert recur("compare", trained, other, "--report", output)[0] == 2, "it exists"
+    assert next(row["text"] for row, a, b in zip(stored[0], *right, strict=True) if a != b) in page.text
+    recur.refused(2, str(output), "compare", trained, other, "--report", output)  # it exists
 
 
 def test_every_measure_of_every_encoder_has_its_sentence() -> None:
@@ -192,9 +187,7 @@ def test_every_measure_of_every_encoder_has_its_sentence() -> None:
     assert MEANINGS.keys() == {*MEASURES, *stats, *whole}
 
 
-def test_runs_of_which_none_is_finished_are_listed_though_there_is_no_page(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_without_a_finished_run_there_is_no_page(recur: Recur, trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "runs" / "a")
     (tmp_path / "runs" / "a" / "result.json").unlink()
     code, out, err = recur("compare", tmp_path / "runs", "--report", tmp_path / "c.html")
@@ -208,39 +201,18 @@ def test_a_browser_shows_the_page(recur: Recur, trained: Path, evil: Path, tmp_p
     """Chromium draws it wide and narrow, light and dark; the ground has the colour of the scheme, and the text another."""
     import matplotlib.image
 
-    assert recur("eval", trained, "--data", evil, "--report", tmp_path / "r.html", "--quiet")[0] == 0
+    recur.ok("eval", trained, "--data", evil, "--report", tmp_path / "r.html", "--quiet")
+    chromium = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     for scheme, dark in (("light", False), ("dark", True)):
         for width in (1280, 412):
             picture = tmp_path / f"{scheme}-{width}.png"
-            options = [
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--hide-scrollbars",
-                f"--user-data-dir={tmp_path / 'c'}",
-            ]
-            options += [f"--window-size={width},2400", f"--screenshot={picture}"]
+            options = [f"--user-data-dir={tmp_path / 'c'}", f"--window-size={width},2400", f"--screenshot={picture}"]
             options += ["--blink-settings=preferredColorScheme=0"] if dark else []
-            subprocess.run(
-                ["chromium", *options, (tmp_path / "r.html").as_uri()], check=True, capture_output=True, timeout=120
-            )
+            line = [*chromium, *options, (tmp_path / "r.html").as_uri()]
+            subprocess.run(line, check=True, capture_output=True, timeout=120)
             pixels = matplotlib.image.imread(picture)[..., :3].mean(axis=2)
             ground, ink = pixels[2, 2], (pixels.min() if not dark else pixels.max())
             assert (ground < 0.2) == dark
             assert abs(ink - ground) > 0.6
             assert (abs(pixels - ground) > 0.3).mean() > 0.005, "the page is empty"
             assert (abs(pixels[:, -6:] - ground) < 0.1).all(), "something is wider than the window"
-
-
-def test_the_scalars_of_the_encoder_are_in_the_metrics_and_drawn(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
-    names = {name for name in lines[0] if name.startswith("encoder.")}
-    assert names == {"encoder.layers.0.alpha", "encoder.layers.1.alpha"}
-    newest = max((trained / "checkpoints").glob("step-????????"))
-    weights = load_file(newest / "model.safetensors")
-    assert lines[-1]["step"] == int(newest.name.removeprefix("step-"))
-    assert all(lines[-1][name] == weights[name] != lines[0][name] for name in names)
-    page = tmp_path / "page.html"
-    code, _, err = recur("eval", trained, "--report", page, "--quiet")
-    assert code == 0, err
-    assert "alpha over the optimizer step" in read_page(page).text

@@ -2,26 +2,29 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from forked import ForkServer
-from predicting import Recur, as_stdin, texts
+from predicting import as_stdin, texts
 from ranks import run_ranks
+from running import Recur, lines_of
 from safetensors.torch import load_file
 from tiny_task import tiny
 from torchrun import command, completed, finetuning, has_checkpoint, started, told, wait_until, workers
 
-from recurcli.files import sha256_of
-
 LONG = ("finetuning.epochs=2000", "finetuning.patience=null", "finetuning.checkpoint_every=20")
+FORTY = ("finetuning.epochs=40", "finetuning.patience=null", "finetuning.checkpoint_every=20")
+
+
+HINGE = ("finetuning.loss=hinge", "finetuning.label_smoothing=0")
 UNEVEN = (
-    "finetuning.batch_size=7",
-    "finetuning.gradient_accumulation_steps=2",
-    "pretraining.batch_size=7",
-    "pretraining.gradient_accumulation_steps=2",
+    *("finetuning.batch_size=7", "finetuning.gradient_accumulation_steps=2"),
+    *("pretraining.batch_size=7", "pretraining.gradient_accumulation_steps=2"),
     "embedding.ngrams={buckets: 97, dropout: 0}",
 )
 
@@ -41,24 +44,40 @@ def assert_close(run: Path, other: Path) -> None:
 
 
 def metrics(run: Path, *keys: str) -> list[list[float]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [[line[key] for key in keys] for line in lines]
+    return [[line[key] for key in keys] for line in lines_of(run / "metrics.jsonl")]
+
+
+def same_files(one: Path, two: Path, *names: str) -> bool:
+    return all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+
+
+def printed(forks: ForkServer, *arguments: object, ranks: int = 2, **more: Any) -> tuple[str, str]:
+    """Stdout and stderr of rank 0, which prints for all, in a command that succeeds."""
+    first, *others = run_ranks(forks, *arguments, ranks=ranks, **more)
+    assert [end.code for end in (first, *others)] == [0] * ranks, first.err
+    assert all((end.out, end.err) == ("", "") for end in others)
+    return first.out, first.err
+
+
+def succeeded(*arguments: object, **more: Any) -> str:
+    """Stderr of a training under torchrun that succeeds."""
+    done = completed(command(*arguments, **more))
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stderr.decode()
 
 
 def test_two_processes_train_as_one_does(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     alone = forks.run(*finetuning(tiny_tnews, one, *UNEVEN), "--json")
     assert alone.code == 0, alone.err
-    first, second = run_ranks(forks, *finetuning(tiny_tnews, two, *UNEVEN), "--json")
-    assert (first.code, second.code) == (0, 0), first.err
+    out, err = printed(forks, *finetuning(tiny_tnews, two, *UNEVEN), "--json")
     assert_close(one, two)
     for mine, theirs in zip(metrics(one, "step", "loss"), metrics(two, "step", "loss"), strict=True):
         assert mine == pytest.approx(theirs, abs=1e-5)
-    result = json.loads(first.out)
+    result = json.loads(out)
     assert result["machine"]["world size"] == 2
     assert result["dev"]["accuracy"] == json.loads(alone.out)["dev"]["accuracy"]
-    assert first.err.count("step 18/18") == 1
-    assert (second.out, second.err) == ("", ""), "rank 0 prints for all"
+    assert err.count("step 18/18") == 1
 
 
 @pytest.mark.slow
@@ -67,53 +86,38 @@ def test_a_linear_model_is_fitted_again_to_the_same_bytes(forks: ForkServer, tmp
     (tmp_path / "x.csv").write_text("text,label\n" + "".join(rows))
     more = tiny("finetuning.epochs=1", "finetuning.learning_rate=1e-9")
     training = ("finetune", "--preset", "starsaber-custom", "--data", tmp_path / "x.csv", *more, "--quiet")
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert forks.run(*training, "--output", one).code == 0
-    ended = run_ranks(forks, *training, "--output", two)
-    assert [end.code for end in ended] == [0, 0], ended[0].err
-    for name in ("linear.safetensors", "linear.first-fit.safetensors", "ensemble.json"):
-        assert (one / name).read_bytes() == (two / name).read_bytes()
+    assert forks.run(*training, "--output", tmp_path / "one").code == 0
+    printed(forks, *training, "--output", tmp_path / "two")
+    names = ("linear.safetensors", "linear.first-fit.safetensors", "ensemble.json")
+    assert same_files(tmp_path / "one", tmp_path / "two", *names)
 
 
 def test_evaluation_and_prediction_give_the_same_bytes(
     recur: Recur, forks: ForkServer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored = ("eval", trained, "--batch-size", 5, "--json")
-    assert run_ranks(forks, *scored)[0].out == recur(*scored)[1]
+    assert printed(forks, *scored)[0] == recur.ok(*scored)[0]
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(5000)))
     labelled = ("predict", trained, "--probabilities", "--batch-size", 7, "--no-header", "--quiet")
     as_stdin(monkeypatch, (tmp_path / "x.txt").read_bytes())
-    alone = recur(*labelled)[1]
-    ended = run_ranks(forks, *labelled, ranks=3, stdin=tmp_path / "x.txt")
-    assert [end.code for end in ended] == [0, 0, 0], ended[0].err
-    assert ended[0].out == alone
+    alone = recur.ok(*labelled)[0]
+    assert printed(forks, *labelled, ranks=3, stdin=tmp_path / "x.txt")[0] == alone
     assert alone.count("\n") == 1 + 5000
 
 
 @pytest.mark.slow
-def test_a_rank_may_work_for_longer_than_the_heartbeat_waits(forks: ForkServer) -> None:
-    first, second = run_ranks(forks, call="ranks:broadcast_late")
-    assert (first.code, second.code) == (0, 0), first.err + second.err
+@pytest.mark.parametrize(("call", "ranks"), [("broadcast_late", 2), ("start_rank_2_late", 3)])
+def test_a_rank_may_work_or_start_for_longer_than_the_heartbeat_waits(call: str, ranks: int, forks: ForkServer) -> None:
+    ended = run_ranks(forks, ranks=ranks, call=f"ranks:{call}")
+    assert [rank.code for rank in ended] == [0] * ranks, [rank.err for rank in ended]
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_stopped_ends_the_others(forks: ForkServer) -> None:
-    first, second = run_ranks(forks, call="ranks:stop_rank_1", linger=0.5)
+@pytest.mark.parametrize("call", ["stop_rank_1", "stop_rank_1_at_once"])
+def test_a_rank_that_is_stopped_ends_the_others(call: str, forks: ForkServer) -> None:
+    first, second = run_ranks(forks, call=f"ranks:{call}", linger=0.5)
     assert (first.code, second.code) == (5, -signal.SIGKILL), first.err
     assert "rank 1 has sent no heartbeat for 2 s: killed, suspended or disconnected" in first.err
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_stopped_before_its_second_beat_ends_the_others(forks: ForkServer) -> None:
-    first, second = run_ranks(forks, call="ranks:stop_rank_1_at_once", linger=0.5)
-    assert (first.code, second.code) == (5, -signal.SIGKILL), first.err
-    assert "rank 1 has sent no heartbeat for 2 s" in first.err
-
-
-@pytest.mark.slow
-def test_a_busy_rank_is_not_lost_while_another_has_not_started(forks: ForkServer) -> None:
-    ended = run_ranks(forks, ranks=3, call="ranks:start_rank_2_late")
-    assert [rank.code for rank in ended] == [0, 0, 0], [rank.err for rank in ended]
 
 
 @pytest.mark.slow
@@ -143,26 +147,15 @@ def test_an_error_of_all_processes_is_told_once(forks: ForkServer, tmp_path: Pat
         ("pretrain", 2, UNEVEN),
         ("pretrain", 2, ("pretraining.loss_on=masked", "pretraining.masking=bert")),
         ("finetune", 3, ("finetuning.batch_size=2", "finetuning.epochs=1")),
-        (
-            "finetune",
-            2,
-            (
-                "finetuning.loss=hinge",
-                "finetuning.label_smoothing=0",
-                "finetuning.class_weights=balanced",
-                "finetuning.gradient_accumulation_steps=3",
-            ),
-        ),
+        ("finetune", 2, (*HINGE, "finetuning.class_weights=balanced", "finetuning.gradient_accumulation_steps=3")),
     ],
 )
 def test_any_number_of_processes_trains_as_one_does(
     name: str, ranks: int, more: tuple[str, ...], recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     one, several = tmp_path / "one", tmp_path / "several"
-    code, _, err = recur(*finetuning(tiny_tnews, one, *more, name=name), "--quiet")
-    assert code == 0, err
-    done = completed(command(*finetuning(tiny_tnews, several, *more, name=name), "--quiet", ranks=ranks))
-    assert done.returncode == 0, done.stderr.decode()
+    recur.ok(*finetuning(tiny_tnews, one, *more, name=name))
+    succeeded(*finetuning(tiny_tnews, several, *more, name=name), ranks=ranks)
     assert_close(one, several)
 
 
@@ -205,60 +198,48 @@ def test_no_process_outlives_its_launcher(tiny_tnews: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rank", "word"), [(0, "--overwrite"), (1, "--debug")])
-def test_a_run_that_torchrun_restarts_ends_with_the_same_weights(
-    rank: int, word: str, tiny_tnews: Path, tmp_path: Path
-) -> None:
-    more = ("encoder.dropout=0.2", "finetuning.epochs=40", "finetuning.patience=null", "finetuning.checkpoint_every=20")
-    restarting = ("--standalone", "--max-restarts", "2")
-    done = completed(command(*finetuning(tiny_tnews, tmp_path / "whole", *more), "--quiet"))
-    assert done.returncode == 0, done.stderr.decode()
-    output = tmp_path / "x"
+def test_a_restarted_run_ends_with_the_same_weights(rank: int, word: str, tiny_tnews: Path, tmp_path: Path) -> None:
+    more = ("encoder.dropout=0.2", *FORTY)
+    whole, output = tmp_path / "whole", tmp_path / "x"
+    succeeded(*finetuning(tiny_tnews, whole, *more))
     written = output
     if word == "--overwrite":  # what is there must be replaced at first, and gone on with after the restart
-        old = completed(command(*finetuning(tiny_tnews, output, "finetuning.epochs=1"), "--quiet", ranks=1))
-        assert old.returncode == 0, old.stderr.decode()
+        succeeded(*finetuning(tiny_tnews, output, "finetuning.epochs=1"), ranks=1)
         written = output / ".next"
+    restarting = ("--standalone", "--max-restarts", "2")
     with started(command(*finetuning(tiny_tnews, output, *more), word, launcher=restarting)) as process:
         wait_until(lambda: (written / "checkpoints" / "step-00000020").exists())
         os.kill(workers(process)[rank], signal.SIGKILL)
         _, err = process.communicate(timeout=100)
     assert process.returncode == 0, err.decode()
     assert "recur: resumed at step " in err.decode()
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        assert sha256_of(last_checkpoint(output) / name) == sha256_of(last_checkpoint(tmp_path / "whole") / name)
-    assert metrics(output, "step", "loss") == metrics(tmp_path / "whole", "step", "loss")
+    assert same_files(last_checkpoint(output), last_checkpoint(whole), "model.safetensors", "optimizer.safetensors")
+    assert metrics(output, "step", "loss") == metrics(whole, "step", "loss")
 
 
 @pytest.mark.slow
 def test_another_number_of_processes_goes_on_with_a_warning(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     whole, output = tmp_path / "whole", tmp_path / "x"
-    more = ("finetuning.epochs=40", "finetuning.patience=null", "finetuning.checkpoint_every=20")
-    assert recur(*finetuning(tiny_tnews, whole, *more), "--quiet")[0] == 0
-    with started(command(*finetuning(tiny_tnews, output, *more))) as process:
+    recur.ok(*finetuning(tiny_tnews, whole, *FORTY))
+    with started(command(*finetuning(tiny_tnews, output, *FORTY))) as process:
         has_checkpoint(output, process)
         process.terminate()
         process.communicate(timeout=60)
-    done = completed(command(*finetuning(tiny_tnews, output, *more), "--resume", ranks=3))
-    assert done.returncode == 0, done.stderr.decode()
-    assert (
-        "warning: world size was 2 and is now 3: the run continues, but its result is not bit-identical"
-        in done.stderr.decode()
-    )
-    steps = [step for (step,) in metrics(output, "step")]
-    assert steps == [step for (step,) in metrics(whole, "step")]
+    err = succeeded(*finetuning(tiny_tnews, output, *FORTY), "--resume", ranks=3)
+    assert "warning: world size was 2 and is now 3: the run continues, but its result is not bit-identical" in err
+    assert metrics(output, "step") == metrics(whole, "step")
 
 
 @pytest.mark.slow
 def test_a_full_disk_of_one_process_ends_all(tiny_tnews: Path, tmp_path: Path) -> None:
     limited = ["bash", "-c", 'ulimit -f 15; exec "$@"', "bash"]
-    output = tmp_path / "x"
-    done = completed([*limited, *command(*finetuning(tiny_tnews, output), "--quiet")])
+    line = (*finetuning(tiny_tnews, tmp_path / "x"), "--quiet")
+    done = completed([*limited, *command(*line)])
     assert done.returncode == 1
-    (line,) = told(done.stderr)
-    assert "cannot be written" in line or "File too large" in line
+    (message,) = told(done.stderr)
+    assert "cannot be written" in message or "File too large" in message
     assert done.stderr.decode().count("exitcode  : 5") == 2
-    done = completed(command(*finetuning(tiny_tnews, output), "--quiet", "--resume"))
-    assert done.returncode == 0, done.stderr.decode()
+    succeeded(*line, "--resume")
 
 
 POISONED = """
@@ -288,7 +269,7 @@ main()
 @pytest.mark.parametrize(
     ("word", "code", "message"), [("--quiet", 6, "step 5: loss nan"), ("--debug", 5, "the memory is full")]
 )
-def test_a_failure_in_the_computation_of_one_process_ends_all(
+def test_a_failure_of_one_process_ends_all(
     word: str, code: int, message: str, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "poisoned.py").write_text(POISONED)
@@ -332,9 +313,8 @@ def two_machines(
 def test_two_machines_train_as_one_does(kill: bool, tiny_tnews: Path, tmp_path: Path) -> None:
     port = 29_700 + os.getpid() % 200 + kill
     outputs = tmp_path / "here" / "x", tmp_path / "there" / "x"
-    more = (*UNEVEN, *(("finetuning.epochs=60", "finetuning.patience=null", "finetuning.checkpoint_every=20") * kill))
-    done = completed(command(*finetuning(tiny_tnews, tmp_path / "one", *more), "--quiet"))
-    assert done.returncode == 0, done.stderr.decode()
+    more = (*UNEVEN, *(("finetuning.epochs=60", *FORTY[1:]) * kill))
+    succeeded(*finetuning(tiny_tnews, tmp_path / "one", *more))
     lines = two_machines(port, outputs, (tiny_tnews, tiny_tnews), *more, restarts=1)
     with started(lines[0]) as first, started(lines[1]) as second:
         if kill:
@@ -342,19 +322,15 @@ def test_two_machines_train_as_one_does(kill: bool, tiny_tnews: Path, tmp_path: 
             os.kill(next(iter(workers(second).values())), signal.SIGKILL)
         ends = [process.communicate(timeout=100) for process in (first, second)]
     assert [first.returncode, second.returncode] == [0, 0], ends
-    written = [output for output in outputs if output.exists()]
-    assert len(written) == 1, "the folder is only where rank 0 is"
-    assert sha256_of(written[0] / "model.safetensors") == sha256_of(tmp_path / "one" / "model.safetensors")
+    (written,) = (output for output in outputs if output.exists())  # the folder is only where rank 0 is
+    assert same_files(written, tmp_path / "one", "model.safetensors")
     assert [bool(out) for out, _ in ends].count(True) == 1, "one of them prints the result"
     assert any(b"resumed at step" in err for _, err in ends) == kill
 
 
 @pytest.mark.slow
 def test_machines_with_other_data_are_refused(tiny_tnews: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    for name in ("train.json", "dev.json"):
-        (other / name).write_bytes((tiny_tnews / name).read_bytes())
+    other = shutil.copytree(tiny_tnews, tmp_path / "other")
     with (other / "train.json").open("a") as file:
         file.write('{"sentence": "鼠", "label": "100"}\n')
     outputs = tmp_path / "here", tmp_path / "there"

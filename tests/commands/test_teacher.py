@@ -1,20 +1,20 @@
 """`recur finetune --teacher`: the soft labels of another model on rows, with and without a label of their own."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from predicting import Recur
-from tiny_task import tiny
+from running import Recur
+from tiny_task import tiny, write_rows
 
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import hashes_of, split_in_memory
 from recurcli.data.tasks import task_named
 from recurcli.data.teacher import read_teacher
-from recurcli.errors import DataError
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_model, fit_sgd, search_hyperparameters
 from recurcli.linear.model import Hyperparameters
@@ -23,7 +23,9 @@ from recurcli.log import Log
 
 GOLD = [(f"{'good' if n % 2 else 'bad'} film {n}", "y" if n % 2 else "n") for n in range(60)]
 DEV = [("good dev film", "y"), ("bad dev film", "n")]
-LINEAR = ("finetune", "--preset", "linear-custom", "--quiet", "--json")
+
+
+LINEAR = ("finetune", "--preset", "linear-custom", "--quiet")
 
 
 @pytest.fixture
@@ -39,6 +41,7 @@ def write_tsv(path: Path, header: str, rows: Sequence[Sequence[object]]) -> Path
     return path
 
 
+SOFT = "text probability_n probability_y"
 SOFT_LABELS = [
     ("good film 1", "y", 0.1, 0.9),  # a training row
     ("good film 1", "y", 0.1004, 0.8996),  # the same text, and the same soft label but for rounding
@@ -51,154 +54,140 @@ SOFT_LABELS = [
 ]
 
 
-def test_soft_labels_are_on_training_rows_or_add_rows(
-    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
-) -> None:
-    soft = write_tsv(tmp_path / "soft.tsv", "text prediction probability_n probability_y", SOFT_LABELS)
-    hard = write_tsv(tmp_path / "hard.tsv", "text prediction", [row[:2] for row in SOFT_LABELS])
-    labels = write_tsv(tmp_path / "labels.tsv", "text label", [row[:2] for row in SOFT_LABELS])
+def test_soft_labels_are_on_rows_or_add_rows(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
     lines = [
         {"text": text, "label": 7, "prediction": label or None, "probabilities": {"n": n, "y": y}}
         for text, label, n, y in SOFT_LABELS
     ]
-    (tmp_path / "soft.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_rows(tmp_path / "soft.jsonl", lines)
     (tmp_path / "test.csv").write_text("text,label\nunscored test film,y\n")
     unscored = ("--test", tmp_path / "test.csv", "--set", "finetuning.score_test=false")
     expected = {"training_rows": 1, "added": 3, "left_out": 2, "without_soft_label": 1}
+    two = [row[:2] for row in SOFT_LABELS]
+    soft = write_tsv(tmp_path / "soft.tsv", "text prediction probability_n probability_y", SOFT_LABELS)
     for file, column in (
         (soft, "probability_LABEL"),
-        (hard, "prediction"),
-        (labels, "label"),
+        (write_tsv(tmp_path / "hard.tsv", "text prediction", two), "prediction"),
+        (write_tsv(tmp_path / "labels.tsv", "text label", two), "label"),
         (tmp_path / "soft.jsonl", "probabilities"),
     ):
-        code, out, err = recur(*LINEAR, *data, *unscored, "--teacher", file, "--overwrite")
-        assert code == 0, err
-        facts = json.loads(out)["teacher"]
-        assert facts["column"] == column and {key: facts[key] for key in expected} == expected
-        assert json.loads(out)["linear_baseline"]["rows"] == 63
-    assert "the column label is not read" in recur(*LINEAR[:-2], *data, "--teacher", file, "--overwrite")[2]
+        result = recur.json(*LINEAR, *data, *unscored, "--teacher", file, "--overwrite")
+        assert result["teacher"].items() >= {"column": column, **expected}.items()
+        assert result["linear_baseline"]["rows"] == 63
+    _, err = recur.ok(*LINEAR[:3], *data, "--teacher", file, "--overwrite")
+    assert "the column label is not read" in err
 
 
 @pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])
-def test_what_predict_writes_for_texts_without_a_header_can_teach(
-    ending: str, recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
-) -> None:
-    assert recur(*LINEAR, *data)[0] == 0
+def test_outputs_of_predict_can_teach(ending: str, recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
+    recur.ok(*LINEAR, *data)
     (tmp_path / "x.txt").write_text("superb good play\ngood film 1\nBad dev film\n")
     soft = tmp_path / f"soft.{ending}"
     line = (tmp_path / "run", tmp_path / "x.txt", "--no-header", "--probabilities", "--output", soft)
-    assert recur("predict", *line, "--quiet")[0] == 0
+    recur.ok("predict", *line)
     if ending == "tsv":
         assert soft.read_text().splitlines()[0] == "text\tprediction\tscore\tprobability_n\tprobability_y"
-    code, _, err = recur(*LINEAR[:3], *data[:-1], tmp_path / "student", "--teacher", soft)
-    assert code == 0, err
+    _, err = recur.ok(*LINEAR[:3], *data[:-1], tmp_path / "student", "--teacher", soft)
     assert "soft labels for 1 training row, 1 row more to train on, 1 dev or test row left out" in err
 
 
-def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
+def test_a_student_learns_from_its_teacher_and_resumes(
     recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
-    rows = [(f"{'zig' if n % 2 else 'zag'} {n}", 0.05 if n % 2 else 0.95, 0.95 if n % 2 else 0.05) for n in range(200)]
+    run = tmp_path / "run"
+    rows = [(f"{'zig' if n % 2 else 'zag'} {n}", 0.95 - 0.9 * (n % 2), 0.05 + 0.9 * (n % 2)) for n in range(120)]
     soft = write_tsv(tmp_path / "soft.tsv", "text probability_n probability_y", rows)
-    command = ("finetune", "--preset", "starsaber-custom", *data, *tiny("finetuning.epochs=8"), "--quiet")
-    alone = ("--set", "ensemble=null", "--keep-checkpoints", "--teacher")
-    code, _, err = recur(*command, *alone, soft)
-    assert code == 0, err
+    settings = tiny("finetuning.epochs=8", "encoder.num_layers=1", "ensemble=null")
+    command = ("finetune", "--preset", "starsaber-custom", *data, *settings, "--keep-checkpoints")
+    recur.ok(*command, "--teacher", soft)
     (tmp_path / "x.txt").write_text("zig 500\nzag 501\nzig 502\nzag 503\n")
-    out = recur("predict", tmp_path / "run", tmp_path / "x.txt", "--no-header", "--quiet")[1]
+    out, _ = recur.ok("predict", run, tmp_path / "x.txt", "--no-header")
     assert [line.split("\t")[1] for line in out.splitlines()] == ["y", "n", "y", "n"]
-    before = (tmp_path / "run" / "model.safetensors").read_bytes()
-    checkpoints = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))
+    before = (run / "model.safetensors").read_bytes()
     moved = soft.rename(tmp_path / "moved.tsv")  # the file is known by its content
-    (tmp_path / "run" / "result.json").unlink()
-    for file in checkpoints[-1].iterdir():
-        file.unlink()
-    checkpoints[-1].rmdir()
-    code, _, err = recur(*command, *alone, moved, "--resume")
-    assert code == 0, err
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
-    assert "already finished" in recur(*command[:-1], *alone, moved, "--resume")[2]
+    (run / "result.json").unlink()
+    shutil.rmtree(max((run / "checkpoints").glob("step-*")))
+    recur.ok(*command, "--teacher", moved, "--resume")
+    assert (run / "model.safetensors").read_bytes() == before
     moved.unlink()  # a finished run needs it no more
-    assert "already finished" in recur(*command[:-1], *alone, moved, "--resume")[2]
+    assert "already finished" in recur.ok(*command, "--teacher", moved, "--resume")[1]
     other = write_tsv(tmp_path / "other.tsv", "text probability_n probability_y", rows[:100])
-    assert "teacher sha256 was" in recur(*command, *alone, other, "--resume")[2]
-    assert "teacher sha256 was" in recur(*command, *alone[:-1], "--resume")[2]
+    for teacher in (["--teacher", other], []):
+        recur.refused(2, "teacher sha256 was", *command, *teacher, "--resume")
 
 
 @pytest.mark.parametrize(
-    ("header", "rows", "said"),
+    ("header", "rows", "reason"),
     [
         ("text", [("a",)], "has none of the columns probability_LABEL, probabilities, prediction and label"),
         ("text prediction", [("a", "yes")], "f.tsv:2: 'yes' is no label of the training rows"),
         ("text probability_y probability_z", [("a", 0.5, 0.5)], "f.tsv:2: 'z' is no label of the training rows"),
         (
-            "text probability_n probability_y",
+            SOFT,
             [("a", 0.5, 0.5), ("b", 0.5, 0.4)],
             "f.tsv:3: the probabilities must have the sum 1, but the sum is 0.9",
         ),
-        ("text probability_n probability_y", [("a", "nan", 1)], "f.tsv:2: the probabilities must have the sum 1"),
-        ("text probability_n probability_y", [("a", -0.5, 1.5)], "f.tsv:2: the probability of 'n' is below 0: -0.5"),
-        ("text probability_n probability_y", [("a", "x", 1)], "f.tsv:2: the probability of 'n' is no number: 'x'"),
-        ("text prediction", [("a", "y"), ("a", "n")], "f.tsv:3: has another soft label for the text of line 2"),
+        (SOFT, [("a", 0.4, 0.58)], "f.tsv:2: the probabilities must have the sum 1, but the sum is 0.98"),
+        (SOFT, [("a", "nan", 1)], "f.tsv:2: the probabilities must have the sum 1"),
+        (SOFT, [("a", -0.5, 1.5)], "f.tsv:2: the probability of 'n' is below 0: -0.5"),
+        (SOFT, [("a", "x", 1)], "f.tsv:2: the probability of 'n' is no number: 'x'"),
+        (
+            SOFT,
+            [("e\u0301", 0.2, 0.8), ("\xe9 ", 0.22, 0.78)],
+            "f.tsv:3: has another soft label for the text of line 2",
+        ),
         (
             "text prediction",
             [("a", "y"), ("b", "n"), ("a", "n"), ("b", "y")],
-            "f.tsv:4: has another soft label for the text of line 2 (1 row more like it); keep one row of each text",
+            "f.tsv:4: has another soft label for the text",
         ),
         ("text prediction", [("good dev film", "y"), ("a", "")], "none of its rows can teach: 1 are dev or test rows"),
         ("word prediction", [("a", "y")], "column"),
     ],
 )
 def test_a_file_that_cannot_teach_is_refused_in_one_line(
-    header: str, rows: list[tuple[object, ...]], said: str, recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+    header: str, rows: list[tuple[object, ...]], reason: str, recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
-    code, _, err = recur(*LINEAR, *data, "--teacher", write_tsv(tmp_path / "f.tsv", header, rows))
-    assert code == 3 and said in err and len(err.strip().splitlines()) == 1
+    recur.refused(3, reason, *LINEAR, *data, "--teacher", write_tsv(tmp_path / "f.tsv", header, rows))
     assert not (tmp_path / "run").exists()
 
 
-def test_json_rows_with_other_keys_than_the_first_are_refused(
-    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
-) -> None:
-    rows = [{"text": "a", "label": "y"}, {"text": "b", "probabilities": {"n": 0.5, "y": 0.5}}]
-    (tmp_path / "f.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code, _, err = recur(*LINEAR, *data, "--teacher", tmp_path / "f.jsonl")
-    assert (code, "f.jsonl:2: has probabilities, which the first row has not" in err) == (3, True), err
+def test_json_rows_with_other_keys_are_refused(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
+    file = tmp_path / "f.jsonl"
+    write_rows(file, [{"text": "a", "label": "y"}, {"text": "b", "probabilities": {"n": 0.5, "y": 0.5}}])
+    reason = "f.jsonl:2: has probabilities, which the first row has not"
+    recur.refused(3, reason, *LINEAR, *data, "--teacher", file)
 
 
-def test_rows_that_the_teacher_was_trained_on_are_counted_where_its_run_is_named(
-    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
-) -> None:
+def test_training_rows_of_the_teacher_are_counted(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
     files = ("--train", tmp_path / "dev.csv", "--dev", tmp_path / "train.csv", "--output", tmp_path / "big")
-    assert recur(*LINEAR, *files)[0] == 0
+    recur.ok(*LINEAR, *files)
     file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y"), ("", "n")])
-    code, out, err = recur(*[word for word in LINEAR if word != "--quiet"], *data, "--teacher", file)
-    assert code == 0 and "f.tsv: nothing tells whether its model was trained on the dev or test rows" in err
+    out, err = recur.ok(*LINEAR[:3], "--json", *data, "--teacher", file)
+    assert "f.tsv: nothing tells whether its model was trained on the dev or test rows" in err
     assert json.loads(out)["teacher"]["without_soft_label"] == 1  # the row without a text
     named = ("--teacher", file, "--set", f"finetuning.teacher_run={tmp_path / 'big'}", "--overwrite")
-    code, _, err = recur(*LINEAR, *data, *named)
-    assert code == 0 and "nothing tells" not in err and "has no effect" not in err
-    found = f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'} (equal or nearly equal texts)"
-    assert f"{found}; train the teacher with the same" in err
+    _, err = recur.ok(*LINEAR, *data, *named)
+    assert "nothing tells" not in err and "has no effect" not in err
+    assert f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'} (equal or nearly equal texts)" in err
+    write_tsv(file, "text prediction", [(GOLD[0][0], "y")])
+    _, err = recur.ok(*LINEAR, *data, "--teacher", file, "--overwrite")
+    assert "f.tsv: has no effect; the linear model reads the opinions on rows without a label" in err
 
 
-def test_soft_labels_that_a_linear_model_does_not_read_are_told(
-    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
-) -> None:
-    file = write_tsv(tmp_path / "f.tsv", "text prediction", [(GOLD[0][0], "y")])
-    code, _, err = recur(*LINEAR, *data, "--teacher", file)
-    assert code == 0 and "f.tsv: has no effect; the linear model reads the opinions on rows without a label" in err
-
-
-def test_settings_that_a_teacher_cannot_have(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
-    file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y")])
-    for setting, said in (
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
         ("finetuning.loss=hinge", "teacher: must be null with loss hinge"),
         ("finetuning.teacher_weight=0", "teacher_weight: 0 should"),
         ("finetuning.teacher_temperature=0", "teacher_temperature: 0 should"),
-    ):
-        code, _, err = recur("finetune", "--preset", "rezero-custom", *data, "--teacher", file, "--set", setting)
-        assert code == 2 and said in err
+    ],
+)
+def test_settings_that_a_teacher_cannot_have(
+    setting: str, reason: str, recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y")])
+    recur.refused(2, reason, "finetune", "--preset", "rezero-custom", *data, "--teacher", file, "--set", setting)
 
 
 def test_weights_of_rows_count_a_row_as_often_in_both_solvers() -> None:
@@ -232,36 +221,16 @@ def test_weights_stay_with_their_rows() -> None:
     assert found.accuracy == pytest.approx(1 - is_wrong.mean())
 
 
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ([("a", 0.4, 0.592), ("b", 0.2, 0.8), ("b", 0.208, 0.792)], None),
-        ([("a", 0.4, 0.58)], ":2: the probabilities must have the sum 1, but the sum is 0.98"),
-        ([("e\u0301", 0.2, 0.8), ("\xe9 ", 0.22, 0.78)], ":3: has another soft label for the text of line 2"),
-    ],
-)
-def test_rounded_probabilities_are_soft_labels_and_others_are_not(
-    rows: list[tuple[object, ...]], said: str | None, tmp_path: Path
-) -> None:
-    path = write_tsv(tmp_path / "t.tsv", "text probability_n probability_y", rows)
+def test_rounded_probabilities_are_soft_labels(tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "t.tsv", SOFT, [("a", 0.4, 0.592), ("b", 0.2, 0.8), ("b", 0.208, 0.792)])
     train = split_in_memory([("x", None, "y"), ("z", None, "n")])
-    task = replace(task_named("custom"), labels=("n", "y"))
-    if said is None:
-        found = read_teacher(path, train, [], task, DataConfig(), Log())[0].probabilities
-        np.testing.assert_allclose(found[2:].sum(axis=1), 1, rtol=1e-6)
-        return
-    with pytest.raises(DataError) as error:
-        read_teacher(path, train, [], task, DataConfig(), Log())
-    assert said in str(error.value)
+    found = read_teacher(path, train, [], replace(task_named("custom"), labels=("n", "y")), DataConfig(), Log())[0]
+    np.testing.assert_allclose(found.probabilities[2:].sum(axis=1), 1, rtol=1e-6)
 
 
 def test_a_soft_label_is_on_the_row_of_the_same_text_and_every_other_is_a_row_of_its_own(tmp_path: Path) -> None:
     others = ["ハス", "कुल", "not able", "A FILM", "a  film", "ｆilm", "a film\u200c"]
-    path = write_tsv(
-        tmp_path / "t.tsv",
-        "text probability_n probability_y",
-        [(" Cafe\u0301 ", 0.2, 0.8), *((text, 0.9, 0.1) for text in others)],
-    )
+    path = write_tsv(tmp_path / "t.tsv", SOFT, [(" Cafe\u0301 ", 0.2, 0.8), *((text, 0.9, 0.1) for text in others)])
     texts = ["Caf\xe9", "バス", "कल", "notable", "a film", "film", "Caf\xe9 "]
     train = split_in_memory([(text, None, "y") for text in texts])
     task = replace(task_named("custom"), labels=("n", "y"))
@@ -275,16 +244,13 @@ def test_a_soft_label_is_on_the_row_of_the_same_text_and_every_other_is_a_row_of
 
 
 def test_pairs_with_the_first_texts_of_drawn_dev_rows_are_left_out(recur: Recur, tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    labels = draw.choice(["n", "y"], 60)
+    labels = np.random.default_rng(0).choice(["n", "y"], 60)
     lines = [f"{n},first text {n},second {n} {m},{labels[n]}" for n in range(60) for m in range(3)]
     (tmp_path / "pairs.csv").write_text("id,text,pair,label\n" + "\n".join(lines) + "\n")
     opinions = [(f"first text {n}", f"another second {n}", labels[n]) for n in range(60)]
     teacher = write_tsv(tmp_path / "t.tsv", "text pair label", opinions)
-    line = (*LINEAR, "--data", tmp_path / "pairs.csv", "--output", tmp_path / "run", "--teacher", teacher)
-    code, out, err = recur(*line)
-    assert code == 0, err
-    result = json.loads(out)
+    line = ("--data", tmp_path / "pairs.csv", "--output", tmp_path / "run", "--teacher", teacher)
+    result = recur.json(*LINEAR, *line)
     dev = result["data"]["dev"]["rows"] // 3
     assert dev > 2
     assert (result["teacher"]["left_out"], result["teacher"]["added"]) == (dev, 60 - dev)

@@ -6,10 +6,11 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from forked import ForkServer
+from running import Recur
 from tiny_task import TINY, rows, write_rows
 
 from recurcli.commands.tune import TrialLog, command_of, facts_of, open_study, storage_errors
@@ -22,7 +23,6 @@ from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import read_mapping
 
 pytest.importorskip("optuna")
-Recur = Callable[..., tuple[int, str, str]]
 RATE, LAYERS = "finetuning.learning_rate", "encoder.num_layers"
 RANGES = (f"{RATE}=1e-4..1e-2:log", f"{LAYERS}=1..3", "pooling=max|mean")
 SETTINGS = [setting for setting in TINY if setting.partition("=")[0] not in (RATE, LAYERS)]
@@ -35,17 +35,28 @@ def options(data: Path, output: Path, *more: object, ranges: tuple[str, ...] = R
     return ["tune", "--preset", "starsaber-tnews", "--data", data, "--output", output, *flat, *more]
 
 
+TRIALS = 3
+
+
+class Study(NamedTuple):
+    """The folder of a study, its result, and its lines on stderr."""
+
+    folder: Path
+    result: Any
+    err: str
+
+
 def timeless(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [{key: value for key, value in trial.items() if key != "seconds"} for trial in result["trials"]]
 
 
 @pytest.fixture(scope="module")
-def study(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, str]:
-    """A study of four trials that nothing disturbed: its folder, its result and its lines on stderr."""
+def study(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study of three trials that nothing disturbed."""
     folder = tmp_path_factory.mktemp("study") / "tuned"
-    ended = forks.run(*options(tiny_tnews, folder, "--trials", 4, "--json"))
+    ended = forks.run(*options(tiny_tnews, folder, "--trials", TRIALS, "--json"))
     assert ended.code == 0, ended.err
-    return folder, json.loads(ended.out), ended.err
+    return Study(folder, json.loads(ended.out), ended.err)
 
 
 @pytest.mark.slow
@@ -53,123 +64,95 @@ def test_files_and_seed_are_named_as_in_finetune(recur: Recur, tiny_tnews: Path,
     train, dev = tmp_path / "a: b #1.json", tmp_path / "dev.json"
     write_rows(train, rows(40, seed=5, labelled=True))
     write_rows(dev, rows(12, seed=6, labelled=True))
-    line = options(tiny_tnews, tmp_path / "x", "--trials", 1, "--json", "--quiet")
+    line = options(tiny_tnews, tmp_path / "x", "--trials", 1)
     place = line.index("--data")
     line[place : place + 2] = ["--train", train, "--dev", dev, "--seed", 7]
-    code, out, err = recur(*line)
-    assert code == 0, err
-    assert json.loads(out)["seed"] == 7
+    assert recur.json(*line)["seed"] == 7
     best = read_mapping(tmp_path / "x" / "best.yaml")[0]
     assert best["data"]["files"] == {"train": str(train), "dev": str(dev)}
     assert best["runtime"]["seed"] == 7
-    code, _, err = recur(*line, "--resume", "--set", "runtime.seed=8")
-    assert (code, "--seed and --set runtime.seed set the same key" in err) == (2, True)
-    code, _, err = recur(*line, "--resume", "--data", train)
-    assert (code, "both name the training rows" in err) == (2, True)
+    recur.refused(2, "--seed and --set runtime.seed", *line, "--resume", "--set", "runtime.seed=8")
+    recur.refused(2, "both name the training rows", *line, "--resume", "--data", train)
 
 
-def test_the_first_trial_is_the_preset_itself(
-    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
-) -> None:
-    folder, result, err = study
+def test_the_first_trial_is_the_preset_itself(recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:
+    result = study.result
     settings = [part for setting in [*SETTINGS, "ensemble=null"] for part in ("--set", setting)]
-    line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "run", *settings, "--json")
-    code, out, _ = recur("finetune", *line)
-    preset = json.loads(out)
-    assert (code, result["trials"][0]["dev_metric"]) == (0, preset["dev"]["accuracy"])
+    line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "run", *settings)
+    preset = recur.json("finetune", *line)
+    assert result["trials"][0]["dev_metric"] == preset["dev"]["accuracy"] == result["preset_dev_metric"]
     values = RunDirectory(tmp_path / "run").read_preset()
     shown = {RATE: preset["settled"][RATE], LAYERS: values["encoder"]["num_layers"], "pooling": values["pooling"]}
     assert result["trials"][0]["settings"] == shown
     assert isinstance(shown[RATE], float)
-    assert result["preset_dev_metric"] == preset["dev"]["accuracy"]
     assert result["linear_dev_metric"] == preset["baselines"]["linear"] == preset["linear_baseline"]["dev"]["accuracy"]
-    assert f"linear model: {preset['linear_baseline']['ngrams']} n-grams" in err
-    code, out, _ = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume"))
-    scores = [result["preset_dev_metric"], result["best"]["dev_metric"], result["linear_dev_metric"]]
-    assert "preset {:.4f}, best trial ({}) {:.4f}, linear model {:.4f}".format(
-        scores[0], result["best"]["trial"], *scores[1:]
-    ) in " ".join(out.split())
+    assert f"linear model: {preset['linear_baseline']['ngrams']} n-grams" in study.err
+    out, _ = recur.ok(*options(tiny_tnews, study.folder, "--trials", TRIALS, "--resume"))
+    best, linear = result["best"], result["linear_dev_metric"]
+    scores = f"best trial ({best['trial']}) {best['dev_metric']:.4f}, linear model {linear:.4f}"
+    assert f"preset {result['preset_dev_metric']:.4f}, {scores}" in " ".join(out.split())
 
 
-def test_the_command_for_the_best_preset_runs_as_it_is_printed(
-    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path
-) -> None:
-    _, result, _ = study
-    command = shlex.split(result["command"])
+def test_the_command_for_the_best_preset_runs_as_it_is_printed(recur: Recur, study: Study) -> None:
+    command = shlex.split(study.result["command"])
     assert command[:3] == ["recur", "finetune", "--preset"]
-    code, _, err = recur(*command[1:], "--dry-run")
-    assert code == 0, err
+    recur.ok(*command[1:], "--dry-run")
     train, dev = Path("/a b/train.csv"), Path("/dev.csv")
     named = command_of(TuneRequest(preset="starsaber-custom", output=Path("x y"), train=train, dev=dev))
     assert named == "recur finetune --preset 'x y/best.yaml' --train '/a b/train.csv' --dev /dev.csv"
 
 
-def test_each_trial_lies_in_the_ranges_and_has_a_line(study: tuple[Path, Any, str]) -> None:
-    folder, result, err = study
-    assert [trial["trial"] for trial in result["trials"]] == list(range(1, 5))
-    assert (result["complete"], result["pruned"], result["diverged"]) == (4, 0, 0)  # no median of five yet
+def test_each_trial_lies_in_the_ranges_and_has_a_line(study: Study) -> None:
+    result = study.result
+    assert [trial["trial"] for trial in result["trials"]] == list(range(1, TRIALS + 1))
+    assert (result["complete"], result["pruned"], result["diverged"]) == (TRIALS, 0, 0)  # no median of five yet
     for trial in result["trials"][1:]:
         settings = trial["settings"]
         assert list(settings) == [RATE, LAYERS, "pooling"]
         assert 1e-4 <= settings[RATE] <= 1e-2
         assert settings[LAYERS] in (1, 2, 3)
         assert settings["pooling"] in ("max", "mean")
-        assert f"trial {trial['trial']} of 4: learning_rate={settings[RATE]} num_layers={settings[LAYERS]}" in err
-        assert f"; dev accuracy {trial['dev_metric']:.4f}" in err
+        line = f"trial {trial['trial']} of {TRIALS}: learning_rate={settings[RATE]} num_layers={settings[LAYERS]}"
+        assert line in study.err
+        assert f"; dev accuracy {trial['dev_metric']:.4f}" in study.err
     assert len({json.dumps(trial["settings"]) for trial in result["trials"]}) > 1
-    scores = {trial["trial"]: trial["dev_metric"] for trial in result["trials"] if trial["state"] == "complete"}
+    scores = {trial["trial"]: trial["dev_metric"] for trial in result["trials"]}
     assert result["best"]["dev_metric"] == max(scores.values()) == scores[result["best"]["trial"]]
-    assert sorted(path.name for path in folder.iterdir()) == [".lock", "best.yaml", "study.db"]
+    assert sorted(path.name for path in study.folder.iterdir()) == [".lock", "best.yaml", "study.db"]
 
 
-def test_the_best_preset_trains_to_its_score_and_says_what_the_score_is(
-    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
-) -> None:
-    folder, result, _ = study
-    best = folder / "best.yaml"
-    text, values = best.read_text(), read_mapping(best)[0]
-    assert f"accuracy {result['best']['dev_metric']:.4f}: the best of 4 trials" in text
+def test_the_best_preset_trains_to_its_score(recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:
+    best, path = study.result["best"], study.folder / "best.yaml"
+    text, values = path.read_text(), read_mapping(path)[0]
+    assert f"accuracy {best['dev_metric']:.4f}: the best of {TRIALS} trials" in text
     assert "it is no test score" in text
     assert values["extends"] == "starsaber-tnews"
-    assert values["encoder"] == {"hidden_size": 16, "num_layers": result["best"]["settings"][LAYERS]}
-    assert values["finetuning"][RATE.partition(".")[2]] == result["best"]["settings"][RATE]
-    arguments = (
-        "--preset",
-        best,
-        "--data",
-        tiny_tnews,
-        "--output",
-        tmp_path / "run",
-        "--set",
-        "ensemble=null",
-        "--json",
-    )
-    code, out, err = recur("finetune", *arguments)
-    assert code == 0, err
-    assert json.loads(out)["dev"]["accuracy"] == result["best"]["dev_metric"]
+    assert values["encoder"] == {"hidden_size": 16, "num_layers": best["settings"][LAYERS]}
+    assert values["finetuning"][RATE.partition(".")[2]] == best["settings"][RATE]
+    line = ("--preset", path, "--data", tiny_tnews, "--output", tmp_path / "run", "--set", "ensemble=null")
+    assert recur.json("finetune", *line)["dev"]["accuracy"] == best["dev_metric"]
 
 
 @pytest.mark.slow
-def test_an_interrupted_study_goes_on_as_if_it_had_not_been(
-    forks: ForkServer, recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
+def test_an_interrupted_study_goes_on(
+    forks: ForkServer, recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    arguments = options(tiny_tnews, tmp_path / "x", "--trials", 4)
+    arguments = options(tiny_tnews, tmp_path / "x", "--trials", TRIALS)
     child = forks.start(*arguments)
-    child.said("trial 1 of 4")
+    child.said("trial 1 of")
     child.send(signal.SIGKILL)
     assert child.end().code == -signal.SIGKILL
-    code, _, err = recur(*arguments)
-    assert (code, "already has a study; continue it with --resume" in err) == (2, True)
+    recur.refused(2, "already has a study; continue it with --resume", *arguments)
     child = forks.start(*arguments, "--resume")
-    child.said("trial 3 of 4")
+    child.said("trial 2 of")
     child.send(signal.SIGTERM)
     ended = child.end()
     assert ended.code == 143
     assert ended.err.splitlines()[-1].startswith("recur: stopped by SIGTERM")
-    assert ended.err.endswith("3 of 4 trials are kept; continue with the same command and --resume\n")
-    code, out, err = recur(*arguments, "--resume", "--json")
-    assert (code, err.count("; dev accuracy")) == (0, 1)
-    assert timeless(json.loads(out)) == timeless(study[1])
+    assert ended.err.endswith("2 of 3 trials are kept; continue with the same command and --resume\n")
+    out, err = recur.ok(*arguments, "--resume", "--json")
+    assert err.count("; dev accuracy") == 1
+    assert timeless(json.loads(out)) == timeless(study.result)
     assert not (tmp_path / "x" / "trials").exists()
 
 
@@ -259,9 +242,7 @@ def test_the_default_range_of_epochs_begins_at_half_the_presets() -> None:
     assert ranges_around(given, ranges_of(given), [{"settings": {"finetuning.epochs": 20}}]) == ranges_of(given)
 
 
-def test_a_log_has_a_line_of_a_study_now_and_then(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_has_lines_of_a_study(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     step = Progress(step=7, total_steps=40, epoch=0.5, loss=1.25, measures={}, tokens=1, seconds=1.0)
     screen = progress.Screen(quiet=False)
@@ -272,90 +253,62 @@ def test_a_log_has_a_line_of_a_study_now_and_then(
 
 
 @pytest.mark.slow
-def test_a_resume_with_other_settings_or_rows_is_refused(
-    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
-) -> None:
-    folder = study[0]
-    code, out, err = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume", "--json"))
-    assert (code, json.loads(out)["best"], err) == (0, study[1]["best"], "")
-    code, _, err = recur(*options(tiny_tnews, folder, "--resume", "--set", "runtime.seed=11"))
-    assert (code, "runtime.seed was 10 and is now 11" in err) == (2, True)
-    code, _, err = recur(*options(tiny_tnews, folder, "--resume", ranges=RANGES[1:]))
-    assert (code, "--range finetuning.learning_rate was '0.0001..0.01:log' and is now absent" in err) == (2, True)
+def test_a_resume_of_another_study_is_refused(recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:
+    line = options(tiny_tnews, study.folder, "--resume")
+    out, err = recur.ok(*line, "--trials", TRIALS, "--json")
+    assert (json.loads(out)["best"], err) == (study.result["best"], "")
+    recur.refused(2, "runtime.seed was 10 and is now 11", *line, "--set", "runtime.seed=11")
+    fewer = options(tiny_tnews, study.folder, "--resume", ranges=RANGES[1:])
+    recur.refused(2, "--range finetuning.learning_rate was '0.0001..0.01:log' and is now absent", *fewer)
     write_rows(tmp_path / "train.json", rows(60, seed=5, labelled=True))
     write_rows(tmp_path / "dev.json", rows(24, seed=2, labelled=True))
-    code, _, err = recur(*options(tmp_path, folder, "--resume", "--trials", 5))
-    assert (code, "train sha256 was" in err) == (2, True)
+    recur.refused(2, "train sha256 was", *options(tmp_path, study.folder, "--resume", "--trials", 5))
 
 
 def test_trials_that_diverge_are_counted_and_kept_runs_stay(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     more = ("--trials", 2, "--keep-runs", "--set", f"{RATE}=1e18")
     arguments = options(tiny_tnews, tmp_path / "x", *more, ranges=(f"{LAYERS}=1..3",))
-    code, _, err = recur(*arguments)
-    assert code == 6
+    err = recur.refused(6, "none of the 2 trials ended with a finite dev metric; trial 2: step", *arguments)
     assert "; diverged: step" in err
-    assert "none of the 2 trials ended with a finite dev metric; trial 2: step" in err
     assert sorted(path.name for path in (tmp_path / "x" / "trials").iterdir()) == ["001", "002"]
-    code, _, err = recur(*arguments, "--overwrite", "--set", f"{LAYERS}=1")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "--set fixes it" in err
+    recur.refused(2, "--set fixes it", *arguments, "--overwrite", "--set", f"{LAYERS}=1")
 
 
 def test_a_study_without_a_trial_leaves_nothing(recur: Recur, tmp_path: Path) -> None:
-    code, _, err = recur(*options(tmp_path / "missing", tmp_path / "x"))
-    assert (code, err.count("\n")) == (3, 1)
+    recur.refused(3, "", *options(tmp_path / "missing", tmp_path / "x"))
     assert not (tmp_path / "x").exists()
     (tmp_path / "other").write_text("")
-    code, _, err = recur(*options(tmp_path / "missing", tmp_path))
-    assert (code, "is not empty and has no study" in err) == (2, True)
-
-
-def test_a_damaged_study_is_named(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    (tmp_path / "study.db").write_bytes(b"no database" * 1000)
-    code, _, err = recur(*options(tiny_tnews, tmp_path, "--resume"))
-    assert code == 4
-    assert (
-        err == f"recur: error: {tmp_path}/study.db: is damaged: file is not a database; start again with --overwrite\n"
-    )
+    recur.refused(2, "is not empty and has no study", *options(tmp_path / "missing", tmp_path))
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
         (lambda content: b"", "has no trial, but best.yaml is that of one"),
+        (lambda content: b"no database" * 1000, "is damaged: file is not a database"),
         (lambda content: content[: len(content) // 2], "is damaged: "),
         (lambda content: content.replace(b"COMPLETE", b"COMPLETF"), "is damaged: "),
         (lambda content: content.replace(b'"trial": 1', b'"trial": 7'), "is damaged: "),
         (lambda content: content.replace(b'"trial": 1', b"'trial': 1"), "is damaged: "),
     ],
-    ids=["emptied", "cut", "another state", "another number", "no JSON"],
+    ids=["emptied", "no database", "cut", "another state", "another number", "no JSON"],
 )
 def test_a_study_that_lost_trials_does_not_start_over(
-    damage: Callable[[bytes], bytes],
-    reason: str,
-    recur: Recur,
-    study: tuple[Path, Any, str],
-    tiny_tnews: Path,
-    tmp_path: Path,
+    damage: Callable[[bytes], bytes], reason: str, recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(study[0], tmp_path / "x")
+    folder = shutil.copytree(study.folder, tmp_path / "x")
     (folder / "study.db").write_bytes(damage((folder / "study.db").read_bytes()))
     before = (folder / "best.yaml").read_bytes()
-    code, _, err = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume"))
-    assert (code, err.count("\n")) == (4, 1), err
-    assert f"{folder}/study.db: {reason}" in err
-    assert "start again with --overwrite" in err
+    line = options(tiny_tnews, folder, "--trials", TRIALS, "--resume")
+    assert "start again with --overwrite" in recur.refused(4, f"{folder}/study.db: {reason}", *line)
     assert (folder / "best.yaml").read_bytes() == before
 
 
-def test_a_resume_writes_a_best_preset_that_a_kill_prevented(
-    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(study[0], tmp_path / "x")
+def test_a_resume_writes_a_missing_best_preset(recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(study.folder, tmp_path / "x")
     (folder / "best.yaml").unlink()
-    code, _, err = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume"))
-    assert (code, err) == (0, "")
-    assert (folder / "best.yaml").read_bytes() == (study[0] / "best.yaml").read_bytes()
+    assert recur.ok(*options(tiny_tnews, folder, "--trials", TRIALS, "--resume"))[1] == ""
+    assert (folder / "best.yaml").read_bytes() == (study.folder / "best.yaml").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["study.db", "study.db-journal", "trials"])
@@ -366,9 +319,9 @@ def test_no_link_in_the_folder_is_followed(name: str, recur: Recur, tiny_tnews: 
     (folder / "study.db").touch()
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(target)
-    code, _, err = recur(*options(tiny_tnews, folder, "--trials", 1, "--resume", "--keep-runs"))
-    reason = "Too many levels of symbolic links; it is a symbolic link, which is not followed"
-    assert (code, err) == (5, f"recur: error: {folder / name}: cannot be written: {reason}\n")
+    line = options(tiny_tnews, folder, "--trials", 1, "--resume", "--keep-runs")
+    err = recur.refused(5, f"{folder / name}: cannot be written: ", *line)
+    assert "it is a symbolic link, which is not followed" in err
     assert not list(target.iterdir()) if name == "trials" else target.read_bytes() == b""
 
 
@@ -394,10 +347,8 @@ def test_no_link_in_the_folder_is_followed(name: str, recur: Recur, tiny_tnews: 
     ],
 )
 def test_a_wrong_range_is_refused_in_one_line(recur: Recur, tmp_path: Path, text: str, reason: str) -> None:
-    code, _, err = recur(*options(tmp_path, tmp_path / "x", ranges=(text,)))
-    assert (code, err.count("\n")) == (2, 1)
+    err = recur.refused(2, reason, *options(tmp_path, tmp_path / "x", ranges=(text,)))
     assert err.startswith(f"recur: error: --range {text.partition('=')[0]}")
-    assert reason in err
     assert not (tmp_path / "x").exists()
 
 
@@ -409,21 +360,17 @@ def test_a_range_is_read_as_it_is_written() -> None:
     assert Range("a", (0.0, 1.0), "linear").rounded(0.123456) == 0.123
 
 
-def test_without_optuna_one_line_says_what_to_install(
+def test_without_optuna_is_an_error(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, without: Callable[..., None]
 ) -> None:
     without("optuna")
-    code, _, err = recur(*options(tiny_tnews, tmp_path / "x"))
-    assert (code, err) == (2, "recur: error: recur tune needs optuna ≥ 5.0, found none: pip install 'recurcli[tune]'\n")
+    way_out = "recur tune needs optuna ≥ 5.0, found none: pip install 'recurcli[tune]'"
+    recur.refused(2, way_out, *options(tiny_tnews, tmp_path / "x"))
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "start"),
-    [("--encoding", "latin1x", "--encoding: "), ("--seed", -1, "--seed: ")],
-)
-def test_a_wrong_value_is_told_by_the_option_that_gave_it(
-    option: str, value: object, start: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
+@pytest.mark.parametrize(("option", "value"), [("--encoding", "latin1x"), ("--seed", -1)])
+def test_a_wrong_value_names_its_option(
+    option: str, value: object, recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    code, _, err = recur(*options(tiny_tnews, tmp_path / "x", option, value))
-    assert (code, "--set" in err) == (2, False), err
-    assert err.startswith(f"recur: error: {start}")
+    err = recur.refused(2, f"recur: error: {option}: ", *options(tiny_tnews, tmp_path / "x", option, value))
+    assert "--set" not in err

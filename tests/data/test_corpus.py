@@ -55,17 +55,15 @@ def test_what_is_no_text_is_refused(tmp_path: Path, name: str, content: bytes, m
 
 def test_one_bad_line_in_a_hundred_may_be_skipped_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_bytes(b"a\n" * 99 + b"\xff\n")
-    corpus = read_corpus(tmp_path / "x.txt", skip_bad_rows=True)
-    tokens = stored_tokens(corpus, corpus_tokenizer(corpus, CHARACTERS), 8)
-    assert (len(tokens), corpus.bad_rows) == (99, 1)
-    again = read_corpus(tmp_path / "x.txt", skip_bad_rows=True)
-    stored_tokens(again, corpus_tokenizer(again, CHARACTERS), 8)  # from the cache
-    assert (again.rows, again.bad_rows, again.bad) == (100, 1, corpus.bad)
+    first, again = (read_corpus(tmp_path / "x.txt", skip_bad_rows=True) for _ in range(2))
+    for corpus in (first, again):  # the second is from the cache
+        assert len(stored_tokens(corpus, corpus_tokenizer(corpus, CHARACTERS), 8)) == 99
+        assert (corpus.rows, corpus.bad_rows, corpus.bad) == (100, 1, first.bad)
 
 
 def test_only_names_of_text_files_are_text_files() -> None:
-    names = {"a.txt": True, "a.b.txt.xz": True, "a.tsv": False, "a.json.gz": False, "txt": False}
-    assert {name: is_text_file(Path(name)) for name in names} == names
+    names = ["a.txt", "a.b.txt.xz", "a.tsv", "a.json.gz", "txt"]
+    assert [name for name in names if is_text_file(Path(name))] == names[:2]
 
 
 def test_a_folder_is_read_file_by_file_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -108,15 +106,10 @@ def test_text_is_tokenised_once_and_a_damaged_cache_is_made_anew(tmp_path: Path)
     again = stored_tokens(corpus, tokenizer, 16)
     everything = np.arange(len(first))
     assert again.take(everything).ids.tolist() == first.take(everything).ids.tolist()
-
-
-def test_a_tokenizer_that_was_changed_in_the_cache_is_trained_anew(tmp_path: Path) -> None:
-    corpus = read_corpus(write_lines(tmp_path / "x.txt"))
-    before = corpus_tokenizer(corpus, CHARACTERS).to_json()
     (path,) = (tmp_path / "cache").glob("*.tokenizer.json")
-    for damage in (before.replace('"c"', '"z"'), "{broken"):
+    for damage in (tokenizer.to_json().replace('"c"', '"z"'), "{broken"):
         path.write_text(damage)
-        assert corpus_tokenizer(corpus, CHARACTERS).to_json() == before
+        assert corpus_tokenizer(corpus, CHARACTERS).to_json() == tokenizer.to_json()
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(

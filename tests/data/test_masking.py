@@ -1,5 +1,7 @@
 """Corruption touches real tokens alone, in the published proportions, and draws from its own generator."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -20,20 +22,24 @@ def sample(batch: int = 200, positions: int = 100) -> tuple[torch.Tensor, torch.
     return ids.masked_fill(~mask, 0), mask
 
 
+def masked(
+    ids: torch.Tensor, mask: torch.Tensor, scheme: MaskingScheme, probability: float, seed: int = 0, words: Any = WORDS
+) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    keys = {"word_ids": words, "mask_id": MASK_ID, "generator": generator}
+    return mask_tokens(ids, mask, probability=probability, scheme=scheme, **keys)
+
+
 def corrupted(
     scheme: MaskingScheme, probability: float = 0.3, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     ids, mask = sample()
-    inputs, selected = mask_tokens(
-        ids,
-        mask,
-        probability=probability,
-        scheme=scheme,
-        word_ids=WORDS,
-        mask_id=MASK_ID,
-        generator=torch.Generator().manual_seed(seed),
-    )
-    return ids, mask, inputs, selected
+    return ids, mask, *masked(ids, mask, scheme, probability, seed)
+
+
+def dropped(ids: torch.Tensor, mask: torch.Tensor, probability: float) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return drop_words(ids, mask, probability=probability, word_ids=WORDS, pad_id=0, generator=generator)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -67,15 +73,7 @@ def test_special_tokens_are_never_selected(scheme: MaskingScheme) -> None:
     tokenizer = Tokenizer.train(["a b c"], TokenizerConfig(min_frequency=1))
     tokens = tokenizer.encode([("a b", "c a"), ("x", "b")], 16)
     ids, mask = collate(tokens, np.arange(2), pad_id=tokenizer.pad_id)
-    inputs, selected = mask_tokens(
-        ids,
-        mask,
-        probability=1.0,
-        scheme=scheme,
-        word_ids=tokenizer.word_ids,
-        mask_id=tokenizer.mask_id,
-        generator=torch.Generator().manual_seed(0),
-    )
+    inputs, selected = masked(ids, mask, scheme, 1.0, words=tokenizer.word_ids)
     special = (ids == tokenizer.separator_id) | (ids == tokenizer.unknown_id)
     assert int(special.sum()) == 3, "two separators and an unknown character"
     assert torch.equal(selected, mask & ~special)
@@ -107,9 +105,7 @@ def test_word_dropout_removes_words_alone_and_keeps_their_order() -> None:
     ids[:, 5] = separator = 2
     ids[0, 1:], mask = 0, mask.clone()
     mask[0, 1:] = False  # a row of one word
-    left, real = drop_words(
-        ids, mask, probability=0.4, word_ids=WORDS, pad_id=0, generator=torch.Generator().manual_seed(1)
-    )
+    left, real = dropped(ids, mask, 0.4)
     assert left.shape == real.shape
     assert 0 <= left.shape[1] - int(real.sum(dim=1).max()) < 8, "few distinct shapes"
     assert left.shape[1] < 80
@@ -127,8 +123,6 @@ def test_word_dropout_of_almost_everything_leaves_rows_with_tokens() -> None:
     ids, mask = sample()
     ids, mask = ids[:, :5].clone(), mask[:, :5]
     ids[:, 2] = 2  # a separator is no word
-    left, real = drop_words(
-        ids, mask, probability=0.99, word_ids=WORDS, pad_id=0, generator=torch.Generator().manual_seed(1)
-    )
+    left, real = dropped(ids, mask, 0.99)
     assert bool(((left == 4) & real).any(dim=1).all()), "a row keeps a word"
     assert bool((left == 2).any(dim=1).all())

@@ -20,11 +20,15 @@ IDS = torch.randint(1, 20, (6, 9), generator=torch.Generator().manual_seed(0))
 MASK = torch.arange(9) < torch.tensor([9, 9, 7, 4, 2, 9])[:, None]
 
 
-def model(name: str) -> Backbone:
+def backbone_of(name: str, *, hidden_size: int = 16, max_length: int = 16, **keys: object) -> Backbone:
     torch.manual_seed(0)
+    encoder = {"name": name, "hidden_size": hidden_size, "num_layers": 2, **keys}
+    return Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=max_length))
+
+
+def model(name: str, **keys: object) -> Backbone:
     heads = {"num_heads": 2} if name.endswith(("transformer", "rezero")) or name == "rsa" else {}
-    encoder = {"name": name, "hidden_size": 16, "num_layers": 2, **heads}
-    return Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16))
+    return backbone_of(name, **{**heads, **keys})  # type: ignore[arg-type]
 
 
 WITH_ATTENTION = {
@@ -48,18 +52,14 @@ def test_every_encoder_has_a_diagnosis_of_finite_numbers(name: str) -> None:
 
 @pytest.mark.parametrize("name", slow_but(["transject"], ["transject", "random-transject"]))
 def test_an_encoder_that_takes_a_few_samples_at_a_time_is_diagnosed_on_all(name: str) -> None:
-    encoder = {"name": name, "hidden_size": 128, "num_layers": 2}
-    backbone = Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=64))
     ids = torch.randint(1, 20, (64, 48), generator=torch.Generator().manual_seed(0))
-    found = diagnose(backbone, ids, torch.ones_like(ids, dtype=torch.bool))
+    found = diagnose(backbone_of(name, hidden_size=128, max_length=64), ids, torch.ones_like(ids, dtype=torch.bool))
     assert [layer.layer for layer in found.layers] == [1, 2]
     assert found.layers[0].activation_factor == pytest.approx(1, abs=1e-4)
 
 
 def test_the_layers_of_an_encoder_that_reads_chunk_by_chunk_are_measured_on_the_whole_text() -> None:
-    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "chunk_size": 4, "norm": "post", "rsa": True}
-    encoder = {"name": "temporal-latent-bottleneck", **sizes}
-    backbone = Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16)).eval()
+    backbone = backbone_of("temporal-latent-bottleneck", num_heads=2, chunk_size=4, norm="post", rsa=True).eval()
     last = diagnose(backbone, IDS, MASK).layers[-1]
     _, states = backbone.encode(IDS, MASK)  # those of the last layer, since its LayerNorm is the last
     assert last.entropy == pytest.approx(differential_entropy(states, MASK)[0].mean, rel=1e-5)
@@ -72,9 +72,7 @@ def test_the_layers_of_an_encoder_that_reads_chunk_by_chunk_are_measured_on_the_
 
 
 def test_the_layer_with_the_state_has_an_entropy_for_the_heads_of_tokens_and_of_the_state() -> None:
-    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "window": 4, "recurrent_layer": 2}
-    encoder = {"name": "block-recurrent-transformer", **sizes}
-    backbone = Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16)).eval()
+    backbone = backbone_of("block-recurrent-transformer", num_heads=2, window=4, recurrent_layer=2).eval()
     seen: list[torch.Tensor] = []
     layers = diagnose(backbone, IDS, MASK).layers
     output = cast(nn.Module, backbone.encoder.layers[1].attention).output
@@ -137,15 +135,8 @@ def test_attention_that_looks_at_all_alike_has_the_entropy_of_the_length() -> No
     assert diagnose(backbone, IDS, MASK).layers[0].stats["attention_entropy"] == pytest.approx(expected, rel=1e-5)
 
 
-def with_encoder(**keys: object) -> Backbone:
-    torch.manual_seed(0)
-    heads = {} if keys["name"] == "starsaber" else {"num_heads": 2}
-    encoder = {"hidden_size": 16, "num_layers": 2, **heads, **keys}
-    return Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16))
-
-
 def test_orthogonal_attention_is_read_from_the_orthogonal_weights() -> None:
-    orthogonal, plain = with_encoder(name="orthogonal-transformer"), with_encoder(name="transformer")
+    orthogonal, plain = model("orthogonal-transformer"), model("transformer")
     state = orthogonal.state_dict()
     with torch.no_grad():
         for key in state:
@@ -161,7 +152,7 @@ def test_orthogonal_attention_is_read_from_the_orthogonal_weights() -> None:
 
 @pytest.mark.parametrize("name", ["rsa", "linear-transformer"])
 def test_causal_attention_has_the_entropy_of_the_past_alone(name: str) -> None:
-    backbone = with_encoder(name=name, causal=True)
+    backbone = model(name, causal=True)
     with torch.no_grad():
         for layer in backbone.encoder.layers:
             layer.attention.query_key_value.weight.zero_()  # type: ignore[operator, union-attr]
@@ -171,7 +162,7 @@ def test_causal_attention_has_the_entropy_of_the_past_alone(name: str) -> None:
 
 
 def test_the_tied_starsaber_is_one_layer_with_its_iterations() -> None:
-    backbone = with_encoder(name="starsaber", num_layers=None, tied=True)
+    backbone = model("starsaber", num_layers=None, tied=True)
     with torch.no_grad():
         backbone.embedding.weight[IDS[4]] = 0  # then that row is at its fixed point from the start
     found = diagnose(backbone, IDS, MASK)

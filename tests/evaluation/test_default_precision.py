@@ -1,12 +1,13 @@
 """All that reads a stored model computes in fp32 unless told otherwise, whatever the hardware and the training."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from running import Recur, result_of
 from tiny_task import LABELS, rows, tiny
 
 import recurcli
@@ -17,7 +18,6 @@ from recurcli.files import OutputKind
 from recurcli.log import Log
 from recurcli.model import device
 
-Recur = Callable[..., tuple[int, str, str]]
 PRECISION = {name: ["--precision", name] for name in ("fp32", "bf16")}
 TEXTS = ["".join(LABELS.values())[n % 7 : n % 7 + n % 9 + 1] for n in range(30)]
 
@@ -48,20 +48,18 @@ def test_load(in_bf16: Path) -> None:
 def test_predict(recur: Recur, in_bf16: Path, tmp_path: Path) -> None:
     source = tmp_path / "x.txt"
     source.write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
-    line = ["predict", in_bf16, source, "--no-header", "--format", "jsonl", "--quiet"]
-    by_default, fp32, bf16 = (recur(*line, *more)[1] for more in ([], PRECISION["fp32"], PRECISION["bf16"]))
+    line = ["predict", in_bf16, source, "--no-header", "--format", "jsonl"]
+    by_default, fp32, bf16 = (recur.ok(*line, *more)[0] for more in ([], PRECISION["fp32"], PRECISION["bf16"]))
     assert by_default == fp32 != bf16
-    scores = [row["score"] for row in map(json.loads, by_default.splitlines())]
+    scores = [json.loads(row)["score"] for row in by_default.splitlines()]
     assert scores == pytest.approx([row.score for row in recurcli.load(in_bf16).predict(TEXTS)], abs=1e-6)
 
 
 def test_eval_and_the_last_evaluation_of_a_training(recur: Recur, in_bf16: Path) -> None:
-    line = ["eval", in_bf16, "--json", "--quiet"]
-    by_default, fp32, bf16 = (
-        json.loads(recur(*line, *more)[1])["metrics"]["loss"] for more in ([], PRECISION["fp32"], PRECISION["bf16"])
-    )
+    found = [recur.json("eval", in_bf16, *more)["metrics"]["loss"] for more in ([], *PRECISION.values())]
+    by_default, fp32, bf16 = found
     assert by_default == fp32 != bf16
-    result = json.loads((in_bf16 / "result.json").read_text())
+    result = result_of(in_bf16)
     assert result["machine"]["precision"] == "bf16"
     assert result["dev"]["loss"] == pytest.approx(fp32, abs=1e-6) != bf16
 
@@ -82,8 +80,7 @@ def test_export(recur: Recur, in_bf16: Path, tmp_path: Path, monkeypatch: pytest
     found = {}
     for name, more in {"default": [], **PRECISION}.items():
         path = tmp_path / f"{name}.json"
-        code, _, err = recur("export", in_bf16, "--format", "states", "--output", path, "--quiet", *more)
-        assert code == 0, err
+        recur.ok("export", in_bf16, "--format", "states", "--output", path, "--quiet", *more)
         found[name] = path.read_text()
     assert found["default"] == found["fp32"] != found["bf16"]
 
@@ -96,6 +93,6 @@ def test_the_estimator(tmp_path: Path) -> None:
     classifier = recurcli.TextClassifier(settings={**sizes, **parts}, seed=1)
     classifier.fit([str(row["sentence"]) for row in made], [str(row["label"]) for row in made])
     classifier.save(tmp_path / "x")
-    assert json.loads((tmp_path / "x" / "result.json").read_text())["machine"]["precision"] == "bf16"
+    assert result_of(tmp_path / "x")["machine"]["precision"] == "bf16"
     fp32 = [list(row.probabilities.values()) for row in recurcli.load(tmp_path / "x", precision="fp32").predict(TEXTS)]
     assert np.array_equal(classifier.predict_proba(TEXTS), fp32)

@@ -23,19 +23,15 @@ CASES = CLASSES.flatmap(
 )
 
 
-def test_the_rows_of_a_class_are_integers_even_if_no_prediction_is_right() -> None:
-    report = classification_report(["a", "b"], ["b", "a"], NAMES)
-    assert [repr(scores["support"]) for scores in report.per_class.values()] == ["0", "1", "1"]
-
-
 def test_keeps_the_order_of_names() -> None:
-    report = classification_report(["a", "a", "b"], ["a", "c", "b"], NAMES)
+    report = classification_report(["a", "a", "b"], ["b", "c", "a"], NAMES)
     assert report.names == NAMES
     assert list(report.per_class) == list(NAMES)
-    assert report.confusion() == [[0, 0, 0], [1, 1, 0], [0, 0, 1]]  # c, a, b: rows right, columns predicted
+    assert report.confusion() == [[0, 0, 0], [1, 0, 1], [0, 1, 0]]  # c, a, b: rows right, columns predicted
+    assert [repr(scores["support"]) for scores in report.per_class.values()] == ["0", "2", "1"], "integers"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(CASES)
 @example((["a", "b"], [(0, 0), (1, 0)]))  # a class is never predicted
 @example((["a", "b"], [(0, 1), (1, 0)]))  # none is ever right
@@ -67,11 +63,9 @@ def test_the_metrics_of_many_classes_are_scikit_learns_to_the_last_bit() -> None
     assert METRICS["mcc"].compute(labels.tolist(), predictions.tolist()) == matthews_corrcoef(labels, predictions)
 
 
-@pytest.mark.parametrize(
-    ("labels", "predictions"), [(["a"], ["a"]), (["a", "a"], ["a", "b"]), (["a", "b"], ["b", "b"])]
-)
-def test_the_coefficient_of_a_single_class_is_zero(labels: list[str], predictions: list[str]) -> None:
-    assert classification_report(labels, predictions, ["a", "b"]).metrics["mcc"] == 0.0
+@pytest.mark.parametrize(("labels", "predictions"), [("a", "a"), ("aa", "ab"), ("ab", "bb")])
+def test_the_coefficient_of_a_single_class_is_zero(labels: str, predictions: str) -> None:
+    assert classification_report([*labels], [*predictions], ["a", "b"]).metrics["mcc"] == 0.0
     assert classification_report(["a"], ["a"], ["a"]).metrics["mcc"] == 0.0
 
 
@@ -80,21 +74,18 @@ def test_names_that_numpy_would_confuse_stay_apart() -> None:
     assert classification_report(names, names, names).metrics["accuracy"] == 1.0
 
 
-def test_refuses_an_empty_set() -> None:
-    with pytest.raises(DataError, match="no labelled rows"):
-        classification_report([], [], NAMES)
-
-
-def test_refuses_sides_of_different_lengths() -> None:
-    with pytest.raises(ValueError, match="2 labels but 1 predictions"):
-        classification_report(["a", "b"], ["a"], NAMES)
-
-
-def test_refuses_a_label_that_is_no_class_and_names_it() -> None:
-    with pytest.raises(DataError, match=r"label 'neutra' .* did you mean 'neutral'"):
-        classification_report(["neutra"], ["neutral"], ["neutral", "contradiction"])
-    with pytest.raises(DataError, match="prediction 'd'"):
-        classification_report(["a"], ["d"], NAMES)
+@pytest.mark.parametrize(
+    ("labels", "predictions", "error", "reason"),
+    [
+        ([], [], DataError, "no labelled rows"),
+        (["a", "b"], ["a"], ValueError, "2 labels but 1 predictions"),
+        (["neutra"], ["neutral"], DataError, "label 'neutra' .* did you mean 'neutral'"),
+        (["a"], ["d"], DataError, "prediction 'd'"),
+    ],
+)
+def test_bad_rows_are_refused(labels: list[str], predictions: list[str], error: type[Exception], reason: str) -> None:
+    with pytest.raises(error, match=reason):
+        classification_report(labels, predictions, ["a", "b", "neutral"])
 
 
 def test_the_report_is_plain_json() -> None:

@@ -20,15 +20,17 @@ TEXTS = ["the cat sat on the mat", "", "a <unk> dog sat", "the end of N cats"]
 CPU = torch.device("cpu")
 
 
-def words() -> Tokenizer:
-    return Tokenizer.train(TEXTS, TokenizerConfig(kind="whitespace", min_frequency=1))
+WORDS = Tokenizer.train(TEXTS, TokenizerConfig(kind="whitespace", min_frequency=1))
+STREAM = encode_stream([(text, None) for text in TEXTS], WORDS)
+WINDOWS = cut_windows(STREAM, WORDS.separator_id, 4)
 
 
-def model_of(tokenizer: Tokenizer, dtype: torch.dtype = torch.float64, encoder: str = "rsa") -> LanguageModel:
+def language_model(dtype: torch.dtype = torch.float64) -> LanguageModel:
     torch.manual_seed(0)
-    keys = {"name": encoder, "hidden_size": 8, "num_heads": 2, "num_layers": 2, "causal": True}
-    config = ModelConfig(encoder=keys, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.pad_id, max_length=4)
-    model = LanguageModel(config).to(dtype)
+    keys = {"name": "rsa", "hidden_size": 8, "num_heads": 2, "num_layers": 2, "causal": True}
+    model = LanguageModel(ModelConfig(encoder=keys, vocab_size=WORDS.vocab_size, pad_id=WORDS.pad_id, max_length=4)).to(
+        dtype
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -36,14 +38,10 @@ def model_of(tokenizer: Tokenizer, dtype: torch.dtype = torch.float64, encoder: 
 
 
 def test_a_stream_has_an_eos_after_each_line_blank_ones_included() -> None:
-    tokenizer = words()
-    stream = encode_stream([(text, None) for text in TEXTS], tokenizer)
-    eos = tokenizer.separator_id
-    assert [tokenizer.tokens[i] if i != eos else "<eos>" for i in stream] == [
-        word for text in TEXTS for word in [*text.split(), "<eos>"]
-    ]
-    pair = encode_stream([("a dog", "the cat")], tokenizer)
-    assert pair.tolist() == encode_stream([("a dog", None), ("the cat", None)], tokenizer).tolist()
+    spelled = [WORDS.tokens[i] if i != WORDS.separator_id else "<eos>" for i in STREAM]
+    assert spelled == [word for text in TEXTS for word in [*text.split(), "<eos>"]]
+    pair = encode_stream([("a dog", "the cat")], WORDS)
+    assert pair.tolist() == encode_stream([("a dog", None), ("the cat", None)], WORDS).tolist()
 
 
 @pytest.mark.parametrize("length", [1, 4, 5, 100])
@@ -58,21 +56,15 @@ def test_windows_predict_every_token_once_from_the_one_before(length: int) -> No
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 def test_is_that_of_a_plain_loop_over_tokens(batch_size: int) -> None:
-    tokenizer = words()
-    model = model_of(tokenizer)
-    stream = encode_stream([(text, None) for text in TEXTS], tokenizer)
-    length, nats = 4, 0.0
-    for n, target in enumerate(stream.tolist()):
-        start = n // length * length
-        before = [tokenizer.separator_id, *stream.tolist()][start : n + 1]  # the window's tokens up to this one
-        ids = torch.tensor([before])
-        model.eval()
+    model = language_model().eval()
+    nats, stream = 0.0, STREAM.tolist()
+    for n, target in enumerate(stream):
+        ids = torch.tensor([[WORDS.separator_id, *stream][n // 4 * 4 : n + 1]])  # the window's tokens up to this one
         state = model.encode(ids, torch.ones_like(ids, dtype=torch.bool))[1][0, -1]
         rows = zip(model.embedding.weight, model.token_bias, strict=True)
         logits = [float((state @ row + bias).detach()) for row, bias in rows]
         nats += math.log(sum(math.exp(logit) for logit in logits)) - logits[target]
-    windows = cut_windows(stream, tokenizer.separator_id, length)
-    score = score_text(model.train(), windows, InferenceConfig(CPU, "fp32", batch_size))
+    score = score_text(model.train(), WINDOWS, InferenceConfig(CPU, "fp32", batch_size))
     assert (score.tokens, model.training) == (len(stream), True)
     assert score.nats == pytest.approx(nats, rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(nats / len(stream)), rel=1e-12)
@@ -89,14 +81,11 @@ def test_a_text_has_a_thousand_blocks_at_most_and_all_its_tokens_are_in_them(tok
 
 def test_the_losses_of_blocks_do_not_depend_on_windows_or_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "TOKENS_OF_BLOCK", 3)
-    tokenizer = words()
-    model = model_of(tokenizer)
-    stream = encode_stream([(text, None) for text in TEXTS], tokenizer)
-    windows = cut_windows(stream, tokenizer.separator_id, 4)
-    blocks = [score_text(model, windows, InferenceConfig(CPU, "fp32", size)).block_nats for size in (1, 3, 64)]
+    model = language_model()
+    blocks = [score_text(model, WINDOWS, InferenceConfig(CPU, "fp32", size)).block_nats for size in (1, 3, 64)]
     alone = []  # a window at a time, a token at a time
-    for row in range(len(windows.targets)):
-        some = Windows(*(part.take(np.array([row])) for part in windows))
+    for row in range(len(WINDOWS.targets)):
+        some = Windows(*(part.take(np.array([row])) for part in WINDOWS))
         for place in range(len(some.targets.ids)):
             rest = [
                 score_text(model, Windows(*(cut(part, end) for part in some)), InferenceConfig(CPU, "fp32")).nats
@@ -104,7 +93,7 @@ def test_the_losses_of_blocks_do_not_depend_on_windows_or_batches(monkeypatch: p
                 if end
             ]
             alone.append(rest[-1] - (rest[0] if place else 0.0))
-    expected = [sum(alone[start : start + 3]) for start in range(0, len(stream), 3)]
+    expected = [sum(alone[start : start + 3]) for start in range(0, len(STREAM), 3)]
     for found in blocks:
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
@@ -115,14 +104,11 @@ def cut(tokens: Tokens, length: int) -> Tokens:
 
 
 def test_the_loss_of_training_is_the_cross_entropy_of_the_evaluation() -> None:
-    tokenizer = words()
-    model = model_of(tokenizer, torch.float32).eval()
-    windows = cut_windows(encode_stream([(text, None) for text in TEXTS], tokenizer), tokenizer.separator_id, 4)
-    objective = NextTokenObjective(windows, tokenizer)
-    rows, generator = np.arange(len(windows.targets)), torch.Generator()
-    wanted = score_text(model, windows, InferenceConfig(CPU, "fp32"))
+    model = language_model(torch.float32).eval()
+    objective = NextTokenObjective(WINDOWS, WORDS)
+    wanted = score_text(model, WINDOWS, InferenceConfig(CPU, "fp32"))
     for count in (1, 3):
-        batches = objective.micro_batches(rows, count, generator)
+        batches = objective.micro_batches(np.arange(len(WINDOWS.targets)), count, torch.Generator())
         shares = [batch.share(rank, 2) for batch in batches for rank in (0, 1)]
         assert sum(batch.weight for batch in batches) == wanted.tokens == objective.lengths.sum()
         for parts in (batches, shares):
@@ -133,10 +119,8 @@ def test_the_loss_of_training_is_the_cross_entropy_of_the_evaluation() -> None:
 def test_an_infinite_perplexity_is_an_error_with_the_loss() -> None:
     with pytest.raises(NumericError, match="800 nats"):
         _ = TextScore(np.array([8000.0]), 10).perplexity
-    tokenizer = words()
-    model = model_of(tokenizer)
+    model = language_model()
     with torch.no_grad():
         model.token_bias[0] = math.nan
-    windows = cut_windows(encode_stream([("a dog", None)], tokenizer), tokenizer.separator_id, 4)
     with pytest.raises(NumericError, match="not finite"):
-        score_text(model, windows, InferenceConfig(CPU, "fp32"))
+        score_text(model, WINDOWS, InferenceConfig(CPU, "fp32"))

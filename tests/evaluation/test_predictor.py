@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,13 +42,6 @@ def test_a_predictor_shows_its_run_task_labels_and_device(trained: Path, loaded:
     assert repr(loaded) == f"Predictor(run='{trained}', task='tnews', labels=[{labels}, …], device='cpu')"
 
 
-def test_logits_depend_on_no_neighbour(trained: Path, loaded: Predictor) -> None:
-    alone = np.concatenate([loaded.logits([text]) for text in TEXTS])
-    for batch_size in (1, 4, 64):
-        batched = Predictor.load(trained, device="cpu", batch_size=batch_size).logits(TEXTS)
-        assert np.abs(batched - alone).max() < 1e-5
-
-
 def test_a_stream_is_read_a_window_at_a_time(loaded: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW", 4)
     read = 0
@@ -66,11 +60,25 @@ def test_a_stream_is_read_a_window_at_a_time(loaded: Predictor, monkeypatch: pyt
 def test_a_second_text_counts_and_none_is_no_second_text(trained: Path) -> None:
     loaded = Predictor.load(trained, device="cpu")
     first, none = loaded.logits(["鼠", ("鼠", None)])
+    assert np.abs(first - none).max() < 1e-5
     loaded.model.config = replace(loaded.model.config, columns={"text": ["a"], "pair": ["b"]})
     pair, as_list = loaded.logits([("鼠", "牛"), ["鼠", "牛"]])  # type: ignore[list-item]
     assert np.abs(first - pair).max() > 1e-6
-    assert np.abs(first - none).max() < 1e-5
     assert np.abs(pair - as_list).max() < 1e-5
+    assert len(loaded.predict([("鼠", "牛")])) == 1
+    for call in (loaded.predict, loaded.logits):
+        for text in ("牛", ("牛", None)):
+            with pytest.raises(ValueError, match=r"texts\[1\] is .*牛.*, but the model was trained on pairs"):
+                call([("鼠", "牛"), text])
+
+
+def test_a_pair_for_a_model_of_single_texts_is_an_error_with_its_row(loaded: Predictor) -> None:
+    assert len(loaded.predict([("鼠", None), "牛"])) == 2
+    array = np.array([["鼠", None], ["牛", "虎"]], object)
+    for call in (loaded.predict, loaded.logits):
+        for texts in (["鼠", ("牛", "虎")], [("鼠", None), ["牛", "虎"]], array):
+            with pytest.raises(ValueError, match=r"texts\[1\] is .*牛.*虎.*, but the model was trained on single"):
+                call(texts)  # type: ignore[arg-type]
 
 
 def test_texts_that_lose_their_end_are_counted(trained: Path) -> None:
@@ -93,39 +101,11 @@ def test_texts_that_lose_their_end_are_counted(trained: Path) -> None:
     ],
 )
 def test_what_is_no_text_is_named_with_its_row(
-    value: object, error: type[Exception], message: str, loaded: Predictor, monkeypatch: pytest.MonkeyPatch
+    value: Any, error: type[Exception], message: str, loaded: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WINDOW", 2)
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
-        loaded.predict(["a"] * 5 + [value])  # type: ignore[list-item]
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
-        loaded.logits(["a"] * 5 + [value])  # type: ignore[list-item]
-
-
-def test_one_string_is_no_list_of_texts(loaded: Predictor) -> None:
+    for call in (loaded.predict, loaded.logits):
+        with pytest.raises(error, match=f"^{re.escape(message)}$"):
+            call(["a"] * 5 + [value])
     with pytest.raises(TypeError, match="put it in a list"):
         loaded.predict("鼠")
-
-
-def test_a_single_text_for_a_model_of_pairs_is_an_error_with_its_row(trained: Path) -> None:
-    loaded = Predictor.load(trained, device="cpu")
-    loaded.model.config = replace(loaded.model.config, columns={"text": ["a"], "pair": ["b"]})
-    assert len(loaded.predict([("鼠", "牛")])) == 1
-    for call in (loaded.predict, loaded.logits):
-        for text in ("牛", ("牛", None)):
-            with pytest.raises(ValueError, match=r"texts\[1\] is .*牛.*, but the model was trained on pairs"):
-                call([("鼠", "牛"), text])
-
-
-def test_a_pair_for_a_model_of_single_texts_is_an_error_with_its_row(loaded: Predictor) -> None:
-    assert len(loaded.predict([("鼠", None), "牛"])) == 2
-    for call in (loaded.predict, loaded.logits):
-        for texts in (
-            ["鼠", ("牛", "虎")],
-            [("鼠", None), ["牛", "虎"]],
-            np.array([["鼠", None], ["牛", "虎"]], object),
-        ):
-            with pytest.raises(
-                ValueError, match=r"texts\[1\] is .*牛.*虎.*, but the model was trained on single texts"
-            ):
-                call(texts)  # type: ignore[arg-type]

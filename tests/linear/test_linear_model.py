@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -17,7 +16,7 @@ from scipy import sparse
 from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
 from recurcli.export.onnx import ngrams_to_dict
-from recurcli.files import OpenedFile
+from recurcli.files import OpenedFile, locked
 from recurcli.linear import fitting, ngrams
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
@@ -80,9 +79,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
     ],
 )
-def test_vectors_are_those_of_a_plain_loop(
-    config: NgramConfig, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_are_those_of_a_loop(config: NgramConfig, rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ngrams, "ROWS_AT_ONCE", rows_at_once)
     plain = plain_vectors(TEXTS, config)
     vocabulary, fitted, found = Ngrams.fit(TEXTS, config)
@@ -148,14 +145,11 @@ def made_rows(count: int) -> tuple[list[tuple[str, str | None]], list[int]]:
 
 
 def test_what_is_given_is_not_chosen() -> None:
-    texts, targets = made_rows(300)
-    chosen = search_hyperparameters(
-        texts, targets, 2, LinearConfig(c=3.0, characters=(3, 4), words=None, across_words=True)
-    )
-    assert chosen == Hyperparameters(NgramConfig(characters=(3, 4)), 3.0)
-    chosen = search_hyperparameters(texts, targets, 2, LinearConfig(characters=None))
-    assert chosen.ngrams == NgramConfig(words=(1, 2))
-    assert chosen.rows == 300
+    rows = (*made_rows(300), 2)
+    config = LinearConfig(c=3.0, characters=(3, 4), words=None, across_words=True)
+    assert search_hyperparameters(*rows, config) == Hyperparameters(NgramConfig(characters=(3, 4)), 3.0)
+    chosen = search_hyperparameters(*rows, LinearConfig(characters=None))
+    assert (chosen.ngrams, chosen.rows) == (NgramConfig(words=(1, 2)), 300)
 
 
 def test_c_and_ngrams_are_those_of_the_best_cross_validation() -> None:
@@ -184,10 +178,10 @@ def test_c_is_lowered_while_it_loses_half_a_standard_error_at_most(discordant: i
 def test_a_larger_set_of_ngrams_must_be_better_by_a_standard_error() -> None:
     texts, _ = made_rows(600)
     smallest = 0
-    for seed in range(6):
+    for seed in range(3):
         targets = np.random.default_rng(seed).integers(0, 2, 600).tolist()  # the labels are random
         smallest += search_hyperparameters(texts, targets, 2, LinearConfig()).ngrams.characters == (0, 0)
-    assert smallest >= 4
+    assert smallest >= 2
 
 
 @pytest.mark.parametrize(
@@ -215,19 +209,10 @@ def test_rows_of_one_text_are_in_one_fold() -> None:
     texts = [(f"row {n // 2}", None) for n in range(200)]  # each text twice, with a label of its own
     targets = np.random.default_rng(0).integers(0, 2, 100).repeat(2).tolist()
     accuracy = search_hyperparameters(texts, targets, 2, LinearConfig()).accuracy
-    assert accuracy is not None
-    assert accuracy < 0.7  # 1 if the other row of a text were in the training folds
+    assert accuracy is not None and accuracy < 0.7  # 1 if the other row of a text were in the training folds
 
 
 def test_an_extra_row_is_in_the_fold_of_its_row() -> None:
-    draw = np.random.default_rng(0)
-    words = [f"word{n}" for n in range(2000)]
-    rows = [draw.choice(words, 12).tolist() for _ in range(300)]
-    texts = [*((" ".join(row), None) for row in rows), *((" ".join(row[:8]), None) for row in rows)]
-    targets = draw.integers(0, 2, 300).tolist() * 2
-    accuracy = search_hyperparameters(texts, targets, 2, LinearConfig(), ids=[str(n) for n in range(300)] * 2).accuracy
-    assert accuracy is not None
-    assert accuracy < 0.6  # 0.8 if the extra row were in the training folds
     shared = [(f"row {n}", None) for n in range(90)] + [(f"city {n % 3}", None) for n in range(90)]
     folds = fitting._draw_folds(shared, [str(n) for n in range(90)] * 2)  # three cities would join all rows
     assert np.bincount(folds).tolist() == [60, 60, 60] and (folds[:90] == folds[90:]).all()
@@ -238,25 +223,30 @@ def test_an_extra_row_is_in_the_fold_of_its_row() -> None:
 @pytest.mark.parametrize("targets", [[0] * 5 + [1], [0, 1] * 2])
 def test_too_few_rows_are_fitted_without_a_choice(targets: list[int]) -> None:
     texts = [(f"text {n}", None) for n in range(len(targets))]
-    assert search_hyperparameters(texts, targets, 2, LinearConfig()).accuracy is None
-    assert fit_model(texts, targets, 2, search_hyperparameters(texts, targets, 2, LinearConfig())).rows == len(texts)
+    chosen = search_hyperparameters(texts, targets, 2, LinearConfig())
+    assert chosen.accuracy is None
+    assert fit_model(texts, targets, 2, chosen).rows == len(texts)
 
 
-def test_sgd_fits_as_linear_svc_does_and_goes_on_with_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts, targets = made_rows(4000)
+def test_sgd_fits_as_linear_svc_does_and_a_refit_keeps_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, targets = made_rows(3000)
     labels, choice = np.array(targets), Hyperparameters(NgramConfig(words=(1, 2)), 0.5)
-    svc = fit_model(texts[:3000], targets[:3000], 3, choice)
+    svc = fit_model(texts[:2000], targets[:2000], 3, choice)
     monkeypatch.setattr(fitting, "SVC_WORK", 0)
-    sgd = fit_model(texts[:3000], targets[:3000], 3, choice)
+    sgd = fit_model(texts[:2000], targets[:2000], 3, choice)
     assert (svc.facts()["solver"], sgd.facts()["solver"]) == ("LinearSVC", "SGD")
-    accuracy = [(fitted.logits(texts[3000:]).argmax(axis=1) == labels[3000:]).mean() for fitted in (svc, sgd)]
-    assert accuracy[0] > 0.85
-    assert abs(accuracy[0] - accuracy[1]) < 0.02
-    more = refit_linear_model(sgd, texts, targets)
-    assert more.rows == 4000
-    assert (more.logits(texts[3000:]).argmax(axis=1) == labels[3000:]).mean() >= accuracy[1]
-    again = refit_linear_model(sgd, texts, targets)
+
+    def accuracy(model: LinearModel) -> float:
+        return float((model.logits(texts[2000:]).argmax(axis=1) == labels[2000:]).mean())
+
+    assert accuracy(svc) > 0.8
+    assert abs(accuracy(svc) - accuracy(sgd)) < 0.03
+    more, again = (refit_linear_model(sgd, texts, targets) for _ in range(2))
+    assert more.rows == 3000
+    assert accuracy(more) >= accuracy(sgd)
     assert (again.weights == more.weights).all()
+    refitted = refit_linear_model(svc, texts[:100], targets[:100]).facts()
+    assert (refitted["solver"], refitted["c"]) == ("LinearSVC", 0.5)
 
 
 def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
@@ -300,19 +290,6 @@ def test_the_most_frequent_ngrams_are_kept_and_the_cut_is_told(monkeypatch: pyte
     assert {*Ngrams.fit([("good book bad", None)], NgramConfig(words=(1, 1)))[0].keys} < {*fitted.ngrams.keys}
 
 
-def test_other_weights_of_rows_or_other_ids_are_fitted_anew() -> None:
-    texts, targets = made_rows(100)
-    config = LinearConfig(characters=None, words=(1, 1))
-    found = []
-    for weights, ids in ((1.0, None), (0.1, None), (0.1, ["0"] * 2)):
-        rows = np.where(np.arange(100) % 3, 1.0, weights)
-        own = None if ids is None else [*ids, *(str(n) for n in range(1, 99))]
-        model, note = fit_linear_model(texts, targets, 2, config, rows, own)
-        assert model is not None and "fitted in" in note.text
-        found.append(model.weights)
-    assert not np.array_equal(found[0], found[1])
-
-
 @pytest.mark.parametrize("library", ["scikit-learn", "numpy", "scipy", "torch"])
 def test_a_model_is_fitted_again_by_another_version_of_a_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = (*made_rows(100), 2, LinearConfig(c=0.5, characters=None, words=(1, 1)))
@@ -322,21 +299,38 @@ def test_a_model_is_fitted_again_by_another_version_of_a_library(library: str, m
     assert "fitted in" in fit_linear_model(*rows)[1].text
 
 
-def test_a_cached_model_of_other_rows_is_not_used_under_another_key(
+def fitted_anew(*arguments: Any) -> LinearModel:
+    """A model that is not read from the cache."""
+    model, note = fit_linear_model(*arguments)
+    assert model is not None and "fitted in" in note.text and "not cached" not in note.text
+    return model
+
+
+def test_other_weights_of_rows_or_other_ids_are_fitted_anew() -> None:
+    rows = (*made_rows(100), 2, LinearConfig(characters=None, words=(1, 1)))
+    one, other = (fitted_anew(*rows, np.where(np.arange(100) % 3, 1.0, weight), None) for weight in (1.0, 0.1))
+    assert not np.array_equal(one.weights, other.weights)
+    ids = ["0", "0", *(str(n) for n in range(1, 99))]
+    fitted_anew(*rows, np.where(np.arange(100) % 3, 1.0, 0.1), ids)
+
+
+def test_a_cache_that_is_damaged_busy_or_cannot_be_written_is_not_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy under the name of other rows."""
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))
-    texts, targets = made_rows(100)
-    config = LinearConfig(c=0.5, characters=None, words=(1, 1))
-    fit_linear_model(texts, targets, 2, config)
-    (first,) = (tmp_path / "cache").iterdir()
-    model, _ = fit_linear_model(texts, [1 - target for target in targets], 2, config)
-    (other,) = {*(tmp_path / "cache").iterdir()} - {first}
-    shutil.copyfile(first, other)
-    again, note = fit_linear_model(texts, [1 - target for target in targets], 2, config)
-    assert "fitted in" in note.text and "not cached" not in note.text
-    assert model is not None and again is not None and (again.weights == model.weights).all()
+    rows = (*made_rows(100), 2, LinearConfig(c=0.5, characters=None, words=(1, 1)))
+    weights = fitted_anew(*rows).weights
+    (stored,) = (tmp_path / "cache").glob("*.linear.safetensors")
+    stored.write_bytes(stored.read_bytes()[:-1])
+    assert (fitted_anew(*rows).weights == weights).all()
+    stored.unlink()
+    (tmp_path / "file").write_text("")
+    with locked(stored.with_name(f"{stored.name}.lock")):
+        for cache in (tmp_path / "cache", tmp_path / "file", "~no-such-user/cache"):
+            monkeypatch.setenv("RECUR_CACHE", str(cache))
+            model, note = fit_linear_model(*rows)
+            assert model is not None and (model.weights == weights).all()
+            assert "fitted in" in note.text and "(not cached: " in note.text
 
 
 def test_labels_and_weights_in_arrays_are_in_the_key_as_a_whole() -> None:
@@ -344,20 +338,10 @@ def test_labels_and_weights_in_arrays_are_in_the_key_as_a_whole() -> None:
     texts = [(f"{'good' if n % 3 else 'bad'} word{n % 50}", None) for n in range(2_000)]
     targets: Any = np.array([n % 3 > 0 for n in range(2_000)], np.int64)
     config = LinearConfig(c=0.5, characters=None, words=(1, 1))
-    first, _ = fit_linear_model(texts, targets, 2, config)
+    first = fitted_anew(texts, targets, 2, config)
     assert fit_linear_model(texts, targets.tolist(), 2, config)[1].text.endswith("from the cache")
     targets[900:1100] = 1 - targets[900:1100]
-    second, note = fit_linear_model(texts, targets, 2, config)
-    assert "fitted in" in note.text
-    assert first is not None and second is not None and not np.array_equal(first.weights, second.weights)
-
-
-def test_a_refit_keeps_the_solver_of_the_first_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts, targets = made_rows(400)
-    first = fit_model(texts[:300], targets[:300], 2, Hyperparameters(NgramConfig(words=(1, 2)), 0.5))
-    monkeypatch.setattr(fitting, "SVC_WORK", 0)
-    again = refit_linear_model(first, texts, targets)
-    assert (again.rows, again.facts()["solver"], again.facts()["c"]) == (400, "LinearSVC", 0.5)
+    assert not np.array_equal(first.weights, fitted_anew(texts, targets, 2, config).weights)
 
 
 def test_a_given_c_that_sgd_does_not_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,9 +378,8 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     ],
 )
 def test_tensors_that_no_fit_gives_are_refused(name: str, tensor: Any, reason: str, tmp_path: Path) -> None:
-    tensors = load(
-        fit_model(TEXTS, [0, 1] * (len(TEXTS) // 2), 2, Hyperparameters(NgramConfig(characters=(1, 3)), 0.5)).to_bytes()
-    )
+    choice = Hyperparameters(NgramConfig(characters=(1, 3)), 0.5)
+    tensors = load(fit_model(TEXTS, [0, 1] * (len(TEXTS) // 2), 2, choice).to_bytes())
     whole = tensors[name][::-1].copy() if tensor is None else tensor
     tensors[name] = np.full(tensors[name].shape, tensor) if isinstance(tensor, np.floating) else whole
     path = tmp_path / "linear.safetensors"

@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from running import Recur
 from tiny_task import tiny
 from torch import Tensor
 
@@ -17,8 +17,6 @@ from recurcli.model.models import Backbone, LanguageModel, TokenEmbedding
 from recurcli.runs.model_files import build_trained_classifier, read_model
 from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer
-
-Recur = Callable[..., tuple[int, str, str]]
 
 
 class Concatenating(Encoder):
@@ -37,12 +35,6 @@ def build(
 
 
 IDS = torch.tensor([[3, 7, 7, 0], [49, 3, 1, 2]])
-
-
-@pytest.mark.parametrize("orthonormal", [False, True])
-def test_a_token_is_a_row_of_the_table(orthonormal: bool) -> None:
-    embedding = build(orthonormal=orthonormal)
-    assert torch.equal(embedding(IDS), embedding.table()[IDS])
 
 
 @pytest.mark.parametrize("concatenate", [False, True])
@@ -90,6 +82,7 @@ def test_positions_are_the_other_half_in_vaswanis_sines_and_cosines(size: int, o
 
 def test_scaled_rows_have_the_norm_of_a_position_and_the_output_weights_are_as_before() -> None:
     plain, scaled = build(size=64), build(size=64, scaled=True)
+    assert torch.equal(plain(IDS), plain.table()[IDS])
     assert torch.equal(scaled.weight, plain.weight)
     torch.testing.assert_close(scaled(IDS), plain(IDS) * 32**0.5)
     assert scaled.table().square().sum(dim=-1).mean().item() == pytest.approx(32, rel=0.05)
@@ -112,11 +105,8 @@ def test_orthonormal_columns_are_scaled_to_the_norm_of_a_position() -> None:
     torch.testing.assert_close(positions, torch.full((2, 4), 4.0, dtype=torch.float64))
     assert table.square().sum(dim=-1).mean().item() == pytest.approx(4)
     assert embedding.output_weight().square().sum(dim=-1).mean().item() == pytest.approx(1)
-
-
-def test_a_small_vocabulary_has_orthonormal_rows_of_the_same_norm() -> None:
-    table = build(vocabulary=5, size=16, concatenate=True, orthonormal=True).table()
-    torch.testing.assert_close(table @ table.T, 4 * torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-9)
+    small = build(vocabulary=5, size=16, concatenate=True, orthonormal=True).table()
+    torch.testing.assert_close(small @ small.T, 4 * torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
 def test_stays_orthonormal_in_float32_while_it_is_trained() -> None:
@@ -195,17 +185,16 @@ def test_frozen_vectors_stay_to_the_last_bit_and_the_other_rows_are_trained() ->
     assert ((after - before)[~known].abs().amax(dim=1) > 0.01).all()
 
 
-def options(data: Path, output: Path, *more: str) -> list[object]:
-    settings = ("encoder.num_experts=2", "pretraining.max_steps=1", "finetuning.epochs=1", *more)
+def options(data: Path, output: Path, vectors: Path) -> list[object]:
+    settings = ("encoder.num_experts=2", "finetuning.epochs=1", f"embedding.vectors={vectors}", "embedding.freeze=true")
     return ["--preset", "transject-tnews", "--data", data, "--output", output, *tiny(*settings)]
 
 
 def test_a_run_keeps_its_orthonormal_table_and_what_was_frozen(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("2 8\n" + "".join(f"{word} {' '.join(['0.25'] * 8)}\n" for word in "鼠龙"), encoding="utf-8")
-    more = (f"embedding.vectors={words}", "embedding.freeze=true")
-    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x", *more), "--quiet")
-    assert code == 0, err
+    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "x", words))
+    assert "vectors for 2 of" in err
     files = read_model(tmp_path / "x")
     assert json.loads((tmp_path / "x" / "config.json").read_text())["embedding_orthonormal"] is True
     frozen = files.tensors["embedding.weight"][[files.tokenizer.tokens.index(word) for word in "鼠龙"]]
@@ -217,19 +206,10 @@ def test_a_run_keeps_its_orthonormal_table_and_what_was_frozen(recur: Recur, tin
     assert (products - products[0, 0] * torch.eye(len(products))).abs().max() < 1e-3
 
 
-def test_vectors_of_the_whole_width_are_refused_where_positions_take_half(
+def test_vectors_of_the_whole_width_beside_positions_are_refused(
     recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     words = tmp_path / "words.txt"
     words.write_text("鼠 " + " ".join(["0.25"] * 16), encoding="utf-8")
-    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x", f"embedding.vectors={words}"))
-    assert code == 2
-    assert "has vectors of size 16; the model needs size 8, half of encoder.hidden_size" in err
-
-
-def test_a_pretrained_run_of_another_kind_of_table_is_refused(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    assert recur("pretrain", *options(tiny_tnews, tmp_path / "before"), "--quiet")[0] == 0
-    other = options(tiny_tnews, tmp_path / "x", "embedding.orthonormal=false")
-    code, _, err = recur("finetune", *other, "--init", tmp_path / "before")
-    assert code == 2
-    assert "embedding.orthonormal is True" in err
+    reason = "has vectors of size 16; the model needs size 8, half of encoder.hidden_size"
+    recur.refused(2, reason, "finetune", *options(tiny_tnews, tmp_path / "x", words))

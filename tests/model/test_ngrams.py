@@ -4,14 +4,14 @@ import copy
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from running import Recur
 from safetensors.torch import load_file
-from tiny_task import tiny
+from tiny_task import tiny, write_rows
 
 from recurcli.errors import UsageError
 from recurcli.model.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig
@@ -20,7 +20,6 @@ from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer
 from recurcli.validation import parse_config
 
-Recur = Callable[..., tuple[int, str, str]]
 IDS = torch.tensor([[3, 7, 7, 19, 3, 7], [7, 3, 3, 7, 7, 0]])
 
 
@@ -63,25 +62,22 @@ def test_large_ids_do_not_overflow_and_no_bucket_is_out_of_range() -> None:
     assert found[0, 3].tolist() == [bucket(ids[0].tolist()[n:], 1000) for n in (2, 0)]
 
 
-def build(**keys: object) -> Classifier:
+def build(**keys: Any) -> Classifier:
     torch.manual_seed(0)
-    model = Classifier(
-        ModelConfig(
-            encoder={"name": "starsaber", "hidden_size": 8, "num_layers": 2, "dropout": 0.0},
-            vocab_size=20,
-            pad_id=0,
-            max_length=9,
-            embedding_ngrams=NgramEmbeddingConfig(buckets=13, dropout=0.0),
-            labels=("a", "b", "c"),
-        )
+    config = ModelConfig(
+        encoder={"name": "starsaber", "hidden_size": 8, "num_layers": 2, "dropout": 0.0},
+        vocab_size=20,
+        pad_id=0,
+        max_length=9,
+        labels=("a", "b", "c"),
+        **keys,
     )
-    assert model.embedding.ngrams is not None
-    return model.double()
+    return Classifier(config).double()
 
 
 def test_the_table_follows_row_wise_adagrad_and_the_other_weights_follow_adamw() -> None:
     config = FinetuningConfig(learning_rate=1e-2, ngram_learning_rate=0.05, weight_decay=0.1, scalar_lr_factor=1.0)
-    model = build()
+    model = build(embedding_ngrams=NgramEmbeddingConfig(buckets=13, dropout=0.0))
     plain = copy.deepcopy(model)
     optimizer = build_optimizer(model, config)
     others = {name: parameter for name, parameter in plain.named_parameters() if name != "embedding.ngrams.table"}
@@ -114,46 +110,29 @@ def test_the_table_follows_row_wise_adagrad_and_the_other_weights_follow_adamw()
             torch.testing.assert_close(parameter, others[name])
 
 
-def test_a_pretrained_table_is_fine_tuned_and_another_one_is_refused(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path
-) -> None:
-    ngrams = "embedding.ngrams={buckets: 89}"
-    given = ["--data", tiny_tnews, "--quiet", "--preset", "starsaber-tnews"]
+def test_a_pretrained_table_is_fine_tuned_and_another_refused(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    source = ["--data", tiny_tnews, "--preset", "starsaber-tnews"]
     first, second = tmp_path / "first", tmp_path / "second"
-    assert recur("pretrain", *given, "--output", first, *tiny(ngrams))[0] == 0
-    code, _, err = recur("finetune", *given, "--init", first, "--output", second, *tiny(ngrams, "ensemble=null"))
-    assert code == 0, err
+    step = ("embedding.ngrams={buckets: 89}", "pretraining.max_steps=2", "finetuning.max_steps=2", "ensemble=null")
+    recur.ok("pretrain", *source, "--output", first, *tiny(*step))
+    recur.ok("finetune", *source, "--init", first, "--output", second, *tiny(*step))
     assert json.loads((second / "config.json").read_text())["embedding_ngrams"]["buckets"] == 89
-    assert recur("predict", second, tiny_tnews / "dev.json", "--quiet")[0] == 0
-    plain = tmp_path / "plain"
-    assert recur("pretrain", *given, "--output", plain, *tiny())[0] == 0
-    code, _, err = recur(
-        "finetune", *given, "--init", plain, "--output", tmp_path / "new", *tiny(ngrams, "ensemble=null")
-    )
-    assert code == 0, f"the table is new: {err}"
+    recur.ok("predict", second, tiny_tnews / "dev.json", "--quiet")
     for other in ("embedding.ngrams={buckets: 90}", "embedding.ngrams=null"):
-        code, _, err = recur("finetune", *given, "--init", first, "--output", tmp_path / "x", *tiny(other))
-        assert code == 2
-        assert "its embedding.ngrams" in err
+        line = ("finetune", *source, "--init", first, "--output", tmp_path / "x", *tiny(other))
+        recur.refused(2, "its embedding.ngrams", *line)
 
 
 @pytest.mark.parametrize(
-    ("config", "keys", "named"),
+    ("config", "keys"),
     [
-        *((NgramEmbeddingConfig, {"lengths": lengths}, "lengths") for lengths in ((), (1, 2), (20000,), (2, 2))),
-        *(
-            (kind, keys, *keys)
-            for kind in (NgramEmbeddingConfig, NgramBagConfig)
-            for keys in ({"buckets": 0}, {"dropout": 1})
-        ),
-        *(
-            (NgramBagConfig, keys, *keys)
-            for keys in ({"tokens": ()}, {"tokens": (0,)}, {"characters": (3, 3)}, {"size": 0})
-        ),
+        *((NgramEmbeddingConfig, {"lengths": lengths}) for lengths in ((), (1, 2), (20000,), (2, 2))),
+        *((kind, keys) for kind in (NgramEmbeddingConfig, NgramBagConfig) for keys in ({"buckets": 0}, {"dropout": 1})),
+        *((NgramBagConfig, keys) for keys in ({"tokens": ()}, {"tokens": (0,)}, {"characters": (3, 3)}, {"size": 0})),
     ],
 )
-def test_a_bad_value_is_refused(config: type, keys: dict[str, Any], named: str) -> None:
-    with pytest.raises((ValueError, UsageError), match=named):
+def test_a_bad_value_is_refused(config: type, keys: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, UsageError), match=next(iter(keys))):
         parse_config(config, keys)
 
 
@@ -211,15 +190,8 @@ def test_a_bag_leaves_out_ngrams_in_training_alone() -> None:
 
 
 def test_head_and_bag_are_trained_apart_and_the_bag_reads_the_whole_text() -> None:
-    config = ModelConfig(
-        encoder={"name": "starsaber", "hidden_size": 8, "num_layers": 1, "dropout": 0.0},
-        vocab_size=20,
-        pad_id=0,
-        max_length=9,
-        embedding_bag=NgramBagConfig(buckets=31, size=5, dropout=0.0),
-        labels=("a", "b", "c"),
-    )
-    model, ids = Classifier(config).double(), torch.tensor([[3, 7, 7, 19], [4, 5, 6, 7]])
+    model = build(embedding_bag=NgramBagConfig(buckets=31, size=5, dropout=0.0))
+    ids = torch.tensor([[3, 7, 7, 19], [4, 5, 6, 7]])
     mask = torch.ones_like(ids, dtype=torch.bool)
     together = model.eval()(ids, mask)[0]
     apart = model.train()(ids, mask)[0]
@@ -229,29 +201,24 @@ def test_head_and_bag_are_trained_apart_and_the_bag_reads_the_whole_text() -> No
     assert not torch.allclose(shorter[:2], apart[:2])
 
 
-def test_a_run_with_a_bag_predicts_exports_and_resumes_and_pairs_have_none(recur: Recur, tmp_path: Path) -> None:
-    texts = [
-        f"{word} {other} things," for word in ("red", "blue", "cold") for other in ["the", "two", "fine", "walking"]
-    ] * 4
-    rows = [{"text": text, "pair": text, "label": text.split()[0]} for text in texts]
-    data = tmp_path / "data.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def test_a_run_with_a_bag_predicts_and_resumes_and_pairs_have_none(recur: Recur, tmp_path: Path) -> None:
+    words = ((word, other) for word in ("red", "blue", "cold") for other in ("the", "two", "fine", "walking"))
+    rows = [
+        {"text": text, "pair": text, "label": word} for word, other in words for text in [f"{word} {other} things,"]
+    ]
+    data, whole, stopped = (tmp_path / name for name in ("data.jsonl", "whole", "stopped"))
+    write_rows(data, rows * 4)
     keys = tiny("embedding.bag={buckets: 500, size: 4}", "data.max_length=auto", "ensemble=null")
-    given = ["--preset", "starsaber-custom", "--data", data, *keys]
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    line = ["finetune", *given, "--set", "data.text=text", "--set", "data.label=label"]
-    code, _, err = recur(*line, "--output", whole, "--keep-checkpoints")
-    assert code == 0, err
+    line = ["finetune", "--preset", "starsaber-custom", "--data", data, *keys, "--label", "label"]
+    recur.ok(*line, "--text", "text", "--output", whole, "--keep-checkpoints")
     assert json.loads((whole / "config.json").read_text())["embedding_bag"]["size"] == 4
     assert "bag.table" in load_file(whole / "model.safetensors")
     shutil.copytree(whole, stopped)
     shutil.rmtree(max((stopped / "checkpoints").iterdir()))
     (stopped / "result.json").unlink()
-    code, _, err = recur(*line, "--output", stopped, "--resume")
-    assert code == 0, err
+    recur.ok(*line, "--text", "text", "--output", stopped, "--resume")
     assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    code, _, err = recur("predict", whole, data, "--quiet")
-    assert code == 0, err
-    code, _, err = recur("finetune", *given, "--set", "data.pair=pair", "--output", tmp_path / "pairs")
-    assert code == 0, err
+    recur.ok("predict", whole, data)
+    pairs = ("--text", "text", "--set", "data.pair=pair", "--set", "finetuning.max_steps=1")
+    recur.ok(*line, *pairs, "--output", tmp_path / "pairs")
     assert json.loads((tmp_path / "pairs" / "config.json").read_text())["embedding_bag"] is None

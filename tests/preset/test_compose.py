@@ -1,7 +1,8 @@
 """A preset is composed of layers, later ones win, and every fault names its file and line."""
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from cases import slow_but
@@ -82,19 +83,15 @@ def test_the_preset_of_a_run_repeats_it_and_is_named_by_encoder_and_task(tmp_pat
 
 
 def test_paths_in_a_file_are_meant_from_that_file(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "x.yaml",
-        "extends: starsaber-tnews\nembedding: {vectors: words.txt}\nfinetuning: {teacher: soft.tsv}\n",
-    )
-    assert compose(path).preset.embedding.vectors == str(tmp_path / "words.txt")
-    assert compose(path).preset.finetuning.teacher == str(tmp_path / "soft.tsv")
+    text = fault("embedding: {vectors: words.txt}", "finetuning: {teacher: soft.tsv}")
+    preset = compose(write(tmp_path / "x.yaml", text)).preset
+    assert preset.embedding.vectors == str(tmp_path / "words.txt")
+    assert preset.finetuning.teacher == str(tmp_path / "soft.tsv")
 
 
 @pytest.mark.parametrize("section", ["pretraining", "finetuning"])
 @pytest.mark.parametrize("name", slow_but([VECTORS[0]], VECTORS))
-def test_a_preset_for_word_vectors_is_trained_with_a_file_and_shown_without(
-    name: str, section: Literal["pretraining", "finetuning"]
-) -> None:
+def test_a_preset_for_word_vectors_needs_their_file(name: str, section: Literal["pretraining", "finetuning"]) -> None:
     assert compose(name).preset.embedding.vectors == "required"
     with pytest.raises(UsageError, match=r"vectors.yaml:\d+: embedding.vectors: .* --set embedding.vectors=FILE"):
         compose(name, section=section)
@@ -147,20 +144,25 @@ def test_the_schema_knows_every_key_and_describes_it() -> None:
             assert facts.get("description"), f"{name}.{key} has no description"
 
 
+def fault(*settings: str) -> str:
+    """A preset whose second line, and those after it, are `settings`."""
+    return "extends: starsaber-tnews\n" + "\n".join(settings) + "\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("extends: starsaber-tnews\nfinetunning: {epochs: 3}\n", ":2: finetunning: unknown key; did you mean 'finetuning'?"),
-        ("extends: starsaber-tnews\nfinetuning:\n  epoch: 3\n", ":3: finetuning.epoch: unknown key; did you mean 'fin"),
-        ("extends: starsaber-tnews\nencoder:\n  num_head: 3\n", ":3: encoder.num_head: the encoder starsaber has no such key"),
-        ("extends: starsaber-tnews\nfinetuning:\n  epochs: '3'\n", ":3: finetuning.epochs: '3' should be a valid integer"),
-        ("extends: starsaber-tnews\nfinetuning:\n  epochs: true\n", ":3: finetuning.epochs: True should be a valid integer"),
-        ("extends: starsaber-tnews\nfinetuning:\n  epochs: 0\n", ":3: finetuning.epochs: 0 should be greater than 0 or"),
-        ("extends: starsaber-tnews\nfinetuning: {beta1: .nan}\n", ":2: finetuning.beta1: nan should be a finite number"),
-        ("extends: starsaber-tnews\nfinetuning: {loss: hing}\n", ":2: finetuning.loss: 'hing' should be 'hinge' or"),
-        ("extends: starsaber-tnews\nfinetuning: {metric: f1}\n", ":2: finetuning.metric: must be one of accuracy"),
-        ("extends: starsaber-tnews\nfinetuning:\n  class_weights: {a: 0}\n", ":3: finetuning.class_weights.a: 0 should"),
-        ("extends: starsaber-tnews\nembedding: linear\n", ":2: embedding: 'linear' should be a mapping"),
+        (fault("finetunning: {epochs: 3}"), ":2: finetunning: unknown key; did you mean 'finetuning'?"),
+        (fault("finetuning:", "  epoch: 3"), ":3: finetuning.epoch: unknown key; did you mean 'fin"),
+        (fault("encoder:", "  num_head: 3"), ":3: encoder.num_head: the encoder starsaber has no such key"),
+        (fault("finetuning: {epochs: '3'}"), ":2: finetuning.epochs: '3' should be a valid integer"),
+        (fault("finetuning: {epochs: true}"), ":2: finetuning.epochs: True should be a valid integer"),
+        (fault("finetuning: {epochs: 0}"), ":2: finetuning.epochs: 0 should be greater than 0 or"),
+        (fault("finetuning: {beta1: .nan}"), ":2: finetuning.beta1: nan should be a finite number"),
+        (fault("finetuning: {loss: hing}"), ":2: finetuning.loss: 'hing' should be 'hinge' or"),
+        (fault("finetuning: {metric: f1}"), ":2: finetuning.metric: must be one of accuracy"),
+        (fault("finetuning:", "  class_weights: {a: 0}"), ":3: finetuning.class_weights.a: 0 should"),
+        (fault("embedding: linear"), ":2: embedding: 'linear' should be a mapping"),
         ("task: tnews\npooling: max\npooling: mean\n", ":3: the key 'pooling' stands here and in line 2"),
         ("extends: starsaber-tnew\n", ":1: extends: no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
         ("extends: x.yaml\n", "extends: goes round in a circle"),
@@ -174,12 +176,10 @@ def test_the_schema_knows_every_key_and_describes_it() -> None:
         ("1: 2\n", ":1: a key is a word"),
         ("a: " + "[" * 40 + "]" * 40, ":1: is nested deeper than 16 levels"),
     ],
-)  # fmt: skip
+)
 def test_a_fault_names_file_line_and_way_out(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=rf"x\.yaml.*{re.escape(message)}"):
         compose(write(tmp_path / "x.yaml", text))
-    assert message in str(caught.value)
-    assert "x.yaml" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,8 @@ def test_a_fault_names_file_line_and_way_out(tmp_path: Path, text: str, message:
     ],
 )
 def test_a_name_that_nobody_has(name: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=re.escape(message)):
         compose(name)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -221,10 +220,8 @@ def test_a_name_that_nobody_has(name: str, message: str) -> None:
     ],
 )
 def test_an_unknown_key_is_told_the_one_that_was_meant(key: str, meant: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=rf"^--set {re.escape(key)}: .*; did you mean {meant}\?$"):
         compose("rezero-tnews", settings=[f"{key}=1"])
-    reason = "the encoder rezero has no such key" if key.startswith("encoder") else "unknown key"
-    assert str(caught.value) == f"--set {key}: {reason}; did you mean {meant}?"
 
 
 @pytest.mark.parametrize("setting", ["finetuning.epochs", "=3", ".=3", "finetuning..epochs=3"])
@@ -298,20 +295,13 @@ def test_a_run_in_place_of_a_preset_is_told_its_file(tmp_path: Path, monkeypatch
 def test_other_data_replace_the_files_of_earlier_layers(
     settings: list[str], path: str | None, files: dict[str, str] | None, tmp_path: Path
 ) -> None:
-    first = write(
-        tmp_path / "x.yaml",
-        "extends: starsaber-custom\ndata:\n  path: /d\n  files: {train: /a, dev: /b, test: t.csv}\n",
-    )
-    options = compose(first, settings=settings).preset.data
+    text = "extends: starsaber-custom\ndata:\n  path: /d\n  files: {train: /a, dev: /b, test: t.csv}\n"
+    options = compose(write(tmp_path / "x.yaml", text), settings=settings).preset.data
     assert (options.path, options.files) == (path, files)
-    lines = "".join(
-        f"  {key.removeprefix('data.')}: {value}\n"
-        for key, _, value in (s.partition("=") for s in settings)
-        if ".files." not in key
-    )
-    named = ", ".join(s.removeprefix("data.files.").replace("=", ": ") for s in settings if ".files." in s)
-    lines += f"  files: {{{named}}}\n" if named else ""
-    child = write(tmp_path / "y.yaml", "extends: x.yaml\n" + (f"data:\n{lines}" if lines else ""))
+    given: dict[str, Any] = {}
+    for key, _, value in (setting.removeprefix("data.").partition("=") for setting in settings):
+        given |= {"files": {**given.get("files", {}), key.partition(".")[2]: value}} if "." in key else {key: value}
+    child = write(tmp_path / "y.yaml", dump({"extends": "x.yaml"} | ({"data": given} if given else {})))
     assert compose(child).preset.data == options, "a preset that extends another one replaces in the same way"
 
 
@@ -323,10 +313,8 @@ def test_the_option_is_the_origin_of_what_it_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoder", ["linformer", "synthesizer"])
 def test_an_encoder_that_cannot_read_rows_of_max_length_is_refused(encoder: str) -> None:
-    way_out = "set encoder.max_length to 600 or more, or data.max_length to 512 or less"
-    with pytest.raises(
-        UsageError, match=f"^encoder.max_length 512 is below data.max_length 600: {encoder} .*{way_out}"
-    ):
+    reason = f"^encoder.max_length 512 is below data.max_length 600: {encoder} .*set encoder.max_length to 600 or more"
+    with pytest.raises(UsageError, match=f"{reason}, or data.max_length to 512 or less"):
         compose(f"{encoder}-tnews", settings=["data.max_length=600"])
     with pytest.raises(UsageError, match=r"^encoder.max_length 63 is below data.max_length 64"):
         compose(f"{encoder}-tnews", settings=["encoder.max_length=63"])

@@ -1,12 +1,12 @@
 """The same commands on a GPU; skipped where there is none."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from logs import Kept, drop_at_step
-from tiny_task import tiny
+from running import Recur
+from tiny_task import TINY, tiny
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest
@@ -18,24 +18,21 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 @pytest.mark.parametrize("encoder", ["starsaber", "transformer", "rezero", "bilstm"])
 def test_a_model_trained_on_cuda_predicts_the_same_on_the_cpu(
-    encoder: str, recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
+    encoder: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     from recurcli import Predictor
 
     run = tmp_path / encoder
     options = ["--preset", f"{encoder}-tnews", "--data", tiny_tnews, "--output", run, *tiny(), "--device", "cuda"]
-    code, _, err = recur("finetune", *options, "--quiet")
-    assert code == 0, err
+    recur.ok("finetune", *options, "--quiet")
     texts = ["鼠牛虎兔", "龙", ""]
     scores = [Predictor.load(run, device=device).logits(texts) for device in ("cpu", "cuda")]
     assert abs(scores[0] - scores[1]).max() < 1e-4
 
 
 def test_a_run_on_cuda_resumes(tiny_tnews: Path, tmp_path: Path) -> None:
-    settings = [
-        setting for setting in tiny("encoder.dropout=0.2", "finetuning.checkpoint_every=3") if setting != "--set"
-    ]
-    resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=[*settings, "runtime.device=cuda"])
+    settings = [*TINY, "encoder.dropout=0.2", "finetuning.checkpoint_every=3", "runtime.device=cuda"]
+    resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=settings)
     finetune(TrainingRequest(resolved, tmp_path / "whole"), Kept())
     drop_at_step(5, finetune, TrainingRequest(resolved, tmp_path / "x"))
     log = Kept()

@@ -88,9 +88,7 @@ def trained_by_ranks(size: int, *arguments: Any, **settings: Any) -> list[tuple[
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder["name"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "count"), slow_but([(7, 2)], [(7, 2), (7, 7), (3, 2)], unpack=True))
-def test_accumulation_changes_neither_gradient_nor_weights(
-    encoder: dict[str, Any], kind: str, rows: int, count: int
-) -> None:
+def test_accumulation_changes_no_gradient_or_weight(encoder: dict[str, Any], kind: str, rows: int, count: int) -> None:
     # Masking draws batch by batch: only one micro-batch of all rows has the masks of the whole batch.
     settings: dict[str, Any] = {"batch_size": rows, "max_steps": 3}
     if kind == "masked tokens":
@@ -107,7 +105,7 @@ def test_accumulation_changes_neither_gradient_nor_weights(
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder["name"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "count", "size"), slow_but(FEW_SHARES, SHARES, unpack=True))
-def test_the_shares_of_several_ranks_sum_to_the_gradient_of_one(
+def test_shares_of_ranks_sum_to_one_gradient(
     encoder: dict[str, Any], kind: str, rows: int, count: int, size: int
 ) -> None:
     settings: dict[str, Any] = {"batch_size": rows, "gradient_accumulation_steps": count, "max_steps": 3}
@@ -135,30 +133,26 @@ def test_the_model_is_evaluated_when_it_is_due_and_after_the_last_step(every: in
     assert steps == due
 
 
-def test_training_stops_when_patience_runs_out_and_remembers_the_best_step() -> None:
-    metrics = iter([0.1, 0.3, 0.3, 0.2, 0.9])
-    loop = training_loop(max_steps=50, evaluate=lambda: DevScore(next(metrics), 1.0), evaluate_every=2, patience=2)
-    state = loop.state
-    improved = [progress.step for progress in progress_of(loop) if progress.improved]
-    assert improved == [2, 4]
-    assert (state.step, state.best_step, state.best_dev_metric, state.stale_evaluations) == (8, 4, 0.3, 2)
-    assert next(metrics) == 0.9
-
-
-def test_equal_metrics_are_ranked_by_their_loss() -> None:
-    scores = iter(DevScore(*pair) for pair in [(0.3, 0.9), (0.3, 0.8), (0.3, 0.85), (0.2, 0.1), (0.9, 9.0)])
-    loop = training_loop(max_steps=50, evaluate=lambda: next(scores), evaluate_every=2, patience=2)
-    state = loop.state
-    assert [p.improved for p in progress_of(loop) if p.dev_metric is not None] == [True, True, False, False]
-    assert (state.step, state.best_step, state.best_dev_metric, state.best_dev_loss) == (8, 4, 0.3, 0.8)
-
-
-def test_of_perplexities_the_smallest_is_the_best() -> None:
-    scores = iter(DevScore(metric, 1.0) for metric in (900.0, 300.0, 400.0, 300.0, 1.0))
-    loop = training_loop(max_steps=50, evaluate=lambda: next(scores), evaluate_every=2, patience=2, minimize=True)
+@pytest.mark.parametrize(
+    ("minimize", "scores", "best", "second"),
+    [
+        (False, [(0.1, 1.0), (0.3, 1.0), (0.3, 1.0), (0.2, 1.0)], (0.3, 1.0), 0.3),
+        (False, [(0.3, 0.9), (0.3, 0.8), (0.3, 0.85), (0.2, 0.1)], (0.3, 0.8), 0.3),  # ranked by the loss
+        (True, [(900.0, 1.0), (300.0, 1.0), (400.0, 1.0), (300.0, 1.0)], (300.0, 1.0), 900.0),
+    ],
+)
+def test_training_stops_when_patience_runs_out_and_remembers_the_best_step(
+    minimize: bool, scores: list[tuple[float, float]], best: tuple[float, float], second: float
+) -> None:
+    rest = iter([*scores, (1.0 if minimize else 9.0, 0.0)])
+    loop = training_loop(
+        max_steps=50, evaluate=lambda: DevScore(*next(rest)), evaluate_every=2, patience=2, minimize=minimize
+    )
     state = loop.state
     assert [p.improved for p in progress_of(loop) if p.dev_metric is not None] == [True, True, False, False]
-    assert (state.best_step, state.best_dev_metric, state.second_dev_metric) == (4, 300.0, 900.0)
+    assert (state.step, state.best_step, state.stale_evaluations) == (8, 4, 2)
+    assert (state.best_dev_metric, state.best_dev_loss) == best
+    assert not minimize or state.second_dev_metric == second
 
 
 def test_an_evaluation_that_a_stop_prevented_comes_first_in_the_resume() -> None:

@@ -1,6 +1,7 @@
 """The losses, against plain loops."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,13 +27,17 @@ from recurcli.training.objectives import (
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca"]
 
 
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(TEXTS, TokenizerConfig(kind="char", min_frequency=1))
+WORDS = Tokenizer.train(TEXTS, TokenizerConfig(kind="char", min_frequency=1))
+TOKENS = WORDS.encode([(text, None) for text in TEXTS], 16)
 
 
-def model_config(words: Tokenizer, labels: tuple[str, ...] = ()) -> ModelConfig:
+def classification(**config: Any) -> ClassificationObjective:
+    return ClassificationObjective(TOKENS, [0, 1, 1, 1, 1], ("x", "y"), FinetuningConfig(**config), WORDS)
+
+
+def language_model() -> LanguageModel:
     encoder = {"name": "starsaber", "hidden_size": 8, "num_layers": 2}
-    return ModelConfig(encoder=encoder, vocab_size=words.vocab_size, pad_id=words.pad_id, max_length=16, labels=labels)
+    return LanguageModel(ModelConfig(encoder=encoder, vocab_size=WORDS.vocab_size, pad_id=WORDS.pad_id, max_length=16))
 
 
 def test_hinge_is_the_largest_violation_of_the_margin() -> None:
@@ -66,10 +71,8 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
         cross_entropy = math.log(sum(math.exp(z) for z in logits[row].tolist())) - float(logits[row][targets[row]])
         share = 0.0 if row == 1 else weight if gold[row] else 1.0
         expected += share * temperature**2 * divergence + (1 - share) * cross_entropy
-    words = tokenizer()
-    tokens = words.encode([(text, None) for text in TEXTS], 16)
     config = FinetuningConfig(teacher="file", teacher_weight=weight, teacher_temperature=temperature)
-    objective = ClassificationObjective(tokens, targets, ("x", "y", "z"), config, words, Teacher(opinions, gold, {}))
+    objective = ClassificationObjective(TOKENS, targets, ("x", "y", "z"), config, WORDS, Teacher(opinions, gold, {}))
     (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator())
     assert batch.teacher is not None
     assert float(objective._summed(logits, batch.targets, batch.teacher)) == pytest.approx(expected, rel=1e-6)
@@ -83,34 +86,20 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
     assert torch.autograd.gradcheck(lambda z: distillation_loss(z, probabilities, temperature), (free,))
 
 
-def test_balanced_weights_give_each_class_the_same_say() -> None:
-    words = tokenizer()
-    config = FinetuningConfig(class_weights="balanced")
-    tokens = words.encode([(text, None) for text in TEXTS], 16)
-    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words)
+def test_classes_have_equal_weights_or_those_of_their_labels() -> None:
+    objective = classification(class_weights="balanced")
     (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator())
     shares = objective.class_weights[batch.targets]
     assert shares[batch.targets == 0].sum().item() == pytest.approx(shares[batch.targets == 1].sum().item())
-
-
-def test_weights_by_label_count_a_row_that_many_times() -> None:
-    words = tokenizer()
-    tokens = words.encode([(text, None) for text in TEXTS], 16)
-    config = FinetuningConfig(class_weights={"y": 3.0})
-    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words)
-    assert objective.class_weights.tolist() == [1.0, 3.0]
+    assert classification(class_weights={"y": 3.0}).class_weights.tolist() == [1.0, 3.0]
     with pytest.raises(UsageError, match=r"finetuning\.class_weights: unknown label 'Y'; known: x, y"):
-        ClassificationObjective(tokens, [0] * 5, ("x", "y"), FinetuningConfig(class_weights={"Y": 2.0}), words)
+        classification(class_weights={"Y": 2.0})
 
 
 def test_word_dropout_shortens_training_rows_by_the_generator_of_the_step() -> None:
-    words = tokenizer()
-    tokens = words.encode([(text, None) for text in TEXTS], 16)
-
     def batch(probability: float, seed: int) -> MicroBatch:
-        config = FinetuningConfig(word_dropout=probability)
-        objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words)
-        return objective.micro_batches(np.arange(5), 1, torch.Generator().manual_seed(seed))[0]
+        generator = torch.Generator().manual_seed(seed)
+        return classification(word_dropout=probability).micro_batches(np.arange(5), 1, generator)[0]
 
     assert torch.equal(batch(0.5, 1).ids, batch(0.5, 1).ids)
     assert int(batch(0.0, 1).mask.sum()) == sum(map(len, TEXTS))
@@ -120,18 +109,15 @@ def test_word_dropout_shortens_training_rows_by_the_generator_of_the_step() -> N
 
 
 @pytest.mark.parametrize("loss_on", ["all", "masked"])
-def test_masked_token_loss_is_the_mean_over_the_predicted_positions(loss_on: str) -> None:
-    words = tokenizer()
-    config = PretrainingConfig(loss_on=loss_on, mlm_probability=0.5)  # type: ignore[arg-type]
-    tokens = words.encode([(text, None) for text in TEXTS], 16)
-    objective = MaskedTokenObjective(tokens, words, config)
+def test_masked_token_loss_is_the_mean_over_the_predicted_positions(loss_on: Any) -> None:
+    objective = MaskedTokenObjective(TOKENS, WORDS, PretrainingConfig(loss_on=loss_on, mlm_probability=0.5))
     (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator().manual_seed(3))
     assert batch.positions is not None
     predicted = int((batch.targets != IGNORED).sum())
     assert batch.weight == predicted
     if loss_on == "all":
-        assert predicted == tokens.lengths.sum()
-    model = LanguageModel(model_config(words)).eval()
+        assert predicted == TOKENS.lengths.sum()
+    model = language_model().eval()
     total, _ = objective.loss(model, batch, torch.device("cpu"))
     logits, _ = model(batch.ids, batch.mask, batch.positions)
     expected = 0.0
@@ -142,11 +128,7 @@ def test_masked_token_loss_is_the_mean_over_the_predicted_positions(loss_on: str
 
 
 def test_a_batch_with_nothing_masked_has_the_loss_zero() -> None:
-    words = tokenizer()
-    config = PretrainingConfig(loss_on="masked", mlm_probability=1e-9)
-    tokens = words.encode([("a", None)], 16)
-    objective = MaskedTokenObjective(tokens, words, config)
+    objective = MaskedTokenObjective(TOKENS, WORDS, PretrainingConfig(loss_on="masked", mlm_probability=1e-9))
     (batch,) = objective.micro_batches(np.arange(1), 1, torch.Generator())
     assert batch.weight == 0
-    total, _ = objective.loss(LanguageModel(model_config(words)), batch, torch.device("cpu"))
-    assert total.item() == 0
+    assert objective.loss(language_model(), batch, torch.device("cpu"))[0].item() == 0

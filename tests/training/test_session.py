@@ -1,6 +1,5 @@
 """`Session`: what a training leaves on the disk, and what it resumes from."""
 
-import json
 import signal
 import threading
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 from logs import Kept
 from loops import STREAMS, training_loop, weights
+from running import lines_of
 from test_fit import Threads
 from torch import Tensor
 
@@ -50,16 +50,29 @@ def restored(training: Session) -> list[str]:
     return log.notes
 
 
-def run(training: Session, log: Log | None = None) -> None:
+def run(training: Session, log: Log | None = None) -> Session:
     training.restore(log or Log())
     training.train(log or Log())
+    return training
+
+
+def carrying(folder: Path, steps: int, **more: Any) -> Session:
+    """A session whose encoder carries a state; it keeps a checkpoint of each step."""
+    return session(folder, loop=training_loop("streams", CARRYING, max_steps=steps, checkpoint_every=1, **more))
+
+
+def state_of(training: Session) -> dict[str, Tensor]:
+    """The state that a training carries."""
+    carry = training.loop.objective.carry
+    assert carry is not None
+    return carry.state
 
 
 def test_a_training_logs_saves_and_publishes_the_best_weights(tmp_path: Path) -> None:
     published: list[dict[str, Tensor]] = []
     training = session(tmp_path / "run", published)
     run(training)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = lines_of(tmp_path / "run" / "metrics.jsonl")
     assert [line["step"] for line in lines] == [2, 4, 6, 8]
     assert [line["dev_metric"] for line in lines] == [0.2, 0.8, 0.5, 0.6]
     assert [line["best_dev_metric"] for line in lines] == [0.2, 0.8, 0.8, 0.8]
@@ -95,57 +108,44 @@ def test_a_stop_saves_a_checkpoint_from_which_the_weights_and_the_best_ones_come
 @pytest.mark.parametrize("fault", ["streams", "number", "integers", "vector"])
 def test_a_carried_state_that_is_none_of_the_streams_is_refused(fault: str, tmp_path: Path) -> None:
     """The checkpoint has the bytes that its manifest names, as one that other code wrote may have."""
-    training = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=3, checkpoint_every=1))
-    run(training)
-    loop = training_loop("streams", CARRYING, max_steps=3)
-    carry = training.loop.objective.carry
-    assert carry is not None
-    assert restored(session(tmp_path / "run", loop=loop))
-    assert loop.objective.carry is not None
-    torch.testing.assert_close(loop.objective.carry.state, carry.state, atol=0, rtol=0)
-    name, part = next(iter(carry.state.items()))
+    training = run(carrying(tmp_path / "run", 3))
+    state = state_of(training)
+    again = carrying(tmp_path / "run", 3)
+    assert restored(again)
+    torch.testing.assert_close(state_of(again), state, atol=0, rtol=0)
+    name, part = next(iter(state.items()))
     wrong = {"streams": part[:2], "number": part / 0, "integers": part.long(), "vector": part.flatten()[:STREAMS]}
-    carry.state[name] = wrong[fault]
+    state[name] = wrong[fault]
     training.loop.state.step += 1
     training.save()
     with pytest.raises(ModelError, match=f"carried.safetensors: {name} is no state of 3 streams"):
-        restored(session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=4)))
+        restored(carrying(tmp_path / "run", 4))
 
 
 def test_a_state_that_was_carried_in_bf16_goes_on_in_fp32(tmp_path: Path) -> None:
-    training = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=3, checkpoint_every=1))
-    run(training)
-    carry = training.loop.objective.carry
-    assert carry is not None
-    carry.state = {name: part.bfloat16() for name, part in carry.state.items()}
+    training = run(carrying(tmp_path / "run", 3))
+    state = state_of(training)
+    state |= {name: part.bfloat16() for name, part in state.items()}
     training.loop.state.step += 1
     training.save()
-    resumed = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=6))
-    run(resumed)
-    assert resumed.loop.state.step == 6
+    assert run(carrying(tmp_path / "run", 6)).loop.state.step == 6
 
 
 def test_every_rank_resumes_with_the_state_that_rank_0_reads(tmp_path: Path) -> None:
-    training = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=3, checkpoint_every=3))
-    run(training)
+    state = state_of(run(carrying(tmp_path / "run", 3)))
     values, barrier = [None] * 2, threading.Barrier(2, timeout=60)
-    loops = [training_loop("streams", CARRYING, max_steps=3, ranks=Threads(rank, values, barrier)) for rank in range(2)]
-    threads = [
-        threading.Thread(
-            target=session(tmp_path / "run" if not rank else tmp_path / "none", loop=loops[rank]).restore,
-            args=(Log(),),
-        )
-        for rank in range(2)
+    sessions = [
+        carrying(tmp_path / folder, 3, ranks=Threads(rank, values, barrier))
+        for rank, folder in enumerate(("run", "none"))
     ]
+    threads = [threading.Thread(target=training.restore, args=(Log(),)) for training in sessions]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    carry = training.loop.objective.carry
-    assert carry is not None and carry.state
-    for loop in loops:
-        assert loop.objective.carry is not None
-        torch.testing.assert_close(loop.objective.carry.state, carry.state, atol=0, rtol=0)
+    assert state
+    for training in sessions:
+        torch.testing.assert_close(state_of(training), state, atol=0, rtol=0)
 
 
 def test_a_resume_compares_its_key_and_its_environment(tmp_path: Path) -> None:

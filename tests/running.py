@@ -1,0 +1,58 @@
+"""Runs command lines in this process, and reads the JSON files of runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recurcli.cli import run
+
+
+def refuse_constant(name: str) -> None:
+    """Called for NaN and the infinities, which JSON lacks and other programs refuse."""
+    raise AssertionError(f"--json printed {name}")
+
+
+class Recur:
+    """Runs a command line in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        """Returns the exit code, stdout and stderr."""
+        self._capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        captured = self._capsys.readouterr()
+        if "--json" in arguments and captured.out:
+            json.loads(captured.out, parse_constant=refuse_constant)
+        return code, captured.out, captured.err
+
+    def ok(self, *arguments: object) -> tuple[str, str]:
+        """Returns stdout and stderr of a command that must succeed."""
+        code, out, err = self(*arguments)
+        assert code == 0, err
+        return out, err
+
+    def json(self, *arguments: object) -> Any:
+        """Returns what a command that must succeed prints with --json."""
+        return json.loads(self.ok(*arguments, "--json")[0])
+
+    def refused(self, code: int, reason: str, *arguments: object) -> str:
+        """Returns stderr of a command that must end with this exit code and one line of error, which has `reason`."""
+        found, _, err = self(*arguments)
+        errors = [line for line in err.splitlines() if line.startswith("recur: error: ")]
+        assert (found, len(errors)) == (code, 1), err
+        assert reason in errors[0]
+        return err
+
+
+def result_of(run: Path) -> Any:
+    """The content of a run's result.json."""
+    return json.loads((run / "result.json").read_text())
+
+
+def lines_of(path: Path) -> list[Any]:
+    """The values of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
