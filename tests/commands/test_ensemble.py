@@ -62,14 +62,14 @@ def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> 
 
 
 def test_the_encoder_is_the_one_of_a_training_without_an_ensemble(
-    recur: Recur, untouched: dict[str, dict[str, object]], tiny_tnews: Path, tmp_path: Path
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    recur.ok("finetune", *options(tiny_tnews, tmp_path / "x", "ensemble=null"))
-    assert not (tmp_path / "x" / "ensemble.json").exists()
-    found, expected = fingerprint(tmp_path / "x"), untouched["finetune"]
-    assert {name: found[name] for name in ("model.safetensors", "losses")} == {
-        name: expected[name] for name in ("model.safetensors", "losses")
-    }
+    for name, ensemble in (("with", "linear"), ("without", "null")):
+        recur.ok("finetune", *options(tiny_tnews, tmp_path / name, f"ensemble={ensemble}"))
+    found, expected = fingerprint(tmp_path / "without"), fingerprint(tmp_path / "with")
+    for name in ("model.safetensors", "losses"):
+        assert found[name] == expected[name]
+    assert not (tmp_path / "without" / "ensemble.json").exists()
 
 
 def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path: Path) -> None:
