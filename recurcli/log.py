@@ -59,9 +59,9 @@ class TrialProgress:
 
 @dataclass(frozen=True)
 class Measured:
-    """What `recur bench` has measured so far, in the form of its result. The last of its `settings` is new."""
+    """What `recur bench` has measured of a setting."""
 
-    result: dict[str, Any]
+    setting: dict[str, Any]
 
 
 State = RowsDone | Progress | TrialProgress | Measured

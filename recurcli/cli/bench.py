@@ -1,10 +1,6 @@
 """The `recur bench` command: its options and help."""
 
 import os
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import command
@@ -13,20 +9,13 @@ from recurcli.requests.options import Debug, Json, Quiet
 
 
 @command(
-    "recur bench starsaber rsa --length 32,128,1024 --plot speed.png",
+    "recur bench starsaber rsa --length 32,128,1024",
     "recur bench starsaber --match-parameters transformer-tnews --mode inference",
     "recur bench --preset starsaber-2-cmnli --batch-size 64 --precision fp32,bf16 --json",
 )
 def bench(
     *,
     request: BenchRequest,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="Draw speed and memory over length into this .png, .svg or .pdf (needs [report]).", metavar="FILE"
-        ),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing --plot.")] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -34,25 +23,21 @@ def bench(
     """Measure the speed and memory of encoders beside their peers.
 
     The peers are torch's TransformerEncoder and, if transformers is installed, Hugging Face's BERT with eager and with
-    SDPA attention. A setting is printed when it is measured; with --json there is one object at the end, also of a
-    benchmark that is stopped. All get the same random embeddings without padding, in one process with one thread. In each round
-    every candidate has one turn, and each round starts with the next one. The table has medians over the rounds, their
-    interquartile range, and the peak memory of the tensors. Times are CPU times; on a GPU they are those between CUDA
-    events.
+    SDPA attention. A setting is printed when it is measured; with --json there is one object at the end. All get the
+    same random embeddings without padding, in one process with one thread. In each round every candidate has one turn,
+    and each round starts with the next one. The table has medians over the rounds, their interquartile range, and the
+    peak memory of the tensors. Times are CPU times; on a GPU they are those between CUDA events.
     """
-    from recurcli.files import PLOT, check_writable
-
-    if plot is not None:
-        check_writable(plot, PLOT, overwrite=overwrite, option="--plot")
     for variable, value in {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}.items():
         os.environ.setdefault(variable, value)  # read with `import torch`: else its profiler writes to stderr
     keep_freed_memory()  # as in a training
     from recurcli.commands.bench import bench as run_bench
-    from recurcli.display import bench as display
-    from recurcli.display import progress
+    from recurcli.display.bench import BenchmarkScreen, print_protocol
+    from recurcli.display.tables import print_json
 
-    with display.BenchmarkScreen(quiet=quiet, json=json) as log:
+    with BenchmarkScreen(quiet=quiet, json=json) as log:
         result = run_bench(request, log)
-    if plot is not None:
-        display.draw_benchmark(result, plot)
-        progress.tell_written(plot, quiet=quiet)
+    if json:
+        print_json(result)
+    else:
+        print_protocol(result)

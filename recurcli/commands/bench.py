@@ -35,34 +35,32 @@ def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
         found[shape] += peer_candidates(request, shape) if request.peers else []
     if request.peers and (lacking := unmet("hf")):
         log.note(f"Hugging Face's BERT is no peer: it needs {lacking['transformers']}: pip install 'recurcli[hf]'")
-    _note_on_attention_dropout(request, next(iter(found.values())), log)
     settings = list(_settings(request, found, device))
     results: list[dict[str, Any]] = []
-    facts = {
-        "clock": "CUDA events" if device.type == "cuda" else "CPU time",
-        "rounds": request.rounds,
-        "dropout": next(iter(found)).dropout,
-        "attention_dropout": request.attention_dropout,
-        "match_parameters": request.match_parameters,
-        "included": {mode: INCLUDED[mode] for mode in request.words("mode")},
-    }
     with one_thread():
         for number, (shape, setting) in enumerate(settings, 1):
             log.note(f"{number} of {len(settings)}: {in_words(setting.to_json())}")
             results.append(measure(setting, found[shape], request.rounds, device))
             for out in results[-1]["left_out"]:
                 log.warn(f"{out['name']}, {in_words(setting.to_json())}: left out: {out['reason']}")
-            log.progress(Measured({"machine": _machine(device), **facts, "settings": results}))
-    return {"machine": _machine(device), **facts, "settings": results}
+            log.progress(Measured(results[-1]))
+    return {
+        "machine": _machine(device),
+        "clock": "CUDA events" if device.type == "cuda" else "CPU time",
+        "rounds": request.rounds,
+        "dropout": next(iter(found)).dropout,
+        "attention_dropout": request.attention_dropout,
+        "match_parameters": request.match_parameters,
+        "included": {mode: INCLUDED[mode] for mode in request.words("mode")},
+        "settings": results,
+    }
 
 
 def in_words(setting: Mapping[str, Any]) -> str:
     """Return the mode, precision, sizes and length of a setting as text."""
-    layers = "an iterated layer" if setting["num_layers"] is None else pluralize(setting["num_layers"], "layer")
     width = "" if setting["hidden_size"] is None else f" of {setting['hidden_size']}"
-    return (
-        f"{setting['mode']}, {setting['precision']}, {layers}{width}, B {setting['batch_size']}, T {setting['length']}"
-    )
+    layers = pluralize(setting["num_layers"], "layer") + width
+    return f"{setting['mode']}, {setting['precision']}, {layers}, B {setting['batch_size']}, T {setting['length']}"
 
 
 def _settings(
@@ -73,16 +71,7 @@ def _settings(
         request.words("mode"), precisions, found, request.numbers("batch_size"), request.numbers("length")
     ):
         kind = cast(Literal["training", "inference"], mode)
-        iterated = all(candidate.num_layers is None for candidate in found[shape])
-        depth = None if iterated else shape.num_layers
-        yield shape, Setting(kind, precision, shape.hidden_size, depth, rows, length)
-
-
-def _note_on_attention_dropout(request: BenchRequest, candidates: list[Candidate], log: Log) -> None:
-    without = [candidate.name for candidate in candidates if not candidate.attention_dropout]
-    if request.attention_dropout and without:
-        verb = "has" if len(without) == 1 else "have"
-        log.warn(f"{', '.join(without)} {verb} no dropout on attention weights, so the others do more")
+        yield shape, Setting(kind, precision, shape.hidden_size, shape.num_layers, rows, length)
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

@@ -55,12 +55,20 @@ class BenchRequest:
     mode: Annotated[str, typer.Option(help="training, inference or both.", metavar="NAME,…")] = "training,inference"
     dropout: Annotated[
         float | None,
-        typer.Option(help="Dropout probability of encoders and peers. Default: the preset's, else 0.1.", metavar="P"),
+        typer.Option(
+            help="Dropout probability of encoders and peers. Default: the preset's, else 0.1.",
+            min=0,
+            max=0.99,
+            metavar="P",
+        ),
     ] = None
     attention_dropout: Annotated[
         float,
         typer.Option(
-            help="The same on the attention weights, of the peers and the encoders that have it.", metavar="P"
+            help="The same on the attention weights, of the peers and the encoders that have it.",
+            min=0,
+            max=0.99,
+            metavar="P",
         ),
     ] = 0.0
     rounds: Annotated[int, typer.Option(help="Turns of each candidate.", min=1, metavar="N")] = 7

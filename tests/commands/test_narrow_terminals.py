@@ -5,13 +5,9 @@ import re
 from typing import Any
 
 import pytest
-import torch
 
-from recurcli.commands.bench import _settings, in_words
-from recurcli.commands.benchmark.candidates import encoder_candidates, shapes
 from recurcli.display import progress
 from recurcli.log import Progress
-from recurcli.requests.bench import BenchRequest
 
 
 class Terminal(io.StringIO):
@@ -40,10 +36,3 @@ def test_bar_metric_and_time_left_are_whole(width: int, metric: str, monkeypatch
     assert re.match("[━╸╺]{10,} 2,700/2,700 ", line) and re.search(r" best .*43\.2\b.* \d+:\d\d:\d\d *$", line)
     if width >= 80:
         assert f"best dev {metric.replace('_', ' ')}" in line
-
-
-def test_an_iterated_encoder_has_no_number_of_layers() -> None:
-    request = BenchRequest(preset="starsaber-tied-cmnli", length="8", peers=False)
-    (shape,) = shapes(request)
-    (_, setting), *_ = _settings(request, {shape: encoder_candidates(request, shape)}, torch.device("cpu"))
-    assert "an iterated layer of 512" in in_words(setting.to_json())

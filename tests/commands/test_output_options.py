@@ -13,7 +13,6 @@ ENDINGS = {
     ("eval", "--plots"): ".png",
     ("compare", "--output"): ".md",
     ("compare", "--report"): ".html",
-    ("bench", "--plot"): ".svg",
     ("predict", "--output"): ".csv",
     ("export", "--output"): ".zip",
 }
@@ -30,7 +29,6 @@ def write(recur: Recur, trained: Path, tmp_path: Path) -> Callable[..., tuple[in
     arguments: dict[str, list[object]] = {
         "eval": [inputs / "run", "--data", inputs / "x.jsonl", "--diagnose"],
         "compare": [inputs / "run"],
-        "bench": ["starsaber", "--rounds", "1000"],
         "predict": [inputs / "run", inputs / "x.jsonl"],
         "export": [inputs / "run"],
     }
@@ -71,7 +69,7 @@ def test_what_cannot_be_written_is_refused(
         assert reason in err
 
 
-@pytest.mark.parametrize(("command", "option"), [key for key in ENDINGS if key[0] != "bench"])
+@OPTIONS
 def test_an_input_is_never_replaced(command: str, option: str, write: Recur, tmp_path: Path) -> None:
     read = tmp_path / "inputs" / ("x.jsonl" if command in ("eval", "predict") else "run/result.json")
     before = read.read_bytes()

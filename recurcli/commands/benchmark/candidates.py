@@ -40,8 +40,6 @@ class Candidate(NamedTuple):
     """The number of parameters of the layers."""
     build: Callable[[int], Encoder]
     """Returns the encoder with random initial weights for texts of at most the given number of tokens."""
-    attention_dropout: bool
-    """Whether the encoder can have dropout on attention weights."""
     is_peer: bool = False
     """Whether it is an implementation of others, to which the encoders are compared."""
 
@@ -84,8 +82,8 @@ def encoder_candidates(request: BenchRequest, shape: Shape) -> list[Candidate]:
         if own.preset.is_linear or own.preset.encoder["name"] == PRETRAINED:
             has = "no encoder to measure" if own.preset.is_linear else "an encoder whose size is that of its folder"
             raise UsageError(f"--preset: {own.name} has {has}; name another preset")
-        name, encoder = f"{own.name} (preset)" if own.name in names else own.name, own.preset.encoder
-        made = [_candidate(name, request.preset, encoder["name"], request, shape, tied=encoder.get("tied", False))]
+        encoder = own.preset.encoder
+        made = [_candidate(own.name, request.preset, encoder["name"], request, shape, tied=encoder.get("tied", False))]
     return made + [_candidate(name, f"{name}-custom", name, request, shape) for name in names]
 
 
@@ -116,7 +114,6 @@ def _candidate(
         config.get("num_layers"),
         parameters_of(resolved),
         build,
-        "attention_dropout" in keys,
     )
 
 
@@ -189,4 +186,4 @@ def peer_candidates(request: BenchRequest, shape: Shape) -> Iterator[Candidate]:
     if not unmet("hf"):
         builds |= {f"BERT {attention}": partial(Bert, *sizes, attention) for attention in ("eager", "sdpa")}
     for name, build in builds.items():
-        yield Candidate(name, width, depth, parameters, build, attention_dropout=True, is_peer=True)
+        yield Candidate(name, width, depth, parameters, build, is_peer=True)

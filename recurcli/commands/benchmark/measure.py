@@ -10,12 +10,10 @@ and BLAS. The resident size of the process would include them, and what earlier 
 
 import gc
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -42,11 +40,6 @@ INCLUDED = {
 MIN_SECONDS, MAX_STEPS = 0.1, 50
 """The least time of a candidate's turn, and the largest number of steps in it. A single short step would be lost in the
 noise of the clock."""
-SHARE = 0.8
-"""The share of the available memory that a candidate may take. The rest covers an estimate that is about a tenth too low."""
-FIRST_LENGTH = 64
-"""The number of tokens of the row with which an estimate starts. Such a row needs little memory in every encoder."""
-MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -57,8 +50,7 @@ class Setting:
     precision: Literal["fp32", "bf16"]
     hidden_size: int | None
     """The width of all candidates. None if each one has its own (`--match-parameters`)."""
-    num_layers: int | None
-    """The depth of all candidates. None if each one iterates a layer."""
+    num_layers: int
     batch_size: int
     length: int
 
@@ -83,26 +75,13 @@ class Workload:
         self.dtype = torch.bfloat16 if half else torch.float32
         self.precision = "fp32" if half else setting.precision
         self.model = self.model.to(self.dtype)
-        self.hidden_size = candidate.hidden_size
         if self.training:
             self.optimizer = AdamWWithSparseRows(
                 self.model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True
             )
-        self.resize(1, 1)
-
-    def resize(self, rows: int, length: int) -> None:
-        """Replace the input by random rows of `length` tokens.
-
-        The input has embeddings and target states, both (rows, T, D), and no mask.
-        """
-        shape = (rows, length, self.hidden_size)
-        self.x = torch.randn(shape, device=self.device, dtype=self.dtype).requires_grad_(self.training)
-        self.wanted = torch.randn(shape, device=self.device) if self.training else None
-
-    def step_at(self, rows: int, length: int) -> None:
-        """Replace the input, and take one step."""
-        self.resize(rows, length)
-        self.step()
+        shape = (setting.batch_size, setting.length, candidate.hidden_size)
+        self.x = torch.randn(shape, device=device, dtype=self.dtype).requires_grad_(self.training)
+        self.wanted = torch.randn(shape, device=device) if self.training else None
 
     def step(self) -> None:
         """Take one training step, or one forward pass."""
@@ -152,43 +131,6 @@ class MemoryMeter:
         return most
 
 
-def available_memory(device: torch.device) -> int:
-    """Return the number of bytes that this process can still allocate on the device.
-
-    On a GPU, this includes the free memory that torch's allocator holds. On a CPU, it is MemAvailable of /proc/meminfo, or
-    the whole memory of a machine without that file.
-    """
-    if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes next
-        return torch.cuda.mem_get_info(device)[0] + kept
-    if MEMINFO.is_file():
-        for line in MEMINFO.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def estimated_peak(work: Workload, meter: MemoryMeter, setting: Setting, limit: float) -> float:
-    """Return an estimate of the peak memory in bytes of a step of the setting, from steps of one row.
-
-    Memory is assumed to grow linearly with the number of rows, and at most quadratically with the length. The length is
-    doubled in each measurement. An estimate above `limit` is returned at once.
-    """
-
-    def peak_of(length: int) -> int:
-        return meter.peak(lambda: work.step_at(1, length))
-
-    length = min(FIRST_LENGTH, setting.length)
-    least, one = peak_of(1), peak_of(length)
-    while length < setting.length:
-        longer = min(2 * length, setting.length)
-        needed = one + (one - least) * ((longer / length) ** 2 - 1)
-        if needed > limit:
-            return needed
-        length, one = longer, peak_of(longer)
-    return one + (one - least) * (setting.batch_size - 1)
-
-
 def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, device: torch.device) -> dict[str, Any]:
     """Return the setting with the results of its candidates, as `recur bench --json` prints it.
 
@@ -205,19 +147,21 @@ def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, devi
         except (MemoryError, RuntimeError) as error:
             if not is_lack_of_memory(error):
                 raise
-            reason = str(error) if isinstance(error, MemoryError) and str(error) else "the memory is full"
-            left_out.append({"name": candidate.name, "reason": reason})
+            left_out.append({"name": candidate.name, "reason": "the memory is full"})
     steps = {}
     for candidate, work in works.items():
         seconds = max(seconds_of(work.step, 1, device), 1e-9)
         steps[candidate] = min(MAX_STEPS, max(1, math.ceil(MIN_SECONDS / seconds)))
     rounds_of: dict[Candidate, list[float]] = {candidate: [] for candidate in works}
     for number in range(rounds):
-        for candidate in order(list(works), number):
+        first = number % max(1, len(works))  # each round starts with the next one, so none is always first
+        for candidate in [*works][first:] + [*works][:first]:
             taken = seconds_of(works[candidate].step, steps[candidate], device)
             rounds_of[candidate].append(taken / steps[candidate])
     works.clear()
-    release(device)
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
     results: list[dict[str, Any]] = []
     for candidate, seconds_per_step in rounds_of.items():
         low, middle, high = (float(value) for value in np.quantile(seconds_per_step, (0.25, 0.5, 0.75)))
@@ -241,12 +185,6 @@ def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, devi
     for result in results:
         result["ratio"] = result["tokens_per_second"] / best["tokens_per_second"] if best else None
     return {**setting.to_json(), "best_peer": best and best["name"], "candidates": results, "left_out": left_out}
-
-
-def order(candidates: Sequence[Candidate], number: int) -> list[Candidate]:
-    """Return the order of the candidates in round `number`. Each round starts with the next one, so none is always first."""
-    first = number % len(candidates) if candidates else 0
-    return [*candidates[first:], *candidates[:first]]
 
 
 def seconds_of(step: Callable[[], None], count: int, device: torch.device) -> float:
@@ -277,24 +215,10 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def release(device: torch.device) -> None:
-    """Free the memory that earlier candidates have left."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
 def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tuple[Workload, int]:
-    """Return the candidate after one step of the setting, and its peak memory in bytes.
-
-    Raises MemoryError before that step if it would take more than its share of the available memory.
-    """
-    limit = SHARE * available_memory(device)
+    """Return the candidate after two steps of the setting, and the peak memory of the second one in bytes."""
     meter = MemoryMeter(device)
     made: list[Workload] = []
     meter.peak(lambda: made.append(Workload(candidate, setting, device)))
-    (work,) = made
-    needed = estimated_peak(work, meter, setting, limit)
-    if needed > limit:
-        raise MemoryError(f"it needs about {needed / 1e9:,.1f} GB, and {limit / 1e9:,.1f} GB may be taken")
-    return work, meter.peak(lambda: work.step_at(setting.batch_size, setting.length))
+    meter.peak(made[0].step)  # makes the moments of the optimizer
+    return made[0], meter.peak(made[0].step)
