@@ -276,7 +276,7 @@ def _diagnosis(
     if most is not None and most == limit:
         log.warn(f"encoder.max_iterations {limit} ended the iteration of some rows before its fixed point")
     if undefined := sorted({key for layer in found["layers"] for key, value in layer.items() if value is None}):
-        words = ", ".join(key.replace("_", " ") for key in undefined if not key.endswith("_std"))
+        words = ", ".join(key.replace("_", " ") for key in undefined)
         log.warn(f"the diagnosis has no value for {words}: the texts have too few pairs of different tokens")
     if request.plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis

@@ -5,7 +5,7 @@ Shapes: B batch, T positions, D hidden size, N pairs. `mask` (B, T) is bool, Tru
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -13,19 +13,9 @@ from torch import Tensor
 from recurcli.encoders.encoder import Encoder
 
 
-class Spread(NamedTuple):
-    """The mean and the standard deviation over texts; NaN without a text."""
-
-    mean: float
-    std: float
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Return the mean and the standard deviation (of the population) of `values`, one for each text."""
-    if not values:
-        return Spread(math.nan, math.nan)
-    found = torch.tensor(values, dtype=torch.float64)
-    return Spread(found.mean().item(), found.std(correction=0).item())
+def mean_of(values: Sequence[float]) -> float:
+    """Return the mean of `values`, one for each text; NaN without a text."""
+    return fmean(values) if values else math.nan
 
 
 def texts(states: Tensor, mask: Tensor) -> Iterator[Tensor]:
@@ -34,8 +24,8 @@ def texts(states: Tensor, mask: Tensor) -> Iterator[Tensor]:
         yield row[real].double()
 
 
-def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
-    """Return the mean and deviation over texts of the mean over token pairs of |h'_i - h'_j| / |h_i - h_j|.
+def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> float:
+    """Return the mean over texts of the mean over token pairs of |h'_i - h'_j| / |h_i - h_j|.
 
     h are the vectors before a layer and h' those after it, both (B, T, D). The factor is 1 if distances are preserved, and
     above 1 if they grow. Pairs of equal vectors before the layer are left out. TransJect (Sengupta et al., 2023) reports such
@@ -47,11 +37,11 @@ def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
         apart = old > 1e-9 * old.amax() if old.numel() else old.bool()
         if apart.any():
             factors.append((new[apart] / old[apart]).mean().item())
-    return spread(factors)
+    return mean_of(factors)
 
 
-def dot_product_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
-    """Return the mean and deviation over texts of sum |h'_i · h'_j| / sum |h_i · h_j|, both sums over token pairs.
+def dot_product_factor(before: Tensor, after: Tensor, mask: Tensor) -> float:
+    """Return the mean over texts of sum |h'_i · h'_j| / sum |h_i · h_j|, both sums over token pairs.
 
     h are the vectors before a layer and h' those after it, both (B, T, D). The factor is 1 if dot products are preserved.
     TransJect (Sengupta et al., 2023, section 5) reports dot products beside distances, and gives no formula. A quotient of sums
@@ -62,13 +52,7 @@ def dot_product_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
         total = _dot_products(old)
         if total > 0:
             factors.append(_dot_products(new) / total)
-    return spread(factors)
-
-
-def cosine_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
-    """Return the same as `dot_product_factor` for the cosines of token pairs, which lengths do not change (ours)."""
-    before, after = (torch.nn.functional.normalize(states.double(), dim=-1) for states in (before, after))
-    return dot_product_factor(before, after, mask)
+    return mean_of(factors)
 
 
 def _dot_products(text: Tensor) -> float:
@@ -91,41 +75,27 @@ def movement(before: Tensor, after: Tensor, mask: Tensor) -> float:
     return (after - before)[mask].double().norm(dim=-1).mean().item()
 
 
-def differential_entropy(states: Tensor, mask: Tensor) -> tuple[Spread, Spread]:
-    """Return two entropies of a text's values, in nats, each as mean and deviation over texts: raw, and divided by their scale.
+def scaled_entropy(states: Tensor, mask: Tensor) -> float:
+    """Return the entropy, in nats, of a text's values divided by their scale, as mean over texts.
 
     `states` are (B, T, D). The values of a text are all coordinates of its real tokens. A factor on the values does not change
-    the second entropy, so it compares layers and encoders of different scale. It is 1.42 for normal values and less for
-    others. TransJect (Sengupta et al., 2023, eq. 6) takes the entropy of the empirical density. Ours: a histogram whose bins
-    are 2 IQR n^(-1/3) wide (Freedman & Diaconis, 1981), which outliers do not stretch and few values do not overfill; the
+    the entropy, so it compares layers and encoders of different scale. It is 1.42 for normal values and less for others.
+    TransJect (Sengupta et al., 2023, eq. 6) takes the entropy of the empirical density. Ours: a histogram whose bins are
+    2 IQR n^(-1/3) wide (Freedman & Diaconis, 1981), which outliers do not stretch and few values do not overfill; the
     scale IQR / 1.349, which is the standard deviation of normal values. Unlike estimators from spacings, a histogram allows
     values that occur many times, such as those of a repeated token.
     """
-    raw, scaled = entropies_of_texts(states, mask)
-    return spread(raw), spread(scaled)
+    return mean_of([_entropy(text.flatten()) for text in texts(states, mask) if len(text)])
 
 
-def entropies_of_texts(states: Tensor, mask: Tensor) -> tuple[list[float], list[float]]:
-    """Return both entropies of `differential_entropy` for each text with a token."""
-    pairs = [_entropy(text.flatten()) for text in texts(states, mask) if len(text)]
-    return [entropy for entropy, _ in pairs], [entropy - math.log(scale) for entropy, scale in pairs]
-
-
-def scaled_entropies(parts: Tensor, mask: Tensor) -> list[float]:
-    """Return the second entropy of `differential_entropy`, its mean over texts, for each of `parts` (P, B, T, K).
-
-    The parts are the outputs of heads or of experts, whose entropies TransJect (Sengupta et al., 2023, figure 3b) compares.
-    """
-    return [differential_entropy(part, mask)[1].mean for part in parts]
-
-
-def _entropy(values: Tensor) -> tuple[float, float]:
-    """Return the entropy of `values` (n,), and their scale: 1 if all are the same."""
+def _entropy(values: Tensor) -> float:
+    """Return the entropy of `values` (n,) divided by their scale, which is 1 if all are the same."""
     quarter, three_quarters = values.quantile(values.new_tensor([0.25, 0.75])).tolist()
     reach = three_quarters - quarter or (values.amax() - values.amin()).item() or 1.349
     width = 2 * reach * len(values) ** (-1 / 3)
     _, counts = ((values - values.amin()) / width).floor().unique(return_counts=True)  # empty bins cost nothing
-    return torch.special.entr(counts.double() / len(values)).sum().item() + math.log(width), reach / 1.349
+    entropy = torch.special.entr(counts.double() / len(values)).sum().item() + math.log(width)
+    return entropy - math.log(reach / 1.349)
 
 
 def attention_entropy(weights: Tensor, mask: Tensor) -> float:

@@ -19,8 +19,8 @@ def draw_diagnosis(diagnosis: Mapping[str, Any], path: Path, title: str) -> None
     axes = figure.subplots(2, 3)
     for axis, key, reference in zip(
         axes.flat,
-        ("activation_factor", "distance_preservation", "movement", "entropy"),
-        (1.0, 1.0, 0.0, diagnosis["embedding_entropy"]),
+        ("activation_factor", "distance_preservation", "movement", "scaled_entropy"),
+        (1.0, 1.0, 0.0, diagnosis["embedding_scaled_entropy"]),
         strict=False,
     ):
         axis.axhline(reference, color="0.8", linewidth=1)

@@ -9,10 +9,8 @@ from recurcli.errors import pluralize
 MEASURES = {
     "activation_factor": "activation factor",
     "dot_product_factor": "dot-product factor",
-    "cosine_factor": "cosine factor",
     "distance_preservation": "distance correlation",
     "movement": "|h' − h|",
-    "entropy": "entropy",
     "scaled_entropy": "scaled entropy",
 }
 DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -22,20 +20,14 @@ def layer_table(diagnosis: Mapping[str, Any]) -> Table:
     """Return the measures and the statistics of each layer, and the statistics of the whole encoder."""
     layers, whole = diagnosis["layers"], diagnosis["encoder_stats"]
     found = {str(layer["layer"]): layer["stats"] for layer in layers} | ({"all": whole} if whole else {})
-    columns = {words: [_measure(layer, key) for layer in layers] for key, words in MEASURES.items() if layers}
+    columns = {words: [_numbers(layer[key]) for layer in layers] for key, words in MEASURES.items() if layers}
     for name in dict.fromkeys(name for stats in found.values() for name in stats):
         columns[name.replace("_", " ")] = [_numbers(stats.get(name)) for stats in found.values()]
     return by_columns({"layer": list(found), **columns})
 
 
-def _measure(layer: Mapping[str, Any], key: str) -> str:
-    """Return a measure of MEASURES as text, with its standard deviation over texts where it has one."""
-    std = layer.get(f"{key}_std")
-    return _numbers(layer[key]) + ("" if std is None or layer[key] is None else f" ± {std:.4f}")
-
-
 def _numbers(value: float | Sequence[float] | None) -> str:
-    """Return a measure as text: one number, or one for each head or expert; – if it has no value."""
+    """Return a measure as text: one number, or one for each expert; – if it has no value."""
     values = value if isinstance(value, list) else [value]
     return "  ".join("–" if number is None else f"{number:.4f}" for number in values)
 
@@ -43,8 +35,7 @@ def _numbers(value: float | Sequence[float] | None) -> str:
 def print_diagnosis(diagnosis: Mapping[str, Any]) -> None:
     """Print the measures of the layers, and the gradient norm by distance."""
     norms = diagnosis["gradient_norm_by_distance"]
-    entropy, scaled = diagnosis["embedding_entropy"], diagnosis["embedding_scaled_entropy"]
-    of_embeddings = f"entropy of the embeddings {entropy:.4f}, scaled {scaled:.4f}"
+    of_embeddings = f"scaled entropy of the embeddings {diagnosis['embedding_scaled_entropy']:.4f}"
     distances = [distance for distance in DISTANCES if distance < len(norms)]
     gradients = {"positions back": list(map(str, distances))}
     gradients["gradient norm"] = [f"{norms[distance]:.3g}" for distance in distances]

@@ -20,7 +20,7 @@ from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_posi
 
 LayerStats = dict[str, Any]
 """Numbers and lists of numbers by name. `attention` is a tensor (B, T, C) or (B, H, T, C) of weights on C keys, whose rows sum
-to 1; `experts` are outputs (E, B, T, D), and `expert_weights` their weights (E, B)."""
+to 1."""
 
 CarriedState = dict[str, Tensor]
 """What an encoder carries from one window of a text to the next, by name: tensors (B, …) without gradients."""
@@ -70,8 +70,7 @@ class Encoder(nn.Module):
     """The reason why `carry` cannot be called, for error messages. It is empty if it can."""
     layers: nn.ModuleList
     """A layer may have a method `stats` with the arguments of its `forward`, which returns `LayerStats`. `recur eval
-    --diagnose` calls it without gradients and shows its numbers, the entropy of `attention`, and that of the values of each of
-    `experts` (E, B, T, D)."""
+    --diagnose` calls it without gradients and shows its numbers and the entropy of `attention`."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the hidden states (B, T, D) of the embeddings `x` (B, T, D)."""

@@ -151,11 +151,11 @@ class TransJectLayer(nn.Module):
         return {"residual_weight": self.residual_weight.item()}
 
     def stats(self, h: Tensor, s: Tensor, matrices: Tensor, real: Tensor | None) -> LayerStats:
-        """Return r, the weights of the experts (E, B), and the `experts`' outputs (E, B, T, D)."""
+        """Return r, and the mean weight of each expert."""
         inward, outward, _ = torch.split(matrices, [self.num_experts, self.num_experts, 2])
         y = expert_outputs(h, s, inward, outward)
-        weights = self.expert_weights(h, y, real)
-        return {"residual_weight": self.residual_weight.item(), "expert_weights": weights, "experts": y}
+        weights = self.expert_weights(h, y, real).mean(dim=1).tolist()
+        return {"residual_weight": self.residual_weight.item(), "expert_weights": weights}
 
 
 def run_layers(

@@ -13,8 +13,6 @@ from safetensors.numpy import load_file
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.commands.training.report import model_card
-from recurcli.display.diagnosis import MEASURES
-from recurcli.display.report.evaluation import MEANINGS
 from recurcli.display.training import print_training
 from recurcli.files import extend_manifest
 
@@ -178,13 +176,6 @@ def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path,
         assert f"{count} rows: {one} is right, {another} is not" in page.text
     assert next(row["text"] for row, a, b in zip(stored[0], *right, strict=True) if a != b) in page.text
     recur.refused(2, str(output), "compare", trained, other, "--report", output)  # it exists
-
-
-def test_every_measure_of_every_encoder_has_its_sentence() -> None:
-    stats = {"attention_entropy", "alpha", "kept", "residual_weight", "expert_weights", "gate", "rates", "angles"}
-    stats |= {"projected_entropy", "head_entropies", "expert_entropies"}
-    whole = {"iterations", "most_iterations", "contraction", "recurrent_norm", "truncation_factor"}
-    assert MEANINGS.keys() == {*MEASURES, *stats, *whole}
 
 
 def test_without_a_finished_run_there_is_no_page(recur: Recur, trained: Path, tmp_path: Path) -> None:

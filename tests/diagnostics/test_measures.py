@@ -1,8 +1,7 @@
 """The diagnostics, on states whose answers are known."""
 
 import math
-from itertools import combinations
-from statistics import fmean, pstdev
+from statistics import fmean
 
 import pytest
 import torch
@@ -10,12 +9,11 @@ import torch
 from recurcli.diagnostics.measures import (
     activation_factor,
     attention_entropy,
-    cosine_factor,
-    differential_entropy,
     distance_preservation,
     dot_product_factor,
     gradient_norm_by_distance,
     movement,
+    scaled_entropy,
 )
 from recurcli.encoders import Encoder, build_encoder
 
@@ -27,11 +25,10 @@ MASK = torch.arange(6) < torch.tensor([6, 3, 2])[:, None]
 
 def test_an_orthogonal_map_has_the_factor_one_and_a_stretch_its_own() -> None:
     turned = STATES @ torch.linalg.qr(STATES[0, :5]).Q
-    assert activation_factor(STATES, turned + 3, MASK) == pytest.approx((1, 0))
-    assert dot_product_factor(STATES, turned, MASK) == pytest.approx((1, 0))
-    assert activation_factor(STATES, 2.5 * STATES, MASK) == pytest.approx((2.5, 0))
-    assert dot_product_factor(STATES, 2.5 * STATES, MASK) == pytest.approx((6.25, 0))
-    assert cosine_factor(STATES, 2.5 * STATES, MASK) == pytest.approx((1, 0))
+    assert activation_factor(STATES, turned + 3, MASK) == pytest.approx(1)
+    assert dot_product_factor(STATES, turned, MASK) == pytest.approx(1)
+    assert activation_factor(STATES, 2.5 * STATES, MASK) == pytest.approx(2.5)
+    assert dot_product_factor(STATES, 2.5 * STATES, MASK) == pytest.approx(6.25)
     for after in (turned, 2.5 * STATES):
         assert distance_preservation(STATES, after, MASK) == pytest.approx(1)
 
@@ -46,23 +43,23 @@ def test_the_factors_are_means_over_texts_of_those_of_the_pairs_of_real_tokens()
         new, old = (sum((h[row, i] @ h[row, j]).abs().item() for i, j in pairs) for h in (after, STATES))
         products.append(new / old)
     garbage = torch.where(MASK[..., None], after, torch.tensor(1e4, dtype=torch.float64))
-    assert activation_factor(STATES, garbage, MASK) == pytest.approx((fmean(factors), pstdev(factors)))
-    assert dot_product_factor(STATES, garbage, MASK) == pytest.approx((fmean(products), pstdev(products)))
+    assert activation_factor(STATES, garbage, MASK) == pytest.approx(fmean(factors))
+    assert dot_product_factor(STATES, garbage, MASK) == pytest.approx(fmean(products))
 
 
 def test_a_long_text_counts_as_a_short_one() -> None:
     scales = torch.tensor([1.0, 3.0, 3.0], dtype=torch.float64)[:, None, None]
-    assert activation_factor(STATES, scales * STATES, MASK) == pytest.approx((7 / 3, math.sqrt(8 / 9)))
+    assert activation_factor(STATES, scales * STATES, MASK) == pytest.approx(7 / 3)
 
 
 def test_texts_without_a_pair_have_no_factor_and_tokens_that_are_the_same_do_not_count() -> None:
     alone = torch.tensor([[True] + [False] * 5] * 3)
-    assert all(math.isnan(number) for number in activation_factor(STATES, STATES, alone))
+    assert math.isnan(activation_factor(STATES, STATES, alone))
     one_of_three = torch.stack([MASK[0], alone[0], alone[0]])
-    assert activation_factor(STATES, 2 * STATES, one_of_three) == pytest.approx((2, 0))
+    assert activation_factor(STATES, 2 * STATES, one_of_three) == pytest.approx(2)
     before = torch.zeros(1, 3, 2)
     before[0, 2] = 1
-    assert activation_factor(before, 2 * before, torch.ones(1, 3, dtype=torch.bool)) == pytest.approx((2, 0))
+    assert activation_factor(before, 2 * before, torch.ones(1, 3, dtype=torch.bool)) == pytest.approx(2)
 
 
 def test_movement_is_the_mean_length_of_the_step() -> None:
@@ -71,39 +68,31 @@ def test_movement_is_the_mean_length_of_the_step() -> None:
     assert movement(STATES, STATES + step, MASK) == pytest.approx(2)
 
 
-def test_the_entropy_of_a_normal_density_is_known() -> None:
+def test_the_scaled_entropy_of_normal_values_is_known() -> None:
     states = 3 * torch.randn(50, 20, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    mask = torch.ones(50, 20, dtype=torch.bool)
-    entropy, scaled = differential_entropy(states, mask)
-    assert entropy.mean == pytest.approx(NORMAL + math.log(3), abs=0.03)
-    assert scaled.mean == pytest.approx(NORMAL, abs=0.03)
-    assert 0 < entropy.std < 0.1
+    assert scaled_entropy(states, torch.ones(50, 20, dtype=torch.bool)) == pytest.approx(NORMAL, abs=0.03)
 
 
-def test_a_factor_adds_its_logarithm_to_the_entropy_and_leaves_the_scaled_one() -> None:
-    (small, small_scaled), (large, large_scaled) = (differential_entropy(c * STATES, MASK) for c in (1, 16))
-    assert large.mean - small.mean == pytest.approx(math.log(16))
-    assert large_scaled == pytest.approx(small_scaled)
+def test_a_factor_leaves_the_scaled_entropy() -> None:
+    assert scaled_entropy(16 * STATES, MASK) == pytest.approx(scaled_entropy(STATES, MASK))
 
 
 def test_neither_a_lone_outlier_nor_short_texts_move_the_entropy() -> None:
     states = torch.randn(1, 1000, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    whole, _ = differential_entropy(states, torch.ones(1, 1000, dtype=torch.bool))
-    short, _ = differential_entropy(states.view(250, 4, 64), torch.ones(250, 4, dtype=torch.bool))
+    whole = scaled_entropy(states, torch.ones(1, 1000, dtype=torch.bool))
+    short = scaled_entropy(states.view(250, 4, 64), torch.ones(250, 4, dtype=torch.bool))
     states[0, 0, 0] = 1000
-    with_outlier, _ = differential_entropy(states, torch.ones(1, 1000, dtype=torch.bool))
-    assert whole.mean == pytest.approx(NORMAL, abs=0.01)
-    assert with_outlier.mean == pytest.approx(whole.mean, abs=0.01)
-    assert short.mean == pytest.approx(NORMAL, abs=0.05)
+    with_outlier = scaled_entropy(states, torch.ones(1, 1000, dtype=torch.bool))
+    assert whole == pytest.approx(NORMAL, abs=0.01)
+    assert with_outlier == pytest.approx(whole, abs=0.01)
+    assert short == pytest.approx(NORMAL, abs=0.05)
 
 
 def test_values_that_repeat_have_a_finite_entropy() -> None:
-    mask = torch.ones(4, 5, dtype=torch.bool)
     spike = torch.zeros(4, 5, 3)
     spike[:, 0, 0] = 1
     for states in (STATES[:1, :1].expand(4, 5, -1), torch.zeros(4, 5, 3), spike):
-        for entropy in differential_entropy(states, mask):
-            assert all(math.isfinite(number) for number in entropy)
+        assert math.isfinite(scaled_entropy(states, torch.ones(4, 5, dtype=torch.bool)))
 
 
 def test_attention_entropy_runs_from_zero_to_log_length() -> None:
@@ -130,16 +119,3 @@ def test_the_gradient_of_a_real_encoder_reaches_every_distance() -> None:
     encoder = build_encoder({"name": "starsaber", "hidden_size": 8, "num_layers": 2})
     norms = gradient_norm_by_distance(encoder, torch.randn(2, 7, 8))
     assert (len(norms), min(norms) > 0) == (7, True)
-
-
-def test_the_cosine_factor_is_that_of_single_pairs() -> None:
-    after = STATES.flip(-1) * torch.linspace(1, 3, STATES.shape[-1], dtype=STATES.dtype)
-    factors = []
-    for old, new, real in zip(STATES, after, MASK, strict=True):
-        sums = []
-        for text in (old[real], new[real]):
-            pairs = combinations(range(len(text)), 2)
-            sums.append(sum(abs(torch.cosine_similarity(text[i], text[j], dim=0).item()) for i, j in pairs))
-        if sums[0]:
-            factors.append(sums[1] / sums[0])
-    assert cosine_factor(STATES, after, MASK) == pytest.approx((fmean(factors), pstdev(factors)))

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from recurcli.errors import escaped
 from recurcli.files import write_atomically
 
@@ -147,17 +145,6 @@ def over_chart(over: Mapping[str, Any], metric: str) -> Chart:
     """Draw the scores of `recur compare --over`."""
     with drawing(3.2, f"{metric} over {over['key']}") as (axis, chart):
         draw_lines(axis, over, metric)
-    return chart
-
-
-def histogram_chart(rows: Sequence[tuple[str, Sequence[float]]], xlabel: str) -> Chart:
-    """Draw a small histogram of each row's values, one above the other, the first on top; all have the same bins."""
-    edges = np.histogram_bin_edges(np.concatenate([own for _, own in rows]), 24)
-    with drawing(0.7 + 0.34 * len(rows), f"distribution of the {xlabel}") as (axis, chart):
-        for place, (_, own) in enumerate(reversed(rows)):
-            counts, _ = np.histogram(own, edges)
-            axis.bar(edges[:-1], 0.85 * counts / counts.max(), np.diff(edges), place, align="edge", color=COLOURS[0])
-        axis.set(yticks=range(len(rows)), yticklabels=[_plain(name) for name, _ in reversed(rows)], xlabel=xlabel)
     return chart
 
 
