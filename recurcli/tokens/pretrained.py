@@ -23,8 +23,6 @@ class PretrainedTokenizer(Tokenizer):
     `mask_id` is -1 if it has no token for masks. Raises ModelError if it has no token for padding or none between two texts.
     """
 
-    is_trained_here = False
-
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._use(backend)
         vocab = backend.get_vocab()

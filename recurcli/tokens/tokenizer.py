@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors, trainers
 
-from recurcli.data.config import TokenizerConfig, TokenizerKind
+from recurcli.data.config import TokenizerConfig
 from recurcli.data.rows import rows_of_file
 from recurcli.data.splits import Split
 from recurcli.data.values import separates_words
@@ -59,40 +59,6 @@ def trained(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokeniz
             "is no vocabulary; are they empty, or is the text another column?"
         )
     return _with_special_tokens(backend)
-
-
-def foreign_part(document: Any) -> str | None:
-    """Return the part of a tokenizer.json that `trained` never writes, such as another normalizer; None if there is none.
-
-    Vocabulary, merges and ids may be any. A normalizer or a regular expression of somebody else can make the library
-    abort the process, so `document`, the parsed JSON, is looked at before the library reads it. Raises KeyError,
-    TypeError or AttributeError for another structure.
-    """
-    found = _frame(document)
-    frames = []
-    for kind in get_args(TokenizerKind)[1:]:  # without auto
-        for lowercase in (True, False):
-            config = TokenizerConfig(kind=kind, lowercase=lowercase, min_frequency=1)
-            frames.append(_frame(json.loads(trained(["ab"], config).to_str())))
-            if found == frames[-1]:
-                return None
-    known = {part for frame in frames for part in frame}
-    strange = (part for part in found if all(found[part] != frame.get(part) for frame in frames))
-    return escaped(next(strange, None) or next(iter(known - found.keys()), "normalizer"))
-
-
-def _frame(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a tokenizer.json without its vocabulary, its merges and its ids."""
-    model = {key: value for key, value in document["model"].items() if key not in ("vocab", "merges")}
-    special = {token["content"]: {**token, "id": None} for token in document["added_tokens"]}
-    processor = document["post_processor"]
-    names = {name: {**token, "ids": None} for name, token in processor["special_tokens"].items()}
-    return {
-        **document,
-        "model": model,
-        "added_tokens": special,
-        "post_processor": {**processor, "special_tokens": names},
-    }
 
 
 def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
@@ -338,9 +304,6 @@ class Tokenizer:
     or [UNK], never the special token.
     """
 
-    is_trained_here: ClassVar[bool] = True
-    """Whether `load` refuses a file with a part that recur never writes."""
-
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._use(backend)
         vocab = backend.get_vocab()
@@ -374,23 +337,16 @@ class Tokenizer:
     @classmethod
     def load(cls, file: OpenedFile) -> Self:
         """Load the tokenizer that `to_json` wrote to `file`. Raises ModelError for another file."""
-        path = file.path
+        content = file.read(MAX_FILE)
         try:
-            content = file.read(MAX_FILE).decode()
-        except UnicodeDecodeError:
-            raise ModelError(f"{path}: is damaged (it is not UTF-8)") from None
-        try:
-            document = json.loads(content)
-            if cls.is_trained_here and (part := foreign_part(document)):
-                raise ModelError(f"its {part} is none that recur writes; it is not a tokenizer of recur")
-            tokenizer = cls(tokenizers.Tokenizer.from_str(json.dumps(document)))
+            tokenizer = cls(tokenizers.Tokenizer.from_str(content.decode()))
             tokenizer.encode([("\U0002a6a5", "a")], max_length=3)  # an unknown character reveals a broken model
         except ModelError as error:
-            raise ModelError(f"{path}: {error}") from None
+            raise ModelError(f"{file.path}: {error}") from None
         except BaseException as error:  # the library raises Exception itself, and panics as a BaseException
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise ModelError(f"{path}: is damaged or no tokenizer: {escaped(error)}") from None
+            raise ModelError(f"{file.path}: is damaged or no tokenizer: {escaped(error)}") from None
         return tokenizer
 
     def to_json(self) -> str:

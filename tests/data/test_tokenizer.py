@@ -1,7 +1,6 @@
 """Texts become ids the same way every time, and nothing in a text can pass for a special token."""
 
 import hashlib
-import json
 import random
 import subprocess
 import sys
@@ -240,12 +239,6 @@ def test_a_saved_tokenizer_is_loaded_as_it_was(tokenizer: Tokenizer, tmp_path: P
 
 FOREIGN = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")).to_str()
 OURS = CHARACTERS.to_json()
-SLOW = {"Regex": "(a+)+$"}
-
-
-def changed(**parts: object) -> str:
-    """A tokenizer of ours with other parts."""
-    return json.dumps({**json.loads(OURS), **parts})
 
 
 @pytest.mark.parametrize(
@@ -254,17 +247,9 @@ def changed(**parts: object) -> str:
         ("", "is damaged or no tokenizer"),
         (b"\xff\xfe", "is damaged"),
         ("[" * 100_000, "is damaged or no tokenizer"),
-        (FOREIGN, "is damaged or no tokenizer"),
+        (FOREIGN, "its vocabulary has no"),
         (OURS[:-200], "is damaged or no tokenizer"),
         (OURS.replace('"今": ', '"今": 9'), "its ids do not run from 0 without a gap"),
-        (OURS.replace('"unk_token": "[UNK]"', '"unk_token": "[UNX]"'), "its model"),
-        (changed(normalizer={"type": "Replace", "pattern": SLOW, "content": "b"}), "its normalizer"),
-        (changed(normalizer=None), "its normalizer"),
-        (changed(pre_tokenizer={"type": "Split", "pattern": SLOW, "behavior": "Isolated"}), "its pre_"),
-        (changed(decoder={"type": "Replace", "pattern": SLOW, "content": "b"}), "its decoder"),
-        (changed(added_tokens=[]), "its added_tokens"),
-        (changed(post_processor=None), "is damaged or no tokenizer"),
-        (changed(more=1), "its more"),
     ],
 )
 def test_what_is_no_tokenizer_of_ours_is_refused(tmp_path: Path, content: str | bytes, reason: str) -> None:
