@@ -3,7 +3,6 @@
 A trained encoder is compared with it, and an ensemble joins the two. Shapes: N rows, V n-grams of the vocabulary, C classes.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,13 +11,9 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from recurcli.errors import ModelError, escaped, pluralize
-from recurcli.files import OpenedFile, stored_arrays
-from recurcli.linear.config import MAX_NGRAM
+from recurcli.errors import pluralize
+from recurcli.files import OpenedFile, naming_damage, stored_arrays
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, row_blocks
-
-MAX_WEIGHT = 1e6
-"""Largest weight that is read, far above any that is fitted; sums of such weights are finite."""
 
 
 @dataclass(frozen=True)
@@ -111,45 +106,18 @@ class LinearModel:
     @classmethod
     def load(cls, file: OpenedFile) -> "LinearModel":
         """Read a file with the content of `to_bytes`. Raises ModelError for any other file."""
-        try:
+        with naming_damage(file.path):
             tensors = stored_arrays(file)
-            _check_tensors(tensors)
-        except (ModelError, KeyError, ValueError, TypeError) as error:
-            fault = str(error).removeprefix(f"{file.path}: ")
-            raise ModelError(f"{file.path}: is not a linear model of recur: {escaped(fault)}") from None
-        characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
-        config = NgramConfig(characters=characters, words=words, across_words=bool(tensors["across_words"][0]))
-        accuracy, rows = tensors["cross_validation"].tolist()
-        c = float(tensors["c"][0])
-        hyperparameters = Hyperparameters(config, c, "LinearSVC" if c else "SGD", accuracy if rows else None, int(rows))
-        ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
-        rows_used, distinct = (int(tensors[name][0]) for name in ("rows", "distinct_ngrams"))
-        return cls(ngrams, tensors["weights"], tensors["bias"], rows_used, distinct, hyperparameters)
-
-
-def _check_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Raise KeyError or ValueError if `tensors` have other types, shapes or values than those that are written.
-
-    Their scores are then finite, and they need no more time than those of any other model.
-    """
-    size, classes = len(tensors["keys"].flat), len(tensors["bias"].flat)
-    expected: dict[str, tuple[type, tuple[int, ...], float, float]] = {
-        "keys": (np.uint64, (size,), 0, 2.0**64),
-        "idf": (np.float32, (size,), 1e-3, MAX_WEIGHT),
-        "weights": (np.float32, (size, classes), -MAX_WEIGHT, MAX_WEIGHT),
-        "bias": (np.float32, (classes,), -MAX_WEIGHT, MAX_WEIGHT),
-        "ranges": (np.int64, (2, 2), 0, MAX_NGRAM),
-        "rows": (np.int64, (1,), 0, 2.0**63),
-        "across_words": (np.int64, (1,), 0, 1),
-        "distinct_ngrams": (np.int64, (1,), 0, 2.0**63),
-        "c": (np.float64, (1,), 0, MAX_WEIGHT),
-        "cross_validation": (np.float64, (2,), 0, 2.0**63),
-    }
-    for name, (kind, shape, least, most) in expected.items():
-        tensor = tensors[name]
-        if tensor.dtype != kind or tensor.shape != shape:
-            raise ValueError(f"{name} is {tensor.dtype} {tensor.shape}, not {np.dtype(kind)} {shape}")
-        if not ((tensor >= least) & (tensor <= most)).all():  # NaN is neither
-            raise ValueError(f"{name} has values that are not between {least:g} and {most:g}")
-    if not (tensors["keys"][1:] > tensors["keys"][:-1]).all():
-        raise ValueError("keys must ascend")
+            characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
+            config = NgramConfig(characters=characters, words=words, across_words=bool(tensors["across_words"][0]))
+            accuracy, rows = tensors["cross_validation"].tolist()
+            c = float(tensors["c"][0])
+            solver: Literal["LinearSVC", "SGD"] = "LinearSVC" if c else "SGD"
+            hyperparameters = Hyperparameters(config, c, solver, accuracy if rows else None, int(rows))
+            ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
+            weights, bias = tensors["weights"], tensors["bias"]
+            if weights.shape != (len(ngrams.keys), len(bias)):
+                raise ValueError(f"weights {weights.shape} are not those of its n-grams and classes")
+            return cls(
+                ngrams, weights, bias, int(tensors["rows"][0]), int(tensors["distinct_ngrams"][0]), hyperparameters
+            )
