@@ -10,11 +10,6 @@ from torch.utils.flop_counter import flop_registry
 from recurcli.encoders import build_encoder
 from recurcli.layers import normal_
 from recurcli.model.config import ModelConfig
-from recurcli.model.saved import encoder_parameters
-
-QUICK = 1e9
-"""Parameters times tokens up to which a forward pass is done on the CPU; ours. The meta device needs none, but it imports
-torch._dynamo and sympy, which takes longer."""
 
 
 def forward_flops_per_token(config: ModelConfig, length: int) -> float:
@@ -23,24 +18,14 @@ def forward_flops_per_token(config: ModelConfig, length: int) -> float:
     Only matrix products and attention count; element-wise work does not. An encoder whose work depends on values, such
     as the tied StarSaber, is counted on one row of equal tokens with fresh weights.
     """
-    if encoder_parameters(config.encoder) * length <= QUICK:
-        return count_flops(config, length, "cpu") / length
-    try:
-        return count_flops(config, length, "meta") / length
-    except (NotImplementedError, RuntimeError):  # values were asked for, and the meta device has none
-        return count_flops(config, length, "cpu") / length
-
-
-def count_flops(config: ModelConfig, length: int, device: str) -> int:
-    """Return the FLOPs of the encoder for a row of `length` tokens. Both devices, cpu and meta, give the same number."""
-    with torch.device(device), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
         encoder = build_encoder(config.encoder).eval()
         token = normal_(torch.empty(1, 1, config.hidden_size), std=config.hidden_size**-0.5)
         x = token.repeat(1, length, 1)
         encoder(x)  # what evaluation makes once and keeps is not a token's work
         with _Counter() as counter:
             encoder(x)
-    return counter.total
+    return counter.total / length
 
 
 def _lstm_layer(x: Tensor, of_input: Tensor, of_hidden: Tensor, *_: Any, **__: Any) -> int:
