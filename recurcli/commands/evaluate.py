@@ -236,8 +236,6 @@ def _scores(
         names=task.labels,
         labels=np.array(task.targets(labels)),
         probabilities=probabilities(logits, predictor.temperature),
-        lengths=tokens.lengths,
-        cut=tokens.cut,
         linear=linear,
         linear_labels=ensemble is not None and ensemble.linear_weight > 0,
     )

@@ -41,10 +41,6 @@ class EvaluatedRows:
     """(N,) class indices."""
     probabilities: NDArray[np.float64]
     """(N, C) probabilities of the classes."""
-    lengths: NDArray[np.int64]
-    """(N,) tokens that the encoder reads."""
-    cut: NDArray[np.bool_]
-    """(N,) whether the row was truncated."""
     linear: LinearModel | None = None
     """The linear model that was scored beside the encoder or alone."""
     linear_labels: bool = False

@@ -14,8 +14,6 @@ def test_mistakes_are_the_wrong_rows_the_surest_first() -> None:
         names=list("abcde"),
         labels=generator.integers(5, size=300),
         probabilities=shares,
-        lengths=np.ones(300, np.int64),
-        cut=np.zeros(300, np.bool_),
     )
     wrong = [row for row in range(300) if shares[row].argmax() != rows.labels[row]]
     assert rows.mistakes.tolist() == sorted(wrong, key=lambda row: -shares[row].max())

@@ -1,4 +1,4 @@
-"""The page of `recur compare --report`: scores of the groups, their curves, the tests, and the rows on which they differ."""
+"""The page of `recur compare --report`: scores of the groups, the tests, and the rows on which they differ."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,16 +6,13 @@ from statistics import fmean
 from typing import Any
 
 from recurcli.display.comparison import group_table, test_table, unfinished_table
-from recurcli.display.report.charts import Chart, Curve, Scores, curve_chart, over_chart, score_chart
+from recurcli.display.report.charts import Scores, over_chart, score_chart
 from recurcli.display.report.page import write_page
-from recurcli.display.tables import Table, by_columns, percent
 from recurcli.errors import UsageError, pluralize
-from recurcli.evaluation.metrics import METRICS, classification_report
+from recurcli.evaluation.metrics import METRICS
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import Run, reopen_run
 
-MAX_GROUPS = 7
-"""The number of groups that have curves, the best ones first. Each has a colour of its own."""
 MAX_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
 """The number of groups that are compared with the best one row by row, and the number of rows that are shown of each."""
 
@@ -26,21 +23,17 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         raise UsageError(f"{path}: not written: no run is finished")
     if result["metric"] not in METRICS:
         raise UsageError(f"{path}: not written: --report is for classifiers; --output and --plot take language models")
-    rows, stored, metrics = {}, {}, {}
+    rows = {}
     for group in result["groups"]:
         for name in group["runs"]:  # one at a time: each keeps files open
-            run = _open(group, name)
-            rows[name] = read_predictions(run, result["part"], result["split"])
-            own, metrics[name] = run.read_result(), run.read_metrics()
-            stored[name] = own if result["split"] == "dev" else own["test"]
-    words = METRICS[result["metric"]].words
-    shown = f"{result['split']} {words}"
+            rows[name] = read_predictions(_open(group, name), result["part"], result["split"])
+    shown = f"{result['split']} {METRICS[result['metric']].words}"
     scores = [
         Scores(group["name"], group["mean"], low, high, group["scores"])
         for group in result["groups"]
         for low, high in [group["interval"] or (group["mean"], group["mean"])]
     ]
-    baselines = next(iter(stored.values()))["baselines"] if result["metric"] == "accuracy" else {}
+    baselines = {row["name"]: row["mean"] for row in result["baselines"]}
     write_page(
         path,
         "comparison.html",
@@ -52,8 +45,6 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         tests=test_table(result),
         over=result["over"] and over_chart(result["over"], shown),
         key=result["over"] and result["over"]["key"],
-        curves=_curves(result, metrics, words),
-        classes=_classes(result, rows),
         differences=_differences(result, rows) if result["split"] == "dev" else [],
         best=result["groups"][0]["name"],
         unfinished=unfinished_table(result["unfinished"]),
@@ -63,28 +54,6 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
 def _open(group: Mapping[str, Any], name: str) -> Run:
     """Open the run `name` of a group again. Raises StorageError if a new training has replaced it."""
     return reopen_run(Path(name), group["manifests"][group["runs"].index(name)])
-
-
-def _curves(result: Mapping[str, Any], metrics: Mapping[str, list[dict[str, Any]]], words: str) -> Chart | None:
-    """Draw the dev metric of each run over the steps. The runs of a group have one colour."""
-    curves = []
-    for colour, group in enumerate(result["groups"][:MAX_GROUPS]):
-        for name in group["runs"]:
-            lines = [line for line in metrics[name] if "dev_metric" in line]
-            steps, values = [line["step"] for line in lines], [line["dev_metric"] for line in lines]
-            curves.append(Curve(group["name"], steps, values, colour))
-    return curve_chart(curves, f"dev {words} (encoder)") if any(len(curve.steps) > 1 for curve in curves) else None
-
-
-def _classes(result: Mapping[str, Any], rows: Mapping[str, Predictions]) -> Table:
-    """Return the F1 of each class, as the mean over the runs of each group."""
-    columns = {}
-    for group in result["groups"]:
-        runs = [rows[name] for name in group["runs"]]
-        reports = [classification_report(run.labels, run.predictions, run.names).per_class for run in runs]
-        columns[group["name"]] = [percent(fmean(own[name]["f1"] for own in reports)) for name in reports[0]]
-    columns["rows"] = [f"{scores['support']:,}" for scores in reports[0].values()]
-    return by_columns({"label": list(reports[0]), **columns})
 
 
 def _differences(result: Mapping[str, Any], rows: Mapping[str, Predictions]) -> list[dict[str, Any]]:

@@ -27,11 +27,10 @@ from recurcli.linear.explain import class_ngrams
 from recurcli.runs.run_directory import Run
 
 MAX_MISTAKES = 30
-LENGTH_GROUPS = 8
 MAX_CLASSES = 40
 """The largest number of classes for which the page has the whole confusion table."""
-MAX_PAIRS, PAIRS_AT_FIRST, ROWS_OF_PAIR = 250, 10, 20
-"""The numbers of pairs of label and prediction that are listed and that are open at first, and of rows of each pair."""
+MAX_PAIRS, ROWS_OF_PAIR = 250, 20
+"""The numbers of pairs of label and prediction that are listed, and of rows of each pair."""
 
 
 def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
@@ -41,7 +40,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
     for part, own in result.get("parts", {}).items():
         interval = share_interval(round(own["accuracy"] * result["rows"]), result["rows"])
         scores.append(Scores(f"{part} alone", own["accuracy"], *interval))
-    pairs, more_pairs = _pairs(rows)
+    pairs = _pairs(rows)
     diagnosis = result.get("diagnosis")
     write_page(
         path,
@@ -60,15 +59,11 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
         confusion=result["metrics"]["confusion"] if len(rows.names) <= MAX_CLASSES else None,
         pairs=pairs,
         anchors={pair["anchor"] for pair in pairs},
-        pairs_at_first=PAIRS_AT_FIRST,
-        more_pairs=more_pairs,
         ngrams=_ngrams(rows),
         ece=percent(result["calibration"]["ece"]),
         bins=BINS,
         temperature=None if result.get("ensemble") else result["calibration"]["temperature"],
         reliability_plot=reliability_chart(result["calibration"]["bins"]),
-        length_plot=None if _is_linear(result) else _length_plot(rows),
-        truncation=_truncation(rows),
         mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
         diagnosis=diagnosis and _diagnosis(diagnosis),
     )
@@ -147,14 +142,14 @@ def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> l
     return charts
 
 
-def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
-    """Return the most frequent pairs of label and wrong prediction with their first rows, and the number of other pairs."""
+def _pairs(rows: EvaluatedRows) -> list[dict[str, Any]]:
+    """Return the most frequent pairs of label and wrong prediction with their first rows."""
     members: dict[tuple[int, int], list[int]] = {}
     for row in rows.mistakes.tolist():
         members.setdefault((int(rows.labels[row]), int(rows.predictions[row])), []).append(row)
     support = np.bincount(rows.labels, minlength=len(rows.names))
     ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
-    pairs = [
+    return [
         {
             "label": rows.names[label],
             "prediction": rows.names[prediction],
@@ -166,7 +161,6 @@ def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
         }
         for (label, prediction), own in ordered[:MAX_PAIRS]
     ]
-    return pairs, len(ordered[MAX_PAIRS:])
 
 
 def _row(rows: EvaluatedRows, row: int) -> dict[str, Any]:
@@ -174,27 +168,6 @@ def _row(rows: EvaluatedRows, row: int) -> dict[str, Any]:
     text, pair = rows.texts[row]
     label, prediction = rows.names[rows.labels[row]], rows.names[rows.predictions[row]]
     return {"text": text, "pair": pair, "label": label, "prediction": prediction, "score": f"{rows.scores[row]:.2f}"}
-
-
-def _length_plot(rows: EvaluatedRows) -> Chart:
-    """Draw the accuracy of groups of rows of similar length. Rows of the same length are in one group."""
-    right = rows.predictions == rows.labels
-    limits = np.unique(np.quantile(rows.lengths, np.linspace(0, 1, LENGTH_GROUPS + 1), method="higher"))
-    place = np.searchsorted(limits[1:-1], rows.lengths, side="left")
-    scores = []
-    for group in np.unique(place):
-        own, lengths = right[place == group], rows.lengths[place == group]
-        low, high = lengths.min(), lengths.max()
-        name = pluralize(int(low), "token") if low == high else f"{low}–{high} tokens"
-        scores.append(Scores(name, float(own.mean()), *share_interval(int(own.sum()), len(own))))
-    return score_chart(scores, {}, "accuracy by length")
-
-
-def _truncation(rows: EvaluatedRows) -> Table:
-    right = rows.predictions == rows.labels
-    kinds = (("truncated: the encoder does not read their end", rows.cut), ("read whole", ~rows.cut))
-    lines = [(name, f"{own.sum():,}", percent(right[own].mean())) for name, own in kinds if own.any()]
-    return Table(["rows", "number", "accuracy"], lines)
 
 
 def _diagnosis(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
