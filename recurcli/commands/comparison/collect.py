@@ -13,7 +13,7 @@ from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.metrics import PERPLEXITY, classification_report, words_of
 from recurcli.facts import as_stored
-from recurcli.files import is_locked, naming_damage, read_limited
+from recurcli.files import is_locked, naming_damage
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import (
     Part,
@@ -25,8 +25,6 @@ from recurcli.runs.predictions import (
 )
 from recurcli.runs.run_directory import (
     LOCK,
-    MAX_METRICS,
-    METRICS,
     PRESET,
     RESULT,
     TEST_PREDICTIONS,
@@ -149,23 +147,18 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
 
 
 def _find(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the runs at or below `paths`, and the folders that hold none."""
+    """Yield the runs at or below `paths`, and those of `paths` that hold none."""
     for path in paths:
         if not path.is_dir():
             raise ModelError(f"{path}: is not a run directory" + ("" if path.exists() else " (it does not exist)"))
-        children = [path] if (path / PRESET).is_file() else _folders(path)
-        for child in children or [path]:
-            yield from _runs_below(child, DEPTH) or [child]
+        yield from _runs_below(path) or [path]
 
 
-def _runs_below(folder: Path, depth: int) -> list[Path]:
+def _runs_below(folder: Path, depth: int = DEPTH) -> list[Path]:
     if (folder / PRESET).is_file():
         return [folder]
-    return [run for child in _folders(folder) if depth > 1 for run in _runs_below(child, depth - 1)]
-
-
-def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    children = (path for path in folder.iterdir() if depth and path.is_dir() and not path.name.startswith("."))
+    return [run for child in sorted(children) for run in _runs_below(child, depth - 1)]
 
 
 def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str, Any] | str:
@@ -241,18 +234,12 @@ def _facts(run: Run, result: Mapping[str, Any], section: Section) -> dict[str, A
 
 
 def _progress(run: RunReader) -> dict[str, Any]:
-    """Return the last logged step of an unfinished run, its number of steps if a checkpoint knows it, and if it runs."""
-    step, steps, running = 0, None, False
-    try:
-        lines = read_limited(run.path / METRICS, MAX_METRICS).split(b"\n")[:-1]
-        step = int(json.loads(lines[-1])["step"])
-    except (OSError, ModelError, IndexError, ValueError, KeyError, TypeError):
-        pass  # no step is logged yet
-    if (stored := next(run.read_states(), None)) is not None:
-        step, steps = max(step, stored["state"]["step"]), stored["resume_key"]["steps"]
+    """Return the step of the last checkpoint of an unfinished run, its number of steps, and if it runs."""
+    stored = next(run.read_states(), None)
+    step, steps = (0, None) if stored is None else (stored["state"]["step"], stored["resume_key"]["steps"])
     with contextlib.suppress(OSError):
-        running = is_locked(run.path / LOCK)
-    return {"step": step, "steps": steps, "running": running}
+        return {"step": step, "steps": steps, "running": is_locked(run.path / LOCK)}
+    return {"step": step, "steps": steps, "running": False}
 
 
 def check_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
@@ -273,16 +260,12 @@ def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> s
     for what, values in {
         "tasks": [run.result["task"] for run in both],
         "classes": [", ".join(sorted(run.rows.names)) for run in both],
-        f"numbers of {split} rows": [len(run.rows.ids) for run in both],
         "numbers of tokens of their dev texts": [each.get("tokens") for each in data],
         "numbers of unknown tokens of their dev texts": [each.get("unknown") for each in data],
         "metrics, of which --metric chooses one,": [metric or run.result["metric"] for run in both],
     }.items():
         if values[0] != values[1]:
             return f"their {what} are {escaped(values[0])} and {escaped(values[1])}"
-    rows = (list(zip(run.rows.ids, run.rows.labels, strict=True)) for run in both)
-    for number, pair in enumerate(zip(*rows, strict=True), 1):
-        if pair[0] != pair[1]:
-            shown = (f"id '{escaped(row_id, 40)}' with label '{escaped(label, 40)}'" for row_id, label in pair)
-            return f"{split} row {number:,} is {' and '.join(shown)}"
+    if (first.rows.ids, first.rows.labels) != (other.rows.ids, other.rows.labels):
+        return f"their {split} rows have other ids or labels"
     return None
