@@ -43,20 +43,16 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     without predictions of test rows is left out of a comparison on these. The metric is by default the `finetuning.metric`
     of the runs.
     Raises UsageError if there is no run, if two runs have other dev rows or labels, or if the key of `--over` is one number
-    in all; ModelError for a damaged run, unless it lies in a folder with two other groups of runs.
+    in all; ModelError for a damaged run that is named itself.
     """
     metric = request.metric
     if metric is not None and metric not in METRICS:
         raise UsageError(f"--metric: no metric '{escaped(metric)}'" + did_you_mean(metric, METRICS))
     found = collect(request.runs, request.part, request.split)
-    if found.damaged and len({run.group_key for run in found.runs}) < 2:
-        raise found.damaged[0][1]
     for run in found.runs:
         RunDirectory(run.path).note_if_unfinished(log)
-    for path, error in found.damaged:
-        log.warn(f"{path}: left out: {error}")
     for entry in found.left_out:
-        log.note(f"{entry['path']}: left out: it {entry['reason']}")
+        log.warn(f"{entry['path']}: left out: it {entry['reason']}")
     if not found.runs and not found.unfinished:
         what = "no classifier and no causal language model to compare"
         raise UsageError(f"{escaped(request.runs[0])}: {what}; name run directories, or a folder of them")
@@ -87,7 +83,6 @@ def _result(
         for row in (*(group.to_json(name) for group in groups), *(baseline.to_json() for baseline in fixed))
     }
     first = found.runs[0] if found.runs else None
-    damaged = ({"path": str(path), "reason": f"cannot be read: {error}"} for path, error in found.damaged)
     return {
         "split": request.split,
         "task": first and first.result["task"],
@@ -95,7 +90,6 @@ def _result(
         "part": request.part,
         "rows": first.units if first else 0,
         "dev_sha256": first and first.result["data"]["dev"]["sha256"],
-        "test_sha256": _test_rows(found.runs),
         "differences": keys[0],
         "other_differences": keys[1],
         "groups": [rows[group.name] for group in groups],
@@ -104,7 +98,7 @@ def _result(
         "tests": tests,
         "smallest_difference": median(smallest) if smallest else None,
         "unfinished": found.unfinished,
-        "left_out": [*found.left_out, *damaged],
+        "left_out": found.left_out,
     }
 
 
@@ -207,16 +201,8 @@ def _tests(
     return tests
 
 
-def _test_rows(runs: Sequence[ComparedRun]) -> str | None:
-    """Return the sha256 of the test rows if all runs have scores on the same ones, else None."""
-    files = {run.result["data"].get("test", {}).get("sha256") if run.test_scores else None for run in runs}
-    return files.pop() if len(files) == 1 else None
-
-
 def _notes(runs: Sequence[ComparedRun], part: Part, log: Log) -> None:
-    """Log notes on test scores that are not shown, models that do not use their encoder, and times of several machines."""
-    if any(run.test_scores for run in runs) and _test_rows(runs) is None:
-        log.note("no test scores: not every run has them, or not on the same rows")
+    """Log notes on models that do not use their encoder, and on times of several machines."""
     ensembles = [run.result["ensemble"] for run in runs if "parts" in run.result]
     unused = sum(not ensemble["encoder_weight"] for ensemble in ensembles)
     if part == "model" and unused:

@@ -47,19 +47,13 @@ def _names(result: Mapping[str, Any]) -> list[str]:
 
 
 def _scores(result: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return number of seeds, mean, best and other scores of the groups and the baselines as text, by their headers."""
+    """Return number of seeds, mean and best score of the groups and the baselines as text, by their headers."""
     groups, baselines = result["groups"], result["baselines"]
-    columns = {
+    return {
         "n": [str(group["n"]) for group in groups],
         words_of(result["metric"]): [_mean_and_spread(row, result) for row in (*groups, *baselines)],
         "best": [_score(group["best"], result) for group in groups],
     }
-    if result["part"] == "model" and any(group["encoder"] for group in groups):
-        columns["encoder alone"] = [_mean_and_spread(group["encoder"], result) for group in groups]
-    if result["test_sha256"] is not None and result["split"] == "dev":
-        alone = ("–" if row["test"] is None else _score(row["test"], result) for row in baselines)
-        columns["test"] = [*(_mean_and_spread(group["test"], result) for group in groups), *alone]
-    return columns
 
 
 def _score(score: float, result: Mapping[str, Any], sign: str = "") -> str:

@@ -80,17 +80,6 @@ class ComparedRun:
         return self.result if self.split == "dev" else self.result["test"]
 
     @property
-    def encoder_scores(self) -> Mapping[str, float] | None:
-        """The metrics of the encoder alone, if the run has an ensemble."""
-        return self.stored["parts"]["encoder"] if "parts" in self.stored else None
-
-    @property
-    def test_scores(self) -> Mapping[str, float] | None:
-        """The test metrics of the compared part beside those of the dev rows; None: no test rows were scored."""
-        test = self.result.get("test") if self.split == "dev" else None
-        return test["parts"]["encoder"] if test and self.part == "encoder" and "parts" in test else test
-
-    @property
     def group_key(self) -> str:
         """The `facts` as text: equal for runs of one group."""
         return json.dumps(self.facts, sort_keys=True)
@@ -103,9 +92,7 @@ class Collected(NamedTuple):
     unfinished: list[dict[str, Any]]
     """`run`, `step` and `steps` (None: not known yet), and whether a process is `running`."""
     left_out: list[dict[str, str]]
-    """`path` and `reason` of pretrained runs and of folders that are no runs."""
-    damaged: list[tuple[Path, ModelError]]
-    """The runs in folders that cannot be read, with their errors."""
+    """`path` and `reason` of runs that are not compared: damaged or pretrained ones, and folders that are no runs."""
 
 
 def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Collected:
@@ -114,7 +101,7 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
     Raises ModelError if one of the `paths` is a run that is damaged or was written by another version of recur. Such a run
     in a folder is left out.
     """
-    found = Collected([], [], [], [])
+    found = Collected([], [], [])
     seen: set[Path] = set()
     seeds: dict[tuple[str, int], Path] = {}
     for path in _find(paths):
@@ -126,8 +113,7 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
         except ModelError as error:
             if path in paths:
                 raise
-            found.damaged.append((path, error))
-            continue
+            run = f"cannot be read: {error}"
         if isinstance(run, ComparedRun):
             first = seeds.setdefault((run.group_key, run.seed), path)
             if first == path:
@@ -199,7 +185,7 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
             rows = read_predictions(files, part, split)
             scores = classification_report(rows.labels, rows.predictions, rows.names).metrics
             found = ComparedRun(**of_run, split=split, scores=scores, rows=rows)
-        stored = result[split] if part == "model" else found.encoder_scores or result[split]
+        stored = result[split] if part == "model" or "parts" not in found.stored else found.stored["parts"]["encoder"]
         for name, score in scores.items():
             if name in stored and not math.isclose(stored[name], score, rel_tol=ROUNDING, abs_tol=ROUNDING):
                 raise ValueError(f"its {words_of(name)} is {stored[name]:.4f}, but its predictions give {score:.4f}")

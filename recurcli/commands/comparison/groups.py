@@ -37,18 +37,17 @@ class Group:
         results = [run.result for run in self.runs]
         parameters = results[0]["parameters"]
         scores = self.scores(metric)
-        encoder = [run.encoder_scores[metric] for run in self.runs if run.encoder_scores is not None]
-        test = [run.test_scores[metric] for run in self.runs if run.test_scores is not None]
         costs = ("seconds", "cpu_seconds", "tokens_per_second")
         return {
             "name": self.name,
             "preset": results[0]["preset"],
             "values": dict(self.values),
-            **_summary(scores, metric),
+            "n": len(scores),
+            "mean": fmean(scores),
+            "std": stdev(scores) if len(scores) > 1 else None,
+            "best": min(scores) if metric in MINIMIZED else max(scores),
             "seeds": [run.seed for run in self.runs],
             "scores": scores,
-            "encoder": _summary(encoder, metric) if encoder else None,
-            "test": _summary(test, metric) if len(test) == len(self.runs) else None,
             "parameters": parameters["total"],
             "parameters_without_embeddings": parameters["total"] - parameters["embedding"],
             "forward_flops_per_token": results[0].get("forward_flops_per_token"),
@@ -58,24 +57,12 @@ class Group:
         }
 
 
-def _summary(scores: Sequence[float], metric: str) -> dict[str, Any]:
-    """Return number, mean, sample standard deviation (None for one run) and the best of the scores."""
-    best = min(scores) if metric in MINIMIZED else max(scores)
-    spread = stdev(scores) if len(scores) > 1 else None
-    return {"n": len(scores), "mean": fmean(scores), "std": spread, "best": best}
-
-
-MAJORITY = "majority class"
-
-
 @dataclass(frozen=True)
 class Baseline:
     """A classifier without an encoder: the linear model on n-grams of the training rows, or the majority class."""
 
     name: str
     score: float
-    test: float | None
-    """The test metric beside that of the dev rows. None if it is not known."""
     predictions: Sequence[str] | None
     """The predictions; None: the runs store their accuracy alone."""
     groups: list[Group]
@@ -83,7 +70,7 @@ class Baseline:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row of the baseline in the table, as values for the JSON."""
-        return {"name": self.name, "mean": self.score, "test": self.test}
+        return {"name": self.name, "mean": self.score}
 
 
 def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
@@ -97,35 +84,26 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     made: list[Baseline] = []
     for group in groups:
         run = group.runs[0]
-        score = _linear_score(run.stored, metric)
-        if score is None:
-            continue
+        score = run.stored.get("baselines", {}).get("linear") if metric == "accuracy" else None
         predictions = None
         if "parts" in run.stored:
+            score = run.stored["parts"]["linear"].get(metric)
             linear = read_predictions(reopen_run(run.path, run.manifest), "linear", run.split)
             predictions = linear.predictions if linear.part == "linear" else None
+        if score is None:
+            continue
         same = next((one for one in made if (one.score, one.predictions) == (score, predictions)), None)
         if same is not None:
             same.groups.append(group)
         else:
-            test = _linear_score(run.result.get("test") or {}, metric) if run.split == "dev" else None
-            made.append(Baseline("linear model", score, test, predictions, [group]))
+            made.append(Baseline("linear model", score, predictions, [group]))
     if len(made) > 1:
         made = [replace(each, name=f"{each.name} ({each.groups[0].name})") for each in made]
     first = groups[0].runs[0]
     [(majority, _)] = Counter(first.rows.labels).most_common(1)
     constant = [majority] * len(first.rows.labels)
     score = classification_report(first.rows.labels, constant, first.rows.names).metrics[metric]
-    beside = first.result.get("test") if first.split == "dev" and metric == "accuracy" else None
-    test = beside["baselines"].get("majority") if beside else None
-    return [*made, Baseline(MAJORITY, score, test, constant, [])]
-
-
-def _linear_score(scored: Mapping[str, Any], metric: str) -> float | None:
-    """Return the metric of the linear model in the dev or test scores of a result; None: it is not stored."""
-    if "parts" in scored:
-        return scored["parts"]["linear"].get(metric)
-    return scored.get("baselines", {}).get("linear") if metric == "accuracy" else None
+    return [*made, Baseline("majority class", score, constant, [])]
 
 
 def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], list[str], list[str]]:
