@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 KeyPath = tuple[str, ...]
 MAX_BYTES = 1 << 19
 """Largest preset file: 10,000 labels of 50 bytes."""
-MAX_DEPTH = 16
 
 _SCALARS = {
     "tag:yaml.org,2002:null": (r"~|null|Null|NULL|", "~nN\0"),
@@ -46,25 +45,13 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own table
 
-    def __init__(self, text: str, source: str) -> None:
-        super().__init__(text)
-        self._source, self._depth = source, 0
-
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Refuse what a preset does not need before a node is made of it."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        where = f"{self._source}:{event.start_mark.line + 1}"
-        if isinstance(event, yaml.AliasEvent) or event.anchor:
-            raise UsageError(f"{where}: anchors and aliases (& and *) are not used in presets; write the value out")
-        if event.tag is not None:
-            raise UsageError(f"{where}: tags are not used in presets: {escaped(event.tag)}")
-        inside = isinstance(event, yaml.CollectionStartEvent)
-        self._depth += inside
-        if self._depth > MAX_DEPTH:
-            raise UsageError(f"{where}: is nested deeper than {MAX_DEPTH} levels")
-        node = super().compose_node(parent, index)
-        self._depth -= inside
-        return node
+        if isinstance(event, yaml.AliasEvent) or event.anchor or event.tag is not None:
+            reason = "anchors, aliases and tags (&, * and !) are not used in presets; write the value out"
+            raise yaml.MarkedYAMLError(problem=reason, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -135,7 +122,7 @@ def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
     """Return the value of a YAML text and the line of every key. A command reads the preset of a run several times."""
     lines: dict[KeyPath, int] = {}
     try:
-        loader: Any = _Loader(text, source)  # refuses control characters
+        loader: Any = _Loader(text)  # refuses control characters
         node = loader.get_single_node()
         value = None if node is None else _construct(loader, node, source, (), lines)
     except yaml.MarkedYAMLError as error:
@@ -143,7 +130,7 @@ def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
         line = mark.line + 1 if mark else 1
         reason = ", ".join(part for part in (error.context, error.problem) if part)
         raise UsageError(f"{source}:{line}: is not YAML: {escaped(reason)}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{source}: is not YAML: {escaped(error)}") from None
     loader.dispose()
     return value, lines
