@@ -31,7 +31,10 @@ def match_parameters(resolved: ResolvedPreset, asked: str) -> tuple[ResolvedPres
         raise UsageError(f"--match-parameters: the size of {resolved.name} is that of its folder; leave it out")
     target, other = _number(asked), None
     if target is None:
-        other = _other_preset(asked)
+        try:
+            other = compose(asked)
+        except UsageError as error:
+            raise UsageError(f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k; {error}") from None
         target = parameters_of(other)
     fixed = {key for key in encoder if resolved.origins.get(("encoder", key), "").startswith("--set")}
     if resolved.preset.embedding.vectors is not None:
@@ -58,17 +61,6 @@ def _number(asked: str) -> int | None:
     if number < 1:
         raise UsageError(f"--match-parameters {escaped(asked)}: must be at least 1")
     return number
-
-
-def _other_preset(asked: str) -> ResolvedPreset:
-    try:
-        other = compose(asked)
-    except UsageError as error:
-        raise UsageError(f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k; {error}") from None
-    if other.preset.encoder["name"] == PRETRAINED and other.preset.encoder["path"] is None:
-        names = f"encoder.path, with extends: {other.name}"
-        raise UsageError(f"--match-parameters {other.name}: names no model; name a preset file that has {names}")
-    return other
 
 
 def parameters_of(resolved: ResolvedPreset) -> int:
