@@ -159,7 +159,7 @@ def join() -> None:
     with _torch_distributed() as distributed:
         store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(seconds=START)))
         store.set_timeout(PATIENCE)
-        heartbeat = Heartbeat(store, rank, world_size, node=os.environ.get("GROUP_RANK", "0"))
+        heartbeat = Heartbeat(store, rank, world_size)
     local_rank, local_world_size = os.environ.get("LOCAL_RANK", "0"), os.environ.get("LOCAL_WORLD_SIZE", "1")
     _current = Ranks(rank, world_size, int(local_rank), int(local_world_size))
     _current.heartbeat = heartbeat

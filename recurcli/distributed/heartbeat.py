@@ -40,17 +40,15 @@ class Failure(NamedTuple):
     message: str
     rank: int
     """The rank that reported it."""
-    node: str
-    """The machine of that rank."""
 
 
 class Heartbeat:
     """Sends a heartbeat of this rank to the store, and watches the heartbeats of the other ranks in a thread."""
 
-    def __init__(self, store: "Store", rank: int, world_size: int, node: str) -> None:
+    def __init__(self, store: "Store", rank: int, world_size: int) -> None:
         from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-        self.rank, self.world_size, self.node = rank, world_size, node
+        self.rank, self.world_size = rank, world_size
         self.common = store
         """torchrun's store, which is one over all restarts."""
         token = uuid.uuid4().hex if rank == 0 else self._request_token()
@@ -68,10 +66,10 @@ class Heartbeat:
         """Report a failure of this rank. Returns the run's first failure, and whether this rank must print it."""
         try:
             failure = self._store_failure(self.store, code, message)
-            return failure, self._must_print(failure, first=failure.rank == self.rank)
+            return failure, self._must_print(first=failure.rank == self.rank)
         except RuntimeError:  # torchrun is gone: each rank has its own failure, and rank 0 prints
-            failure = Failure(code, message, self.rank, self.node)
-            return failure, self._must_print(failure, first=self.rank == 0)
+            failure = Failure(code, message, self.rank)
+            return failure, self._must_print(first=self.rank == 0)
 
     def missing(self) -> list[int]:
         """Ranks without a beat in the next few BEATs. It is empty if the run has a failure already."""
@@ -149,12 +147,12 @@ class Heartbeat:
                 pause = BEAT if all(beats.values()) else BEAT / 10
         except RuntimeError:
             if not self._finished.is_set():
-                gone = Failure(LOST, "torchrun has ended, or cannot be reached", self.rank, self.node)
+                gone = Failure(LOST, "torchrun has ended, or cannot be reached", self.rank)
                 self._exit(gone, first=self.rank == 0)
 
     def _exit(self, failure: Failure, *, first: bool) -> NoReturn:
         """Exit for a main thread that blocks on a lost rank; one that does not block has GRACE seconds to exit itself."""
-        if self._must_print(failure, first=first):
+        if self._must_print(first=first):
             print(last_line(failure.code, failure.message), file=sys.__stderr__, flush=True)
         self._exiting.wait(GRACE)
         if self._exiting.is_set():
@@ -163,13 +161,12 @@ class Heartbeat:
 
     def _store_failure(self, store: "Store", code: int, message: str) -> Failure:
         """Store a failure of this rank if it is the first. Returns the first one."""
-        failure = json.dumps(Failure(code, message, self.rank, self.node))
+        failure = json.dumps(Failure(code, message, self.rank))
         return Failure(*json.loads(store.compare_set("failure", "", failure)))
 
-    def _must_print(self, failure: Failure, *, first: bool) -> bool:
-        """Whether to print: once, by the rank that failed `first`, and by local rank 0 of each other machine."""
-        prints = first or (failure.node != self.node and os.environ.get("LOCAL_RANK") == "0")
-        return prints and self._unprinted.acquire(blocking=False)
+    def _must_print(self, *, first: bool) -> bool:
+        """Whether to print: once, by the rank that failed `first`."""
+        return first and self._unprinted.acquire(blocking=False)
 
 
 def named(ranks: list[int]) -> str:
