@@ -13,7 +13,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from recurcli.data.readers import is_fasttext
 from recurcli.data.rows import UTF8, TextDecoder, canonical_encoding, open_file, rows_of_file
 from recurcli.data.splits import BAD_ROWS_SHOWN, check_bad_rows, divide_lines, hashes_of, load_split
 from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
-from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.files import OpenedFile, sha256_of
 from recurcli.log import Log, Note
 from recurcli.tokens.tokenizer import (
@@ -222,8 +222,6 @@ class TextSplit:
     bad: int = 0
     """Number of lines or rows that were skipped because they cannot be read."""
     first_bad: str = ""
-    unread: list[Path] = field(default_factory=list)
-    """Text files of the folder that belong to no split."""
     notes: tuple[Note, ...] = ()
     """Notes for the user on how the file was read."""
 
@@ -292,9 +290,7 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, use_dev_split: b
         raise DataError(
             f"{path}: has no {split} text (looked for {names}); --data (data.path) names a folder with these files"
         )
-    text = _read(found[0] if len(found) == 1 else path, config, split, task, use_dev_split=not undivided, files=found)
-    read = {file for group in files.values() for file in group}
-    return replace(text, unread=[file for file in named if file not in read])
+    return _read(found[0] if len(found) == 1 else path, config, split, task, use_dev_split=not undivided, files=found)
 
 
 def _usual_file(task: Task, split: str, config: DataConfig) -> list[Path]:
@@ -387,10 +383,8 @@ def windows_of_splits(
             )
         windows[name] = cut_windows(stream, tokenizer.separator_id, length, count)
         if streams is not None and name == "train":
-            left = len(stream) % streams
-            rest = f"; the last {pluralize(left, 'token')} are left out" if left else ""
             each = len(stream) // streams
-            log.note(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window{rest}")
+            log.note(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window")
             if each <= length:
                 what = f"a stream has no second window of {length:,} tokens, so the training carries no state"
                 log.warn(f"train: {what}; a smaller pretraining.batch_size makes longer streams")
@@ -400,9 +394,6 @@ def windows_of_splits(
         data[name] = {**facts_of(split.path, len(split.texts), split.sha256), **counts, **sizes}
         log.add(*split.notes)
         note_on_bad_rows(name, split.bad, split.first_bad, log)
-        if split.unread and name == "train":
-            files = pluralize(len(split.unread), "text file", "are")
-            log.note(f"{files} not read, because train has its own file; the first: {escaped(split.unread[0].name)}")
         ends = int(np.count_nonzero(stream == tokenizer.separator_id))
         size = f"{pluralize(len(stream), 'token')} with an <eos> after each of {pluralize(ends, 'text')}"
         of = f"{unknown / max(1, len(stream)):.1%} of them not in the vocabulary, so [UNK]"
