@@ -14,7 +14,7 @@ from recurcli.commands.benchmark.candidates import (
     peer_candidates,
     shapes,
 )
-from recurcli.commands.benchmark.measure import INCLUDED, Setting, measure, one_thread
+from recurcli.commands.benchmark.measure import Setting, measure, one_thread
 from recurcli.errors import pluralize
 from recurcli.log import Log, Measured
 from recurcli.model.device import Precision, choose_device, choose_precision
@@ -51,7 +51,6 @@ def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
         "dropout": next(iter(found)).dropout,
         "attention_dropout": request.attention_dropout,
         "match_parameters": request.match_parameters,
-        "included": {mode: INCLUDED[mode] for mode in request.words("mode")},
         "settings": results,
     }
 

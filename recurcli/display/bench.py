@@ -53,11 +53,10 @@ def _candidates(setting: Mapping[str, Any]) -> Table:
 def print_protocol(result: Mapping[str, Any]) -> None:
     """Print sentences on what was measured and how."""
     machine = result["machine"]
-    included = " ".join(f"{mode.capitalize()}: {what}." for mode, what in result["included"].items())
     peers = "× best: tokens/s over those of the best peer, in bold. " if result["settings"][0]["best_peer"] else ""
     where = f"{machine['device']}, one thread, torch {machine['torch']}, load {machine['load_average']} at the end"
     text = (
-        f"{included} Dropout {result['dropout']:g}, on attention weights {result['attention_dropout']:g}, encoders and "
+        f"Dropout {result['dropout']:g}, on attention weights {result['attention_dropout']:g}, encoders and "
         f"peers alike. {peers}{result['clock']}, medians of {result['rounds']} interleaved rounds; the spread is their "
         f"interquartile range over the median. Peak memory: weights, optimizer, input and all tensors of a step. {where}."
     )

@@ -30,13 +30,6 @@ from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import AdamWWithSparseRows
 
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01
-INCLUDED = {
-    "training": "forward pass to all states, mean squared distance to random states with auxiliary losses, backward pass to "
-    "weights and embeddings, gradient clipping, AdamW; without embedding table and head",
-    "inference": "forward pass to all states, orthogonal maps made before; without embedding table and head; under "
-    "bf16 the encoders have fp32 weights and autocast, as in recur predict --precision bf16, and the peers bf16 weights, which "
-    "is faster",
-}
 MIN_SECONDS, MAX_STEPS = 0.1, 50
 """The least time of a candidate's turn, and the largest number of steps in it. A single short step would be lost in the
 noise of the clock."""
