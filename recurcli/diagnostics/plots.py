@@ -26,26 +26,15 @@ def draw_diagnosis(diagnosis: Mapping[str, Any], path: Path, title: str) -> None
         axis.axhline(reference, color="0.8", linewidth=1)
         axis.plot(numbers, [layer[key] for layer in layers], marker="o")
         axis.set(title=key.replace("_", " "), xlabel="layer", xticks=numbers)
-    _attention_entropy(axes[1, 1], layers)
+    attention = [layer["stats"].get("attention_entropy") for layer in layers]
+    if layers and None not in attention:
+        axes[1, 1].plot(numbers, attention, marker="o")
+        axes[1, 1].set(title="attention entropy (nats)", xlabel="layer", xticks=numbers)
+    else:
+        axes[1, 1].set_axis_off()
     norms = diagnosis["gradient_norm_by_distance"]
     axes[1, 2].semilogy(range(len(norms)), norms)
     axes[1, 2].set(title="gradient norm by distance", xlabel="positions back")
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
     write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
-
-
-def _attention_entropy(axis: Any, layers: list[dict[str, Any]]) -> None:
-    """Attention entropy where there is attention, else the weights of the experts, else nothing."""
-    numbers = [layer["layer"] for layer in layers]
-    kinds: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("attention_entropy", "attention entropy (nats)", {}),
-        ("expert_weights", "expert weights", {"ylim": (0, 1)}),
-    )
-    for key, title, limits in kinds:
-        values = [layer["stats"].get(key) for layer in layers]
-        if numbers and None not in values:
-            axis.plot(numbers, values, marker="o")
-            axis.set(title=title, xlabel="layer", xticks=numbers, **limits)
-            return
-    axis.set_axis_off()
