@@ -25,8 +25,6 @@ from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import PERPLEXITY, words_of
 from recurcli.files import OutputKind, to_json, write_atomically
 
-MAX_TESTS = 30
-"""Tests that the screen lists; of more, those with the smallest p-values."""
 TESTS = {"tango": "Tango", "bootstrap": "bootstrap"}
 
 
@@ -85,14 +83,10 @@ def _costs(result: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def test_table(result: Mapping[str, Any], most: int | None = None) -> Table:
-    """Return the tests, or the `most` with the smallest p-values, with sentences on what they can find.
-
-    A significant one is bold.
-    """
-    tests = result["tests"] if most is None else sorted(result["tests"], key=lambda test: test["p_holm"])[:most]
+def test_table(result: Mapping[str, Any]) -> Table:
+    """Return the tests, a significant one bold, with sentences on what they can find."""
     rows = []
-    for test in tests:
+    for test in result["tests"]:
         interval = "too few seeds"
         if test["identical_predictions"]:
             interval = "identical predictions"
@@ -155,9 +149,8 @@ def _parts(result: Mapping[str, Any]) -> Iterator[RenderableType | Table]:
         yield by_columns({"group": _names(result), **_scores(result)}, notes)
         yield by_columns({"group": [group["name"] for group in result["groups"]], **_costs(result)})
     if result["tests"]:
-        count = len(result["tests"])
-        yield heading("tests", *([f"the {MAX_TESTS} smallest p-values of {count:,}"] if count > MAX_TESTS else []))
-        yield test_table(result, MAX_TESTS)
+        yield heading("tests")
+        yield test_table(result)
     if over is not None:
         yield heading(f"{metric} over {over['key']}")
         yield _over_table(result)
