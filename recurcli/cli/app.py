@@ -14,17 +14,14 @@ import sys
 import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperCommand
 
 from recurcli.allocator import disable_gc, skip_final_gc
-from recurcli.cli.usage import Commands, usage_line
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
 from recurcli.files import RecurWarning
@@ -32,7 +29,6 @@ from recurcli.requirements import check_packages
 
 app = typer.Typer(
     name="recur",
-    cls=Commands,
     help="Train small text classifiers from labelled rows, evaluate them, and ship them.",
     epilog="\b\nStart with (two minutes, no data needed):\n  recur finetune --preset starsaber-listops-mini",
     rich_markup_mode=None,  # plain help: nothing is squeezed into a narrow column, and rich need not be imported
@@ -44,20 +40,6 @@ SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""
 WITHOUT_TORCH = ("compare", "presets")
 """Commands that never import torch."""
-
-
-class SingleValues(TyperCommand):
-    """A command that refuses a repeated option. Flags may be repeated, and the options that are lists."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Raises UsageError for an option that has two values, since one would be lost."""
-        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
-        left = super().parse_args(ctx, args)  # which first prints the help, if it is asked for
-        for option, times in Counter[Any](given).items():
-            if times > 1 and not option.multiple and (not option.is_flag or option.secondary_opts):
-                name = "/".join([*option.opts, *option.secondary_opts])
-                raise UsageError(f"{name} is given {times} times, but takes one value; give it once")
-        return left
 
 
 def _options(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
@@ -98,7 +80,7 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
 
         run.__signature__ = inspect.Signature([*_options(function)])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = function.__name__, function.__doc__
-        app.command(name=name, cls=SingleValues, epilog="\n".join(shown))(run)
+        app.command(name=name, epilog="\n".join(shown))(run)
         return function
 
     return register
@@ -247,6 +229,14 @@ def _explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return 130, "interrupted"
     return 1, f"a bug in recur: {type(error).__name__}: {escaped(error, limit=500)}; --debug shows where"
+
+
+def usage_line(error: Any) -> str:
+    """Return Typer's message about a wrong command or option on one line, with the command that prints the help."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message().replace("Value error, ", "")
+    where = context.command_path if context else "recur"
+    return f"{escaped(message[:1].lower() + message[1:].rstrip('.'), limit=1000)}; see `{where} --help`"
 
 
 def is_closed_pipe(error: BaseException | None) -> bool:

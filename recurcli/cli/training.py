@@ -1,6 +1,6 @@
 """The `recur pretrain` and `recur finetune` commands: their options and help."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,12 +26,12 @@ from recurcli.requests.options import (
 )
 
 if TYPE_CHECKING:
-    from recurcli.commands.training.request import Section, TrainingRequest
+    from recurcli.commands.training.request import Section
 
 
 @dataclass(frozen=True, kw_only=True)
-class PresetOptions:
-    """The run directory, and the options that change the preset."""
+class TrainingOptions(Computation):
+    """The options on the run directory, the preset and an earlier run, which both commands have."""
 
     output: Annotated[
         Path | None,
@@ -45,11 +45,6 @@ class PresetOptions:
     learning_rate: Annotated[
         float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """The options on what is written, and on an earlier run in the run directory."""
 
     match_parameters: Annotated[
         str | None,
@@ -77,10 +72,8 @@ def pretrain(
     preset: Preset,
     data: Data = None,
     columns: TextColumns,
-    changes: PresetOptions,
-    options: RunOptions,
+    options: TrainingOptions,
     json: Json = False,
-    computation: Computation,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -89,9 +82,7 @@ def pretrain(
     The text is that of the task's train, dev and test rows, or a text file (.txt) given as --data. Masked tokens are predicted,
     or with pretraining.objective causal the next token: then the model is selected by its perplexity on the dev text.
     """
-    given = {**columns.given(), **asdict(computation)}
-    request = _request("pretraining", preset, data, changes, options, given)
-    _train_and_show(request, "pretraining", json=json, quiet=quiet)
+    _train("pretraining", preset, data, columns.given(), options, json=json, quiet=quiet)
 
 
 @command("recur finetune --preset starsaber-tnews --data $RECUR_DATA --init runs/starsaber-tnews-pretrained")
@@ -110,7 +101,6 @@ def finetune(
         ),
     ] = None,
     columns: Columns,
-    changes: PresetOptions,
     init: Annotated[
         Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
     ] = None,
@@ -122,9 +112,8 @@ def finetune(
             metavar="FILE",
         ),
     ] = None,
-    options: RunOptions,
+    options: TrainingOptions,
     json: Json = False,
-    computation: Computation,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -135,39 +124,39 @@ def finetune(
     """
     files = named_files(data, train=train, dev=dev, test=test)
     opinions = None if teacher is None else str(teacher.expanduser().absolute())
-    given = {**files, **columns.given(), **asdict(computation), "teacher": opinions}
-    request = _request("finetuning", preset, data, changes, options, given, init)
-    _train_and_show(request, "finetuning", json=json, quiet=quiet)
+    given = {**files, **columns.given(), "teacher": opinions}
+    _train("finetuning", preset, data, given, options, init, json=json, quiet=quiet)
 
 
-def _request(
+def _train(
     section: "Section",
     preset: str,
     data: Path | None,
-    changes: PresetOptions,
-    options: RunOptions,
     given: dict[str, object],
+    options: TrainingOptions,
     init: Path | None = None,
-) -> "TrainingRequest":
-    """Return the request of a training. Raises UsageError with the place of a fault in the preset or the options.
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Train, show the progress, and print the result. Raises UsageError with the place of a fault in preset or options.
 
     `given` maps the names of options to their values, as `overrides_of` takes them.
     """
     from recurcli.preset import compose
 
-    settings = changes.settings or []
-    given |= {"seed": changes.seed, "epochs": changes.epochs, "learning_rate": changes.learning_rate}
-    overrides = overrides_of(section, settings, given)
+    settings, finetunes = options.settings or [], section == "finetuning"
+    names = ("seed", "epochs", "learning_rate", "device", "precision", "batch_size")
+    overrides = overrides_of(section, settings, {**given, **{name: getattr(options, name) for name in names}})
     resolved = compose(preset, data=data, settings=settings, overrides=overrides, section=section)
-    from recurcli.commands.training.request import TrainingRequest
-
-    suffix = "-pretrained" if section == "pretraining" else ""
-    output, matched = changes.output or Path("runs") / f"{resolved.name}{suffix}", None
+    output, matched = options.output or Path("runs") / f"{resolved.name}{'' if finetunes else '-pretrained'}", None
     if options.match_parameters is not None:
         from recurcli.preset.matching import match_parameters
 
         resolved, matched = match_parameters(resolved, options.match_parameters)
-    return TrainingRequest(
+    from recurcli.commands.training.request import TrainingRequest
+
+    request = TrainingRequest(
         resolved,
         output,
         init,
@@ -177,33 +166,22 @@ def _request(
         keep_checkpoints=options.keep_checkpoints,
         matched=matched,
     )
-
-
-def _train_and_show(request: "TrainingRequest", section: "Section", *, json: bool, quiet: bool) -> None:
-    """Show the progress of a training as it runs, and print its result.
-
-    The repetition of a finished run takes no time, because it does not import torch.
-    """
-    from recurcli.commands.training.request import repeat_finished_run, repeats_finished_run
+    keep_freed_memory()
+    if finetunes:
+        from recurcli.commands.finetune import finetune as train
+    else:
+        from recurcli.commands.pretrain import pretrain as train
     from recurcli.display import progress, tables
     from recurcli.display import training as display
     from recurcli.evaluation.metrics import PERPLEXITY
 
-    preset, finetunes = request.resolved.preset, section == "finetuning"
-    of = " of the encoder" if finetunes and preset.ensemble is not None else ""
-    metric = preset.finetuning.metric if finetunes else PERPLEXITY
-    keep_freed_memory()
-    if repeats_finished_run(request, section):
-        train = repeat_finished_run
-    elif section == "pretraining":
-        from recurcli.commands.pretrain import pretrain as train
-    else:
-        from recurcli.commands.finetune import finetune as train
+    of = " of the encoder" if finetunes and resolved.preset.ensemble is not None else ""
+    metric = resolved.preset.finetuning.metric if finetunes else PERPLEXITY
     with progress.Screen(quiet=quiet, metric=metric, of=of) as log:
         result = train(request, log)
     if json:
         tables.print_json(result)
-    elif request.dry_run:
+    elif options.dry_run:
         display.print_plan(result)
     else:
-        display.print_training(result, request.output)
+        display.print_training(result, output)

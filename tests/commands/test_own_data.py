@@ -172,10 +172,6 @@ def test_label_folders_without_splits_are_one_unit_everywhere(recur: Recur, tmp_
     assert (code, "name a PATH, or files that belong together with --train" in err) == (2, True)
     resume = ["finetune", *options, "--data", data / "train", "--resume"]
     assert report(recur(*resume))["data"] == result["data"]
-    changed = next((data / "train").rglob("*.txt"))
-    changed.write_text("other words")
-    code, _, err = recur(*resume)
-    assert (code, f"{run}: cannot be resumed: train sha256 was" in err) == (2, True), err
 
 
 def report(result: tuple[int, str, str]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from recurcli.data.config import DataConfig
 from recurcli.data.rows import canonical_encoding
 from recurcli.distributed.group import current
-from recurcli.errors import ModelError, UsageError, check_not_both
-from recurcli.facts import check_same, find_difference
+from recurcli.errors import UsageError, check_not_both
+from recurcli.facts import check_same
 from recurcli.files import sha256_of
 from recurcli.log import Log
 from recurcli.model.config import LabelType
@@ -98,30 +98,6 @@ def check_inputs(
             raise UsageError(f"{output}: the training reads {path}, which it would replace; choose another --output")
 
 
-def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
-    """Return whether `request` resumes a finished run with its own preset, so that nothing is left to train.
-
-    It is False under torchrun, whose ranks decide together, and for a device that only torch can tell to exist.
-    """
-    run, device = RunDirectory(request.output).resumed, request.resolved.preset.runtime.device
-    if not request.resume or request.dry_run or current().heartbeat is not None or not run.is_finished:
-        return False
-    if device not in ("auto", "cpu"):
-        return False
-    asked = request.resolved.preset.to_dict()
-    try:
-        same = run.read_command() == COMMANDS[section]
-        return same and not find_difference(*facts_before_and_now(run, asked, section))
-    except ModelError:
-        return False  # the whole command says what is wrong
-
-
-def repeat_finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
-    """Return the stored result of a finished run while its directory is locked. Raises UsageError as `finished_run` does."""
-    with RunDirectory(request.output).lock():
-        return finished_run(request, log)
-
-
 def finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
     """Return the stored result of a finished run. Raises UsageError if the files of its data have changed."""
     ranks, run = current(), RunDirectory(request.output)
@@ -144,37 +120,13 @@ def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConf
 
     Raises UsageError if a file differs, or if the run has no rows of its split.
     """
-    path, before, compared = config.path, run.read_data_config(), False
+    before, compared = run.read_data_config(), False
     for split in dict.fromkeys([*result["data"], *config.named_files]):
-        facts = result["data"].get(split)
-        file = config.named_file(split)
-        if file is None and path is not None:
-            if before.path is not None and facts and Path(facts["path"] or "").is_relative_to(before.path):
-                file = Path(path) / Path(facts["path"]).relative_to(before.path)
-            elif before.named_file(split) is not None and split != "test" and Path(path).is_file():
-                file = Path(path)
-        if file is not None and file.exists():
+        facts, file = result["data"].get(split), config.named_file(split)
+        if file is None and facts and Path(facts["path"] or "").is_relative_to(before.path or "/dev/null"):
+            file = Path(config.path or "", Path(facts["path"]).relative_to(before.path or ""))
+        if file is not None and file.is_file():
             name, compared = f"{split} sha256", True
-            now = sha256_of(file) if file.is_file() else _sha256_of_folder(run, split, file, result, config)
-            check_same({} if facts is None else {name: facts["sha256"]}, {name: now}, run.path)
-    if (path, config.files) != (before.path, before.files) and not compared:
-        first = next(iter(result["data"].values()))["path"]
-        other = f"its result comes from {before.path or first or 'the Hub'}; {path or 'the Hub'} was not read"
-        log.warn(f"{run.path}: {other}")
-
-
-def _sha256_of_folder(
-    run: RunDirectory, split: str, folder: Path, result: Mapping[str, Any], config: DataConfig
-) -> str:
-    """Return the hash of the rows of a `split` in label folders, or of its files of plain text, as the training computed it."""
-    from recurcli.data.splits import load_split
-    from recurcli.data.tasks import task_named
-    from recurcli.tokens.texts import is_plain_text, load_texts, read_corpus
-
-    task, pretrained = task_named(result["task"]), run.read_command() == "pretrain"
-    if pretrained and split == "text" and is_plain_text(task, config):
-        return read_corpus(folder, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding).sha256
-    name = "train" if split == "text" else split
-    if pretrained:
-        return load_texts(task, name, config, use_dev_split=True).sha256
-    return load_split(task, name, config, use_dev_split=split != "test").sha256
+            check_same({} if facts is None else {name: facts["sha256"]}, {name: sha256_of(file)}, run.path)
+    if (config.path, config.files) != (before.path, before.files) and not compared:
+        log.warn(f"{run.path}: its result comes from {before.path or 'other files'}; the data named now were not read")
