@@ -171,6 +171,15 @@ def test_texts_are_of_one_kind() -> None:
             tiny().fit(texts, LABELS[: len(texts)], dev=(dev[:10], LABELS[:10]))
 
 
+def test_training_rows_among_the_dev_rows_are_a_python_warning() -> None:
+    message = r"dev: 9 of 9 rows are in the training rows \(equal or nearly equal texts\)"
+    with pytest.warns(UserWarning, match=message) as caught:
+        tiny(**{"finetuning.max_steps": 1}).fit(
+            TEXTS, LABELS, dev=([text.title() + " " for text in TEXTS[:9]], LABELS[:9])
+        )
+    assert caught[0].filename == __file__
+
+
 def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))

@@ -1,11 +1,11 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run (`--init`)."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from recurcli.commands.training.resolve import resolve_tokens, resolve_word_drop
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
 from recurcli.data.columns import check_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
-from recurcli.data.splits import Split, canonical_texts, draw_share, load_split, notes_on_dev_rows, with_labels_of
+from recurcli.data.splits import Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
 from recurcli.data.teacher import Teacher, read_teacher
 from recurcli.data.values import label_doubts
@@ -51,16 +51,20 @@ def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
         init = None if request.init is None else read_init(request.init, preset)
         if init is not None:
             init.folder.note_if_unfinished(log)
-        rows = _read_rows(request, log)
-        request, task, splits, teacher = rows.request, rows.task, rows.splits, rows.teacher
+        request, task, splits, own, teacher = _read_rows(request, log)
         preset, train, test = request.resolved.preset, splits["train"], splits.get("test")
         known = KnownRows.of(train.hashes, splits["dev"].hashes) if preset.finetuning.keep_texts else None
-        if init is not None:
-            known = _add_known_rows(known, init, splits, log)
+        # A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
+        if init is not None and init.config.labels:
+            before = known_rows_of(init.folder, log)
+            known = known and before and known.joined(before)
+            if before is not None:
+                scored = {name: rows for name, rows in splits.items() if name != "train"}
+                _note_on_known_rows(before, scored, log, str(init.path))
         given = None if init is None else init.tokenizer
         # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
         texts = [(label, None) for label in task.labels] if preset.is_linear else train.texts
-        tokenizer, max_length = resolve_tokens(preset, lambda: texts, log, tokenizer=given, measured=rows.own.texts)
+        tokenizer, max_length = resolve_tokens(preset, lambda: texts, log, tokenizer=given, measured=own.texts)
         tokens, data = encode_splits(splits, tokenizer, max_length, log, are_read=not preset.is_linear)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
@@ -119,43 +123,43 @@ def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
         )
 
 
-class _Rows(NamedTuple):
-    """The rows of a training, and what reading them has settled."""
+def _read_rows(
+    request: TrainingRequest, log: Log
+) -> tuple[TrainingRequest, Task, dict[str, Split], Split, Teacher | None]:
+    """Read the rows of a training, and log notes on them.
 
-    request: TrainingRequest
-    """The request with the delimiter that was recognised."""
-    task: Task
-    splits: Mapping[str, Split]
-    """The rows of "train" and "dev", and of "test" if there are any to score."""
-    own: Split
-    """The training rows without those that extra columns and a teacher add."""
-    teacher: Teacher | None
-
-
-def _read_rows(request: TrainingRequest, log: Log) -> _Rows:
-    """Read the rows of a training, and log notes on them."""
+    Returns the request with the delimiter that was recognised; the task; the rows of "train" and "dev", and of "test" if there
+    are any to score; the training rows without those that extra columns and a teacher add; and the teacher's opinions.
+    """
     task, splits = _load_splits(request)
     train, dev = splits["train"], splits["dev"]
     test = _load_test(request, task, train, log)
-    request = _with_recognised_delimiter(request, [train, dev, *([] if test is None else [test])])
+    scored = {"dev": dev, **({} if test is None else {"test": test})}
+    request = _with_recognised_delimiter(request, [train, *scored.values()])
     config = request.resolved.preset.data
     notes_on_dev_rows(train, task, config, log)
-    _note_on_unread_columns(train, task, log)
+    if unread := unread_in_words(train.columns.text, train.unread):
+        all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
+        log.note(f"train: {unread}; {escaped(f'--set {all_texts}', 300)} joins them")
     _notes_on_labels(task, train, dev, log)
     if train.dev is None:
-        _note_on_known_rows("dev", dev, train, train, log)
+        _note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)
     if config.train_share < 1:
-        train = _draw_share(train, config, log)
+        drawn = draw_share(train, config.train_share, config.dev_seed)
+        rows = pluralize(len(drawn.examples), "training row", of=len(train.examples))
+        log.note(f"{rows}, drawn by data.dev_seed {config.dev_seed} from each class")
+        train = drawn
     own = train
     if config.extra_rows:
         train = _add_extra_rows(train, dev, config, log)
-    teacher, train = _with_teacher(request, train, dev, test, task, log)
+    teacher, train = _with_teacher(request, train, scored, task, log)
     if test is not None:
-        _note_on_known_rows("test", test, train, own, log)
-        _note_on_dev_rows_in_test(request, test, train, dev, log)
-    splits = {"train": train, "dev": dev, **({} if test is None else {"test": test})}
-    _note_on_empty_texts(splits, log)
-    return _Rows(request, task, splits, own, teacher)
+        _note_on_known_rows(KnownRows.of(train.hashes, dev.hashes), {"test": test}, log)
+    splits = {"train": train, **scored}
+    for name, split in splits.items():
+        if empty := sum(not any(text and text.strip() for text in row) for row in split.texts):
+            log.warn(f"{name}: {pluralize(empty, 'row', 'have')} no text; `recur check` names the lines")
+    return request, task, splits, own, teacher
 
 
 def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
@@ -207,23 +211,6 @@ def _load_test(request: TrainingRequest, task: Task, train: Split, log: Log) -> 
     return None if test.label is None else test
 
 
-def _note_on_unread_columns(train: Split, task: Task, log: Log) -> None:
-    """Log a note on the columns of texts that the training does not read, if there are any."""
-    if unread := unread_in_words(train.columns.text, train.unread):
-        all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
-        name = train.path.name if train.path else task.name
-        log.note(f"{name}: {unread}; {escaped(f'--set {all_texts}', 300)} joins them")
-
-
-def _note_on_empty_texts(splits: Mapping[str, Split], log: Log) -> None:
-    """Warn of each of the `splits` that has rows without any text."""
-    for name, split in splits.items():
-        empty = sum(not any(text and text.strip() for text in row) for row in split.texts)
-        if empty:
-            has = "has an empty text" if empty == 1 else "have empty texts"
-            log.warn(f"{name}: {pluralize(empty, 'row')} {has}; `recur check` names the lines")
-
-
 def _fit_linear_model(
     request: TrainingRequest, train: Split, targets: Sequence[int], task: Task, row_weights: RowWeights, log: Log
 ) -> LinearModel | None:
@@ -255,7 +242,9 @@ def _refit_of(
 
     Return None if the linear model is not fitted again (`finetuning.refit`).
     """
-    if linear is None or not _refits(request, train):
+    preset, wanted = request.resolved.preset, request.resolved.preset.finetuning.refit
+    drawn = request.dev_is_drawn if request.splits is not None else train.dev is not None
+    if linear is None or not (drawn and preset.data.train_share == 1 if wanted == "auto" else wanted):
         return None
     rows = [*train.examples, *dev.examples]
     targets = task.targets(example.label for example in rows if example.label is not None)
@@ -269,113 +258,39 @@ def _refit_of(
     return refit
 
 
-def _refits(request: TrainingRequest, train: Split) -> bool:
-    """Return whether a linear model that is kept is fitted again on the dev rows too (`finetuning.refit`)."""
-    preset, wanted = request.resolved.preset, request.resolved.preset.finetuning.refit
-    drawn = request.dev_is_drawn if request.splits is not None else train.dev is not None
-    return bool(drawn and preset.data.train_share == 1 if wanted == "auto" else wanted)
-
-
-def _note_on_dev_rows_in_test(request: TrainingRequest, test: Split, train: Split, dev: Split, log: Log) -> None:
-    """Warn of the number of test rows that are dev rows, if there are any."""
-    if found := KnownRows.of(dev.hashes).count(test.hashes)["training_rows"]:
-        refit = ", and a linear model that is kept is fitted again on them" if _refits(request, train) else ""
-        rows = pluralize(found, "row", "are", of=len(test.hashes))
-        what = f"in the dev rows, which select the model{refit} (equal or nearly equal texts)"
-        log.warn(f"test: {rows} {what}, {_equal_rows(test, dev)}")
-
-
 def _with_teacher(
-    request: TrainingRequest, train: Split, dev: Split, test: Split | None, task: Task, log: Log
+    request: TrainingRequest, train: Split, scored: Mapping[str, Split], task: Task, log: Log
 ) -> tuple[Teacher | None, Split]:
     """Return the opinions of the teacher's file, if there is one, and the training rows with those that it adds.
 
-    Test rows that are not scored, by `finetuning.score_test` or since they have no labels, are left out too. Logs warnings on
-    dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it, else a note that it does not.
+    Test rows that are not `scored`, by `finetuning.score_test` or since they have no labels, are left out too. Logs warnings on
+    dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it.
     """
-    preset, held_out = request.resolved.preset, {"dev": dev}
+    preset, held_out = request.resolved.preset, [*scored.values()]
     if preset.finetuning.teacher is None:
         return None, train
-    if test is not None:
-        held_out["test"] = test
-    elif request.splits is None and (preset.data.named_file("test") or _has_test_rows(task, preset.data)):
+    is_unread = "test" not in scored and request.splits is None
+    if is_unread and (preset.data.named_file("test") or _has_test_rows(task, preset.data)):
         with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
-            held_out["test"] = load_split(task, "test", preset.data, labelled=False, trained=train.column_schema)
+            held_out.append(load_split(task, "test", preset.data, labelled=False, trained=train.column_schema))
     file = Path(preset.finetuning.teacher)
-    teacher, longer = read_teacher(file, train, [*held_out.values()], task, preset.data, log)
+    teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
     if preset.is_linear and not teacher.facts["added"]:
         log.warn(f"{file}: has no effect; the linear model reads the opinions on rows without a label")
     if (run := preset.finetuning.teacher_run) is not None:
-        files = read_model(Path(run))
-        files.folder.note_if_unfinished(log)
-        before = known_rows_of(files.folder, log)
-        if before is not None:
-            before = before.refitted() if is_refitted(files.folder) else before
-            way_out = "; train the teacher with the same --dev and --test, and with --set finetuning.refit=false"
-            _notes_on_earlier_rows(before, run, held_out, log, way_out)
-    elif teacher.facts["column"] != "label":
-        unknown = "nothing tells whether its model was trained on the dev or test rows"
-        log.note(f"{file}: {unknown}; --set finetuning.teacher_run=RUN names its run")
+        folder = read_model(Path(run)).folder
+        folder.note_if_unfinished(log)
+        if (before := known_rows_of(folder, log)) is not None:
+            _note_on_known_rows(before.refitted() if is_refitted(folder) else before, scored, log, run)
     return teacher, longer
 
 
-def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split, log: Log) -> None:
-    """Warn of the number of `rows` whose texts are also training rows, if there are any.
-
-    `recur check` finds those among the `own` rows of the training file, but not those of `data.extra_rows`.
-    """
-    counts = KnownRows.of(train.hashes).count(rows.hashes)
-    if known := counts["training_rows"]:
-        labelled = set(_labelled_hashes(train))
-        same = sum(digest in labelled for digest in _labelled_hashes(rows))
-        files = f"--train {quote(str(train.path))} --{name} {quote(str(rows.path))}"
-        in_file = KnownRows.of(own.hashes).count(rows.hashes)["training_rows"]
-        where = f"; `recur check {escaped(files, 1000)}` shows where" if in_file and train.path and rows.path else ""
-        extra = f"; {known - in_file:,} of them only that of an extra row (data.extra_rows)" if in_file < known else ""
-        equal = _equal_rows(rows, train)
-        more = f", {equal}, {same:,} with the same label{extra}{where}"
-        log_known_rows(log, counts, len(rows.hashes), name=name, more=more)
-
-
-def _equal_rows(rows: Split, others: Split) -> str:
-    """Return in words how many of `rows` have the same texts as a row of `others`, and not only nearly equal ones."""
-    known = {canonical_texts(*texts) for texts in others.texts} - {("", "")}
-    return f"{sum(canonical_texts(*texts) in known for texts in rows.texts):,} of them equal"
-
-
-def _labelled_hashes(rows: Split) -> Iterator[tuple[int, str | None]]:
-    """Return the hash and the label of each row."""
-    return zip(rows.hashes.tolist(), (example.label for example in rows.examples), strict=True)
-
-
-def _add_known_rows(
-    known: KnownRows | None, init: TrainedFiles, splits: Mapping[str, Split], log: Log
-) -> KnownRows | None:
-    """Return the `known` rows with those of the classifier `init`; None if either are unknown.
-
-    Logs notes on the rows of `init` among the dev and test rows. A pretrained run has read no labels, and its text includes
-    dev and test by intention (StarSaber, section 4).
-    """
-    if not init.config.labels:
-        return known
-    if (before := known_rows_of(init.folder, log)) is None:
-        return None
-    _notes_on_earlier_rows(before, init.path, splits, log)
-    return known and known.joined(before)
-
-
-def _notes_on_earlier_rows(
-    before: KnownRows, run: Path | str, splits: Mapping[str, Split], log: Log, way_out: str = ""
-) -> None:
-    """Log notes on the rows `before` of an earlier `run` among the dev and test rows; a warning ends in `way_out`."""
-    for name in ("dev", "test"):
-        if name not in splits:
-            continue
-        hashes = splits[name].hashes
-        counts = before.count(hashes)
+def _note_on_known_rows(known: KnownRows, scored: Mapping[str, Split], log: Log, run: str = "") -> None:
+    """Log how many dev and test rows are among the `known` ones, which are those of an earlier `run` if it is given."""
+    for name, rows in scored.items():
+        counts = known.count(rows.hashes)
         if counts["training_rows"] or (name == "test" and counts["dev_rows"]):
-            more = way_out if counts["training_rows"] else ""
-            log_known_rows(log, counts, len(hashes), name=name, run=str(run), more=more)
+            log_known_rows(log, counts, len(rows.hashes), name=name, run=run)
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:
@@ -383,16 +298,6 @@ def _has_test_rows(task: Task, config: DataConfig) -> bool:
     if config.path is None:
         return not is_local(config, "train")
     return not is_one_file(Path(config.path)) and has_split(task, "test", config)
-
-
-def _draw_share(train: Split, config: DataConfig, log: Log) -> Split:
-    """Return the rows of `data.train_share`; notes their number."""
-    drawn = draw_share(train, config.train_share, config.dev_seed)
-    rows = pluralize(len(drawn.examples), "training row", of=len(train.examples))
-    log.note(
-        f"{rows}, drawn by data.dev_seed {config.dev_seed} from each class (data.train_share {config.train_share:g})"
-    )
-    return drawn
 
 
 def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> Split:
@@ -441,8 +346,7 @@ def read_init(path: Path, preset: Preset) -> TrainedFiles:
         now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := find_difference(before, now):
         key, its, ours = difference
-        way_out = f"; --set {key}={its.lower()} does" if key in ("encoder.causal", "embedding.scaled") else ""
-        raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same{way_out}")
+        raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same")
     return files
 
 

@@ -46,7 +46,6 @@ def test_dev_rows_are_drawn_from_the_file_of_training_rows(recur: Recur, files: 
         assert use_dev_split["metrics"]["confusion"] == result["dev"]["confusion"]
     card = (files / "run" / "README.md").read_text()
     assert f"| test accuracy | {100 * result['test']['accuracy']:.1f} |" in card
-    assert "The test rows selected nothing" in card
 
 
 def test_a_test_score_with_an_ensemble_has_its_parts(recur: Recur, files: Path) -> None:
@@ -81,10 +80,8 @@ def test_training_rows_in_the_test_file_are_told(recur: Recur, files: Path) -> N
     (files / "b.csv").write_text("".join(lines[:5]) + "鼠牛虎,100\n")
     named = ["--train", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv"]
     result = finetune(recur, files / "run", *named, "--dry-run")
-    known, command = result["err"].partition("warning: test: ")[2].split("`")[:2]
-    assert known.startswith("4 of 5 rows are in the training rows")
-    assert command == f"recur check --train {files / 'a.csv'} --test {files / 'b.csv'}"
-    out = recur(*command.split()[1:], "--json", "--no-lengths")[1]
+    assert "warning: test: 4 of 5 rows are in the training rows" in result["err"]
+    out = recur("check", "--train", files / "a.csv", "--test", files / "b.csv", "--json", "--no-lengths")[1]
     (report,) = json.loads(out)["reports"]
     overlaps = {(overlap["first"], overlap["second"]): overlap for overlap in report["overlaps"]}
     assert [split["split"] for split in report["splits"]] == ["train", "dev", "test"], "dev rows are drawn"
@@ -232,19 +229,6 @@ def test_data_on_the_command_line_replace_the_files_of_the_preset(recur: Recur, 
             (files / "second" / "result.json").unlink()
     code, _, err = again("--data", other, "--output", files / "run", "--resume")
     assert (code, "cannot be resumed: train sha256 was" in err) == (2, True), err
-
-
-def test_test_rows_that_are_only_extra_rows_are_told_without_a_command_that_shows_none(
-    recur: Recur, files: Path
-) -> None:
-    lines = "".join(f"{row['sentence']},{row['label']},鼠鼠 龙\n" for row in rows(60, seed=0, labelled=True))
-    (files / "a.csv").write_text(f"text,label,keywords\n{lines}", encoding="utf-8")
-    (files / "b.csv").write_text("text,label\n鼠鼠 龙,100\n虎虎虎虎虎,100\n", encoding="utf-8")
-    named = ["--train", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv", "--dry-run"]
-    extra = [*SETTINGS, "--set", "data.extra_rows=[keywords]"]
-    err = finetune(recur, files / "r", *named, settings=extra)["err"]
-    assert "recur: warning: test: 1 of 2 rows is in the training rows" in err
-    assert "1 of them only that of an extra row (data.extra_rows)\n" in err
 
 
 def test_no_row_of_files_without_a_header_is_lost_by_any_command(recur: Recur, tmp_path: Path) -> None:
