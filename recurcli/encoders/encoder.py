@@ -64,8 +64,6 @@ class Encoder(nn.Module):
     """W, the columns of the token embedding; None: those of the hidden states."""
     export_obstacle: str = ""
     """The reason why this encoder cannot be exported to ONNX, for error messages. It is empty if it can."""
-    carried_piece: int | None = None
-    """The number of tokens of a segment, block or chunk, of which a window begins a new one in `carry`; None: none."""
     carry_obstacle: str = "it has no state to carry from one window to the next"
     """The reason why `carry` cannot be called, for error messages. It is empty if it can."""
     layers: nn.ModuleList
@@ -80,8 +78,8 @@ class Encoder(nn.Module):
         """Return the hidden states (B, T, D) of `x` (B, T, D), and the state at its end, for a causal encoder.
 
         `x` goes on where the window ended that left `state`; None: it begins the texts. All its tokens are real. The states are
-        those of one pass over all windows, if these are multiples of `carried_piece`. A shorter window is a piece of its own. A
-        gradient ends at the beginning of its window.
+        those of one pass over all windows, if these are multiples of the encoder's segment or chunk. A gradient ends at the
+        beginning of its window.
         """
         raise NotImplementedError
 

@@ -127,7 +127,6 @@ class TemporalLatentBottleneck(Encoder):
         super().__init__()
         self.chunk_size = config.chunk_size
         self.min_effective_length = config.chunk_size + 1
-        self.carried_piece = config.chunk_size
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(FastLayer(config) for _ in range(config.num_layers))
         self.final_norm = nn.LayerNorm(config.hidden_size) if config.norm == "pre" else nn.Identity()

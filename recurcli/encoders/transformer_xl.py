@@ -240,7 +240,6 @@ class TransformerXL(BlockEncoder):
         super().__init__(config)
         self.segment = config.segment
         self.min_effective_length = config.segment + 1 if config.memory else None
-        self.carried_piece = config.segment
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.shape[1] <= self.segment:

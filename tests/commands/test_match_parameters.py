@@ -74,10 +74,3 @@ def test_a_wrong_number_is_refused(recur: Recur, tiny_tnews: Path, tmp_path: Pat
     line = options(tiny_tnews, tmp_path / "run", "--match-parameters", asked)
     assert f"--match-parameters {asked}: " in recur.refused(2, reason, "finetune", *line)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_size_that_is_far_off_is_a_warning(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    line = options(tiny_tnews, tmp_path / "run", "--match-parameters", "1,300", "--dry-run", "--quiet")
-    _, err = recur.ok("finetune", *line)
-    assert "warning: --match-parameters: encoder.hidden_size" in err
-    assert "no other size is nearer" in err

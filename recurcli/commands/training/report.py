@@ -14,11 +14,9 @@ from tokenizers.models import WordPiece
 
 from recurcli.commands.training.request import COMMANDS
 from recurcli.diagnostics.flops import forward_flops_per_token
-from recurcli.encoders import LINEAR
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
 from recurcli.facts import parameters_in_words
-from recurcli.linear.ensemble import FEWEST_ROWS
 from recurcli.log import Log
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
@@ -29,9 +27,6 @@ from recurcli.version import __version__
 
 if TYPE_CHECKING:
     from recurcli.commands.training.trainer import TrainingSetup
-
-OFF_TARGET = 0.02
-"""The relative difference from the target number of parameters above which a warning says so."""
 
 
 def checkpoint_bytes(setup: "TrainingSetup") -> int:
@@ -46,45 +41,20 @@ def checkpoint_bytes(setup: "TrainingSetup") -> int:
     return weights + 4 * numbers + (0 if setup.dev is None else weights)
 
 
-def notes_on_matching(matched: Mapping[str, Any] | None, log: Log) -> None:
-    """Log a note on the encoder size that `--match-parameters` has found; None: it was not given.
-
-    The note is a warning if the number of parameters differs from the target by more than OFF_TARGET.
-    """
-    if matched is None:
-        return
-    keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
-    text = f"--match-parameters: {keys}, with {matched_counts(matched)}"
-    if abs(matched["parameters"] / matched["target"] - 1) > OFF_TARGET:
-        log.warn(f"{text}; no other size is nearer")
-    else:
-        log.note(text)
-
-
-def notes_on_full_attention(setup: "TrainingSetup", log: Log) -> None:
-    """Log a note if no row is long enough for what distinguishes the encoder, such as sparse attention or a memory.
-
-    With `pretraining.carry` a memory is that of the windows before; a note says if its pieces do not fit the windows.
-    """
+def notes_on_model(setup: "TrainingSetup", log: Log) -> None:
+    """Log notes on the size that `--match-parameters` has found, and on rows that are too short for what distinguishes the
+    encoder, such as sparse attention."""
+    if matched := setup.request.matched:
+        keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
+        count, target = matched["parameters"], matched["target"]
+        log.note(
+            f"--match-parameters: {keys}, with {count:,} encoder parameters, {count / target - 1:+.1%} of {target:,}"
+        )
     model = setup.loop.model
     below, most = model.encoder.min_effective_length, model.config.max_length
-    if setup.loop.objective.carry is not None:
-        piece = model.encoder.carried_piece
-        if piece is not None and most > piece and most % piece:
-            log.note(
-                f"data.max_length {most:,} is no multiple of the encoder's {piece:,} tokens, so each window begins a new piece"
-            )
-        return
-    if below is not None and most < below:
+    if setup.loop.objective.carry is None and below is not None and most < below:
         name, (holds, same) = escaped(model.config.encoder["name"]), model.encoder.effect_on_short_texts
         log.note(f"{name}: {holds} below {below:,} tokens, and data.max_length is {most:,}, so it computes what {same}")
-
-
-def matched_counts(matched: Mapping[str, Any]) -> str:
-    """Return the number of encoder parameters, the target and their relative difference as text."""
-    count, target, asked = matched["parameters"], matched["target"], matched["question"]["asked"]
-    of = "" if matched["question"]["other"] is None else f", as in {escaped(asked)}"
-    return f"{count:,} encoder parameters (wanted: {target:,}{of}; {count / target - 1:+.1%})"
 
 
 def notes_on_disk_space(setup: "TrainingSetup", log: Log) -> None:
@@ -120,34 +90,17 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
         return
     if "parts" in result:
         log.note(ensemble_in_words(result["ensemble"]))
-    if rows := result.get("linear_baseline", {}).get("refit_rows"):
-        log.note(
-            f"the linear model of predictions was fitted again on {rows:,} rows, dev rows too; dev scores are before it"
-        )
     of, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
     above = [name.replace("_", " ") for name, least in result["baselines"].items() if scores["accuracy"] < least]
     if above:
         accuracy = format_score("accuracy", scores["accuracy"])
         log.note(f"the {of}accuracy, {accuracy}, is below that of the baseline {' and '.join(above)}")
-    _notes_on_classes(result["dev"], log)
-
-
-def _notes_on_classes(dev: Mapping[str, Any], log: Log) -> None:
-    """Log notes on classes that have no dev row, or that are predicted for none. With one class of dev rows there is none."""
-    names, cells = dev["names"], cells_of(dev)
+    names, cells = result["dev"]["names"], cells_of(result["dev"])
     predicted, labelled = {prediction for _, prediction in cells}, {label for label, _ in cells}
-    if len(labelled) == 1:
-        return  # a warning said so before the training
     if without := len(names) - len(labelled):
         log.note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
-    missing = [escaped(names[place]) for place in sorted(labelled - predicted)]
-    if len(predicted) == 1:
+    if len(predicted) == 1 < len(labelled):
         log.warn(f"every dev row is predicted as '{escaped(names[predicted.pop()])}': the model tells no classes apart")
-    elif missing:
-        shown = ", ".join(f"'{name}'" for name in missing[:5]) + (", …" if missing[5:] else "")
-        log.note(
-            f"never predicted on the dev rows: {shown} ({len(missing):,} of {len(labelled):,} classes with dev rows)"
-        )
 
 
 def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
@@ -158,12 +111,8 @@ def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
             "the ensemble is kept, whose log loss or accuracy is significantly better on the "
             f"{pluralize(rows, 'dev row')}: logits = {encoder:.3g} encoder + {linear:.3g} linear model"
         )
-    reason = f"no ensemble is significantly better on the {pluralize(rows, 'dev row')}"
-    if rows < FEWEST_ROWS:
-        reason = f"an ensemble takes {FEWEST_ROWS} dev rows, and there are {rows}"
-    if encoder:
-        return f"the encoder is kept, which is better than the linear model on the dev rows: {reason}"
-    return f"the linear model is kept, which is better than the encoder: {reason}; predictions do not run the encoder"
+    kept, other = ("encoder", "linear model") if encoder else ("linear model", "encoder")
+    return f"the {kept} is kept, which is better than the {other} on the {pluralize(rows, 'dev row')}"
 
 
 def _facts_of(setup: "TrainingSetup") -> dict[str, Any]:
@@ -270,15 +219,16 @@ def _settled(setup: "TrainingSetup") -> dict[str, Any]:
 def model_card(result: Mapping[str, Any]) -> str:
     """Return the README.md of a run with the content `result` of result.json: Markdown with Hugging Face's front matter."""
     pretrained, causal = result["command"] == "pretrain", result.get("metric") == PERPLEXITY
-    kind, pipeline = "text classifier", "text-classification"
+    kind, pipeline, use = "text classifier", "text-classification", "recur predict THIS_FOLDER texts.tsv"
     if pretrained:
         kind, pipeline = ("causal language model", "text-generation") if causal else ("masked-token model", "fill-mask")
-    has_encoder = result["encoder"] != LINEAR
-    with_what = f"with the encoder `{result['encoder']}`" if has_encoder else "of a linear model on n-grams"
-    use = ["    recur predict THIS_FOLDER texts.tsv"]
+        use = "recur finetune --preset PRESET --init THIS_FOLDER"
+    held, selected = "words and n-grams of the training rows", "dev" in result and result["steps"]
     if pretrained:
-        way = " --set pretraining.objective=causal" if causal else ""
-        use = [f"    recur finetune --preset PRESET --init THIS_FOLDER{way}"]
+        held += f", and hashes of the training and dev lines ({KNOWN_ROWS})"
+    elif result["keep_texts"]:
+        held += f", hashes of the training and dev rows ({KNOWN_ROWS}), and the texts of the dev rows in clear ({PREDICTIONS})"
+        held += "; `--set finetuning.keep_texts=false` trains a model without the last two"
     lines = [
         "---",
         "library_name: recurcli",
@@ -288,34 +238,31 @@ def model_card(result: Mapping[str, Any]) -> str:
         "",
         f"# {escaped(result['preset'])}",
         "",
-        f"A {kind} {with_what}, made by `recur {result['command']}` "
+        f"A {kind} with the encoder `{result['encoder']}`, made by `recur {result['command']}` "
         f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
         "",
         "| | |",
         "|---|---|",
-        *(f"| {name} | {value} |" for name, value in _card_rows(result, has_encoder=has_encoder)),
+        *(f"| {name} | {value} |" for name, value in _card_rows(result)),
         "",
-        *_card_sentences(result, has_encoder=has_encoder),
-        _kept_in_words(result),
+        *(["The dev rows selected the model, so its dev scores are slightly too high.", ""] if selected else []),
+        *([f"Kept: {ensemble_in_words(result['ensemble'])}.", ""] if "parts" in result else []),
+        f"This folder holds {held}.",
         "",
         "## Use",
         "",
-        *use,
+        f"    {use}",
         *([] if pretrained and not causal else ["    recur eval THIS_FOLDER"]),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _card_rows(result: Mapping[str, Any], *, has_encoder: bool) -> Iterator[tuple[str, str]]:
+def _card_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the names and values of the table of a model card."""
     yield "parameters", parameters_in_words(result)
-    if matched := result["match_parameters"]:
-        yield "--match-parameters", matched_counts(matched)
-    if has_encoder:
-        whose, machine = "encoder" if result.get("ensemble") else "model", result["machine"]
+    if result["steps"]:  # else there is no encoder
+        whose = "encoder" if result.get("ensemble") else "model"
         yield "steps", f"{result['steps']:,} ({result['epochs']} epochs), {whose} of step {result['best_step']:,}"
-        speed = f"{result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s"
-        yield "training", f"{speed}, {machine['precision']} on {machine['device']}"
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
     if result.get("metric") == PERPLEXITY:
@@ -324,37 +271,6 @@ def _card_rows(result: Mapping[str, Any], *, has_encoder: bool) -> Iterator[tupl
         yield from score_rows({**result, **result["dev"]}, "dev ")
         if test := result.get("test"):
             yield from score_rows(test, "test ")
-
-
-def _card_sentences(result: Mapping[str, Any], *, has_encoder: bool) -> Iterator[str]:
-    """Yield paragraphs on how the model was selected, each with an empty line."""
-    if result.get("metric") == PERPLEXITY:
-        yield from ("The model was selected on the dev text, so its dev perplexity is slightly too low.", "")
-    elif "dev" in result:
-        if "parts" in result:
-            yield from (f"Ensemble: {ensemble_in_words(result['ensemble'])}.", "")
-        selected = "The model was selected on the dev rows, so its dev metrics are slightly too high."
-        if not has_encoder:
-            selected = "The dev rows selected nothing; the model of the dev metrics was fitted without them."
-        if again := result.get("linear_baseline", {}).get("refit_rows"):
-            selected += f" For predictions the linear model was fitted again on {again:,} rows, the dev rows too."
-        if "test" in result:
-            selected += " The test rows selected nothing: they were scored once, after the training."
-        yield from (selected, "")
-
-
-def _kept_in_words(result: Mapping[str, Any]) -> str:
-    """Return sentences on what the run keeps of its rows, for those who share it."""
-    words = "Its vocabulary and its linear model, if it has one, hold words and n-grams of the training rows."
-    if result["command"] == "pretrain":
-        return f"{KNOWN_ROWS} holds hashes of the training and dev lines. {words}"
-    if not result.get("keep_texts", True):
-        return f"This folder holds no texts of rows and no hashes of them (`finetuning.keep_texts: false`). {words}"
-    return (
-        f"This folder holds the texts of the dev rows in clear ({PREDICTIONS}) and hashes of those of the training and dev "
-        f"rows ({KNOWN_ROWS}), which tell whether a given text is among them. `--set finetuning.keep_texts=false` trains a "
-        f"model without both. {words}"
-    )
 
 
 def machine_facts(loop: TrainingLoop, preset: Preset) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from recurcli.commands.training.report import (
     machine_facts,
     model_card,
     notes_on_disk_space,
-    notes_on_full_attention,
-    notes_on_matching,
+    notes_on_model,
     notes_on_result,
     plan_of,
     result_of,
@@ -255,8 +254,7 @@ def build_loop(
 
 def run_training(setup: TrainingSetup, log: Log) -> dict[str, Any]:
     """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
-    notes_on_matching(setup.request.matched, log)
-    notes_on_full_attention(setup, log)
+    notes_on_model(setup, log)
     if setup.request.dry_run:
         return plan_of(setup)
     ranks, values, output = setup.loop.ranks, setup.request.resolved.preset.to_dict(), setup.request.output
