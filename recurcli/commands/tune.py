@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest, check_inputs, preset_facts
-from recurcli.commands.tuning import Range, ranges_around, ranges_of, short_names
+from recurcli.commands.tuning import Range, ranges_of, short_names
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
 from recurcli.evaluation.metrics import METRICS
@@ -72,23 +72,20 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
         study = open_study(folder / STUDY)
         if not results_of(study):
-            if (folder / BEST).exists():
-                way_out = f"start again with --overwrite, which replaces {BEST}"
-                raise ModelError(f"{folder / STUDY}: has no trial, but {BEST} is that of one; {way_out}")
             _clear(folder)  # what a kill in the first trial left
             study = open_study(folder / STUDY)
             study.set_user_attr("facts", facts)
         elif not request.resume:
-            way_out = "continue it with --resume, or replace it with --overwrite"
-            raise UsageError(f"{folder}: already has a study; {way_out}")
+            raise UsageError(
+                f"{folder}: already has a study; continue it with --resume, or replace it with --overwrite"
+            )
         check_same(study.user_attrs["facts"], facts, folder)
         try:
             with storage_errors(folder / STUDY):
                 _Search(request, ranges, study, log).run()
         except Interrupted as stop:
-            kept = f"{pluralize(len(results_of(study)), 'trial', 'are', of=request.trials)} kept"
-            hint = f"{kept}; continue with the same command and --resume"
-            stop.__notes__ = [hint if results_of(study) else "nothing was kept; run the same command to start again"]
+            kept = pluralize(len(results_of(study)), "trial", "are", of=request.trials)
+            stop.__notes__ = [f"{kept} kept; continue with the same command and --resume"]
             raise
         finally:
             if not results_of(study):
@@ -157,8 +154,7 @@ class _Search:
         results = results_of(self.study)
         seed = derived_seed(self.request.resolved.preset.runtime.seed, len(results)) % 2**32
         self.study.sampler = TPESampler(seed=seed)
-        ranges = ranges_around(self.request, self.ranges, results)
-        settings = {each.key: each.suggest(trial) for each in ranges}
+        settings = {each.key: each.suggest(trial) for each in self.ranges}
         log = TrialLog(self.log, self.request.trials, best_of(results), trial)
         return _stored(trial, self._train(len(results) + 1, settings, log))
 
@@ -295,8 +291,6 @@ def open_study(path: Path) -> "optuna.Study":
         study = optuna.create_study(
             storage=storage, study_name="recur tune", direction="maximize", load_if_exists=True, pruner=pruner
         )
-        if results_of(study) and not isinstance(study.user_attrs["facts"], dict):
-            raise ValueError("its facts are missing")
         for left in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
             study.tell(left.number, state=optuna.trial.TrialState.FAIL)
         return study
@@ -307,17 +301,11 @@ def open_study(path: Path) -> "optuna.Study":
 
 
 def results_of(study: "optuna.Study") -> list[dict[str, Any]]:
-    """Return the results of the trials that ended, in their order. Raises ValueError for one that `_stored` does not write."""
+    """Return the results of the trials that ended, in their order."""
     from optuna.trial import TrialState
 
     ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    results = [trial.user_attrs["result"] for trial in ended]
-    for number, result in enumerate(results, 1):
-        metric, is_known = result["dev_metric"], result["state"] in STATES and isinstance(result["settings"], dict)
-        has_metric = isinstance(metric, float) or (metric is None and result["state"] != "complete")
-        if result["trial"] != number or not is_known or not has_metric:
-            raise ValueError(f"trial {number} is not one of a study")
-    return results
+    return [trial.user_attrs["result"] for trial in ended]
 
 
 def _stored(trial: "optuna.Trial", result: Mapping[str, Any]) -> float:
@@ -430,7 +418,7 @@ def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges
         "metric": preset.finetuning.metric,
         "seed": preset.runtime.seed,
         "output": str(request.folder),
-        "ranges": {each.key: str(each) for each in ranges_around(request, ranges, results)},
+        "ranges": {each.key: str(each) for each in ranges},
         "trials": [dict(result) for result in results],
         **trials_by_state(results),
         "preset_dev_metric": results[0]["dev_metric"],

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,13 +21,12 @@ DEFAULT_RANGES = (
     "finetuning.learning_rate=1e-4..3e-3:log",
     "encoder.dropout=0.0..0.5",
     "embedding.dropout=0.0..0.5",
-    "finetuning.epochs=1..20:log",
+    "finetuning.epochs=5..20:log",
     "finetuning.batch_size=16|32|64|128",
     "pooling=mean|max",
 )
 """The default ranges, which are ours. They lie around the defaults of the presets, for a training from scratch on a few
-thousand rows; that of the epochs begins at half the preset's (`ranges_around`)."""
-EPOCHS = "finetuning.epochs"
+thousand rows."""
 TUNED_SECTIONS = ("encoder.", "embedding.", "tokenizer.", "finetuning.", "pooling", "pair_pooling", "data.max_length")
 """The beginnings of the keys that may be searched. Other keys have no effect, or they change the rows or the seed."""
 NOT_TUNED = ("finetuning.metric", "finetuning.score_test", "finetuning.linear_baseline")
@@ -78,18 +77,15 @@ def parse_range(text: str) -> Range:
         raise UsageError(f"{shown}: is not KEY=LOW..HIGH or KEY=A|B, such as finetuning.learning_rate=1e-4..3e-3:log")
     if "|" in written or ".." not in written:
         choices = [parse_value(part, shown) for part in written.split("|")]
-        if not all(isinstance(choice, str | int | float) for choice in choices):
-            raise UsageError(f"{shown}: each choice is a word or a number")
-        if len(set(choices)) < max(2, len(choices)):
-            raise UsageError(f"{shown}: is not two or more choices that differ; --set {escaped(text)} fixes one value")
+        are_scalars = all(isinstance(choice, str | int | float) for choice in choices)
+        if not are_scalars or len(set(choices)) < max(2, len(choices)):
+            raise UsageError(f"{shown}: is not two or more words or numbers that differ; --set fixes one value")
         return Range(key, tuple(choices), "choices")
     ends, colon, scale = written.partition(":")
-    if colon and scale != "log":
-        raise UsageError(f"{shown}: '{escaped(scale)}' is no scale; write LOW..HIGH:log, or LOW..HIGH")
     low, high = (parse_value(part, shown) for part in ends.split("..", 1))
     are_numbers = all(type(value) in (int, float) and math.isfinite(value) for value in (low, high))
-    if not are_numbers or low >= high or (colon and low <= 0):
-        raise UsageError(f"{shown}: LOW and HIGH are numbers, LOW is below HIGH, and with :log it is above 0")
+    if not are_numbers or low >= high or (colon and (scale != "log" or low <= 0)):
+        raise UsageError(f"{shown}: is not LOW..HIGH, or LOW..HIGH:log with LOW above 0")
     return Range(key, (low, high), "log" if colon else "linear")
 
 
@@ -107,7 +103,7 @@ def ranges_of(request: TuneRequest) -> list[Range]:
     ranges = [parse_range(text) for text in request.ranges or DEFAULT_RANGES]
     if not request.ranges:
         missing = {"encoder.dropout"} if "dropout" not in preset.encoder else set()
-        missing |= {EPOCHS} if preset.finetuning.max_steps else set()
+        missing |= {"finetuning.epochs"} if preset.finetuning.max_steps else set()
         ranges = [each for each in ranges if each.key not in missing and not f"{each.key}.".startswith(fixed)]
         if not ranges:
             raise UsageError("--set fixes every key that is searched by default; name others with --range")
@@ -117,21 +113,6 @@ def ranges_of(request: TuneRequest) -> list[Range]:
             fault = "stands twice" if keys.count(key) > 1 else "--set fixes it"
             raise UsageError(f"--range {escaped(key)}: {fault}; keep one")
     return [_typed(request, each) for each in ranges]
-
-
-def ranges_around(request: TuneRequest, ranges: Sequence[Range], results: Sequence[Mapping[str, Any]]) -> list[Range]:
-    """Return the ranges for the trials after `results`, the first of which is the preset's.
-
-    The default range of the epochs begins at half the preset's [ours]: a training of one epoch in place of twenty has seen too
-    little. A range of the request stays as it is.
-    """
-    epochs = results[0]["settings"].get(EPOCHS) if results and not request.ranges else None
-    if not isinstance(epochs, int):
-        return list(ranges)
-    return [
-        dataclasses.replace(each, values=(-(-epochs // 2), max(epochs, each.values[1]))) if each.key == EPOCHS else each
-        for each in ranges
-    ]
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:

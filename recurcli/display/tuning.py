@@ -8,35 +8,22 @@ from rich.text import Text
 from recurcli.commands.tune import shown_value
 from recurcli.commands.tuning import short_names
 from recurcli.display.tables import Table, cell, heading, show, styled
-from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS
 
 
 def print_study(result: Mapping[str, Any]) -> None:
     """Print the trials, with the best one in bold, and sentences on its preset and its score."""
     best, metric = result["best"], f"dev {METRICS[result['metric']].words}"
-    closing = (
-        f"{metric} {best['dev_metric']:.4f} is that of the best of {pluralize(len(result['trials']), 'trial')}, the encoder "
-        "alone. It is optimistic, because it selected the trial; it is no test score."
-    )
-    used = Text("The preset is used by  ") + cell(result["command"], style="bold")
-    show(
-        heading(result["preset"], f"seed {result['seed']}"),
-        _trials(result, metric),
-        _scores(result, metric),
-        Text(closing, style="dim"),
-        used,
-    )
-
-
-def _scores(result: Mapping[str, Any], metric: str) -> Text:
-    """Return a sentence with the dev metrics of the preset itself, of the best trial and of the linear model."""
-    best = result["best"]
     named = {"preset": result["preset_dev_metric"], f"best trial ({best['trial']})": best["dev_metric"]}
     named["linear model"] = result["linear_dev_metric"]
     scores = ", ".join(f"{name} {value:.4f}" for name, value in named.items() if value is not None)
-    none = "; no trial is better than the preset itself" if best["trial"] == 1 and len(result["trials"]) > 1 else ""
-    return Text(f"{metric}: {scores}{none}.")
+    show(
+        heading(result["preset"], f"seed {result['seed']}"),
+        _trials(result, metric),
+        Text(f"{metric}: {scores}."),
+        Text("The score of the best trial selected it, so it is optimistic and no test score.", style="dim"),
+        Text("The preset is used by  ") + cell(result["command"], style="bold"),
+    )
 
 
 def _trials(result: Mapping[str, Any], metric: str) -> Table:

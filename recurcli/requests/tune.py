@@ -33,8 +33,7 @@ class TuneRequest:
             "--range",
             help="A key and the values to choose among: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A|B; may be repeated. "
             "Default (ours): finetuning.learning_rate=1e-4..3e-3:log, encoder.dropout=0..0.5, embedding.dropout=0..0.5, "
-            "finetuning.epochs (logarithmic, from half the preset's to 20), finetuning.batch_size=16|32|64|128 and "
-            "pooling=mean|max, without what --set fixes.",
+            "finetuning.epochs=5..20:log, finetuning.batch_size=16|32|64|128 and pooling=mean|max, without what --set fixes.",
             metavar="KEY=VALUES",
         ),
     ] = None

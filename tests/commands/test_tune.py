@@ -14,7 +14,7 @@ from running import Recur
 from tiny_task import TINY, rows, write_rows
 
 from recurcli.commands.tune import TrialLog, command_of, facts_of, open_study, storage_errors
-from recurcli.commands.tuning import Range, parse_range, ranges_around, ranges_of
+from recurcli.commands.tuning import Range, parse_range, ranges_of
 from recurcli.display import progress
 from recurcli.errors import Interrupted, StorageError
 from recurcli.log import Log, Progress, TrialProgress
@@ -231,18 +231,9 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
     assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)
 
 
-def test_the_default_range_of_epochs_begins_at_half_the_presets() -> None:
-    request = TuneRequest(preset="starsaber-custom")
-    ranges = ranges_of(request)
-    assert "finetuning.epochs=1..20:log" in [f"{each.key}={each}" for each in ranges]
-    for epochs, wanted in ((20, "10..20:log"), (3, "2..20:log"), (1, "1..20:log"), (50, "25..50:log")):
-        around = ranges_around(request, ranges, [{"settings": {"finetuning.epochs": epochs}}])
-        assert {each.key: str(each) for each in around}["finetuning.epochs"] == wanted
-    given = TuneRequest(preset="starsaber-custom", ranges=["finetuning.epochs=1..20:log"])
-    assert ranges_around(given, ranges_of(given), [{"settings": {"finetuning.epochs": 20}}]) == ranges_of(given)
-
-
-def test_a_log_has_lines_of_a_study(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_has_a_line_of_a_study_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     step = Progress(step=7, total_steps=40, epoch=0.5, loss=1.25, measures={}, tokens=1, seconds=1.0)
     screen = progress.Screen(quiet=False)
@@ -284,14 +275,11 @@ def test_a_study_without_a_trial_leaves_nothing(recur: Recur, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda content: b"", "has no trial, but best.yaml is that of one"),
-        (lambda content: b"no database" * 1000, "is damaged: file is not a database"),
         (lambda content: content[: len(content) // 2], "is damaged: "),
         (lambda content: content.replace(b"COMPLETE", b"COMPLETF"), "is damaged: "),
-        (lambda content: content.replace(b'"trial": 1', b'"trial": 7'), "is damaged: "),
         (lambda content: content.replace(b'"trial": 1', b"'trial': 1"), "is damaged: "),
     ],
-    ids=["emptied", "no database", "cut", "another state", "another number", "no JSON"],
+    ids=["cut", "another state", "no JSON"],
 )
 def test_a_study_that_lost_trials_does_not_start_over(
     damage: Callable[[bytes], bytes], reason: str, recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path
@@ -330,15 +318,15 @@ def test_no_link_in_the_folder_is_followed(name: str, recur: Recur, tiny_tnews: 
     [
         ("lr=1..2", "lr: unknown key; did you mean 'finetuning.learning_rate'"),
         ("epochs=1..2", "unknown key; did you mean 'finetuning.epochs'"),
-        (f"{RATE}=3e-3..1e-4", "LOW is below HIGH"),
-        (f"{RATE}=0..1:log", "with :log it is above 0"),
-        (f"{RATE}=1e-4..1e-3:lg", "'lg' is no scale"),
+        (f"{RATE}=3e-3..1e-4", "is not LOW..HIGH"),
+        (f"{RATE}=0..1:log", "with LOW above 0"),
+        (f"{RATE}=1e-4..1e-3:lg", "or LOW..HIGH:log"),
         (f"{RATE}=-1..1", "learning_rate: -1 should"),
-        (f"{RATE}=a..b", "LOW and HIGH are numbers"),
+        (f"{RATE}=a..b", "is not LOW..HIGH"),
         (f"{RATE}=", "is not KEY=LOW..HIGH or KEY=A|B"),
         ("finetuning.patience=1.5..3", "1.5 should be a valid integer"),
-        ("pooling=max", "is not two or more choices"),
-        ("pooling=max|max", "is not two or more choices that differ"),
+        ("pooling=max", "is not two or more words"),
+        ("pooling=max|max", "is not two or more words"),
         ("pooling=max|medium", "pooling: 'medium' should be 'mean', 'max', 'first' or 'last'"),
         ("encoder=a|b", "does not say its encoder.name"),
         ("encoder.hidden_size=16..32", "--set fixes it"),
