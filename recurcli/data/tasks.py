@@ -59,8 +59,6 @@ class Task:
     label: str | None = "label"
     """Column of the label; None: a column with a usual name."""
     id: str | None = "id"
-    test_ids_from_zero: bool = True
-    """Whether the ids in CLUE's test file are row numbers; CSL's are shuffled and begin at 1."""
     dev_fraction: float = 0.1
     """One of this many training rows of a class is a dev row if the task has no dev rows (DevSplitter; ours)."""
     dropped_label: str | None = None
@@ -212,7 +210,6 @@ _ROWS = (
         rows={"train": 20_000, "dev": 3_000, "test": 3_000},
         text=("keyword",),
         pair=("abst",),
-        test_ids_from_zero=False,
         hub=("clue/clue", "csl"),
         submissions={"test": "csl_predict.json"},
     ),

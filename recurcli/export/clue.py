@@ -13,7 +13,6 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -37,10 +36,6 @@ OTHER_NAMES = (
     "cmrc2018_predict.json",
 )
 """Names that CLUE reads and that have no row in TASKS: their contents are not checked."""
-
-ALIASES = {"wsc": "cluewsc"}
-"""Former name of a task in file names (`wsc_predict.json`) to its present name."""
-
 
 Rows = list[tuple[int, dict[str, Any] | None]]
 """The lines that are not blank: the number of each, and its object, or None if it is not one JSON object."""
@@ -88,14 +83,15 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
         found.add("error", "size", _TOO_LARGE)
         return found.ordered()
     rows = _read_rows(data, found)
-    if name in known:
-        _check_count(known[name], len(rows), found)
-        task: Task | None = known[name].task
+    if target := known.get(name):
+        if len(rows) != target.rows:
+            what = f"has {len(rows):,} rows; {target.test_file} has {target.rows:,}, and each needs its line"
+            found.add("error", "count", what)
     else:
-        found.add("error", "name", _name_fault(name))
-        task = next((known[other].task for other in _names_of_same_task(name) if other in known), None)
-    _check_labels(task, rows, found)
-    _check_ids(rows, found, counted=task is None or task.test_ids_from_zero)
+        what = f"CLUE reads no file named '{escaped(name)}': it would score 0"
+        found.add("error", "name", what + did_you_mean(name.lower(), {*known, *OTHER_NAMES}))
+    _check_labels(target and target.task, rows, found)
+    _check_ids(rows, found)
     return found.ordered()
 
 
@@ -123,34 +119,6 @@ def _read_rows(data: bytes, found: Findings) -> Rows:
     return rows
 
 
-def _name_fault(name: str) -> str:
-    """Return why CLUE would not read the file `name`, with the names that it may have."""
-    known, near = targets(), _names_of_same_task(name)
-    fault = f"CLUE reads no file named '{escaped(name)}': it would score 0"
-    if not near:
-        return fault + did_you_mean(name.lower(), {*known, *OTHER_NAMES})
-    choices = [f"{other} (predictions for {known[other].test_file})" if other in known else other for other in near]
-    return f"{fault}; name it {' or '.join(choices)}"
-
-
-def _names_of_same_task(name: str) -> list[str]:
-    """Return the names that CLUE reads for the task of `name`: tnews11, tnews10 for `tnews_predict.json`."""
-    return [other for other in dict.fromkeys([*targets(), *OTHER_NAMES]) if _task_of(other) == _task_of(name)]
-
-
-def _task_of(name: str) -> str:
-    start = re.match("[a-z]*", name.lower())
-    word = start.group() if start else ""
-    return ALIASES.get(word, word)
-
-
-def _check_count(target: Target, rows: int, found: Findings) -> None:
-    if rows != target.rows:
-        fault = f"has {rows:,} rows; {target.test_file} has {target.rows:,}, and each needs its line"
-        same = [target.task.files[split] for split, count in target.task.rows.items() if count == rows]
-        found.add("error", "count", fault + "".join(f"; {rows:,} rows are those of {name}" for name in same))
-
-
 def _check_labels(task: Task | None, rows: Rows, found: Findings) -> None:
     """Check that each `label` is a string and one of the task's; `task` None: unknown."""
     written = set()
@@ -163,42 +131,26 @@ def _check_labels(task: Task | None, rows: Rows, found: Findings) -> None:
         if "label" not in fields:
             found.add("error", "no label", "has no 'label', the one key that CLUE reads", line=line)
             continue
-        label, text = fields["label"], _text_of(fields["label"])
-        written.add(text)
-        if not isinstance(label, str):
-            found.add("error", "label type", f"label {escaped(text)} is not a string", line=line)
-        if task is not None and text not in task.labels:
-            near = text.strip().lower()
-            known = f"; did you mean '{near}'?" if near in task.labels else f": {', '.join(task.labels[:20])}"
-            what = f"label '{escaped(text)}' is not one of the {len(task.labels)} labels of {task.name.upper()}{known}"
+        if not isinstance(label := fields["label"], str):
+            found.add("error", "label type", "label is not a string", line=line)
+            continue
+        written.add(label)
+        if task is not None and label not in task.labels:
+            known = f"labels of {task.name.upper()}: {', '.join(task.labels[:20])}"
+            what = f"label '{escaped(label)}' is not one of the {len(task.labels)} {known}"
             found.add("error", "label", what, line=line)
     if len(rows) > 1 and len(written) == 1:
         found.add("warning", "one class", f"every row has the label '{escaped(written.pop())}'; is the model trained?")
 
 
-def _text_of(value: object) -> str:
-    """Return a string unchanged and other values as JSON, lists and objects without their contents (they may be deep)."""
-    if isinstance(value, list | dict):
-        return "[…]" if isinstance(value, list) else "{…}"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _check_ids(rows: Rows, found: Findings, *, counted: bool) -> None:
-    """Check that the ids are 0 … n-1; a line that is not an object matches any id.
-
-    `counted` False: the ids of the test file, which begin at 1, are allowed too, because CLUE reads only `label`.
-    """
+def _check_ids(rows: Rows, found: Findings) -> None:
+    """Check that the ids are 0 … n-1, or 1 … n as in some test files; a line that is not an object matches any id."""
     ids = [row if fields is None else fields.get("id") for row, (_, fields) in enumerate(rows)]
-    if not counted and ids and ids == list(range(1, len(ids) + 1)):
-        what = "ids are those of the test file: valid if the lines are in its order"
-        found.add("warning", "own ids", what, line=rows[0][0])
+    if ids == list(range(1, len(ids) + 1)):
         return
-    for row, (number, (line, fields)) in enumerate(zip(ids, rows, strict=True)):
+    for row, (number, (line, _)) in enumerate(zip(ids, rows, strict=True)):
         if number != row or type(number) is not int:
-            has = fields is not None and "id" in fields
-            shown = escaped(f'"{number}"' if isinstance(number, str) else _text_of(number), limit=40)
-            what = f"id is {shown}" if has else "has no 'id'"
-            found.add("error", "ids", f"{what}; its row number is {row}, and ids are row numbers from 0", line=line)
+            found.add("error", "ids", f"the id is not the row number {row}; ids count the rows from 0", line=line)
             return
 
 
@@ -249,17 +201,12 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[str]]) -> No
             for finding in validate_file(name, content):
                 if finding.level == "error":
                     raise DataError(finding.message)
-            archive.writestr(_member(name), content)
+            member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            member.compress_type = zipfile.ZIP_STORED
+            member.create_system = 3  # Unix, whatever this is written on
+            member.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(member, content)
     write_atomically(path, buffer.getvalue())
-
-
-def _member(name: str) -> zipfile.ZipInfo:
-    """Return a member's header that does not depend on the time or the machine."""
-    member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-    member.compress_type = zipfile.ZIP_STORED
-    member.create_system = 3  # Unix, whatever this is written on
-    member.external_attr = (stat.S_IFREG | 0o644) << 16
-    return member
 
 
 def validate(path: Path) -> list[Finding]:
@@ -292,40 +239,27 @@ def _validate_zip(name: str, file: BinaryIO) -> list[Finding]:
     inside: list[Finding] = []
     with archive:
         members = archive.infolist()
-        _check_names(members, found)
-        checked: set[str] = set()
+        if not members:
+            found.add("error", "empty", "is empty")
+        if len(members) > MAX_MEMBERS:
+            found.add("error", "members", f"has {len(members):,} members; only the first {MAX_MEMBERS} were looked at")
+        names: set[str] = set()
         for member in members[:MAX_MEMBERS]:
-            base = _base_name(member)
-            if base in checked or not base.lower().endswith(".json") or base.startswith("."):
-                continue
-            checked.add(base)
-            content = b"" if base in OTHER_NAMES else _content(archive, member, found)
-            if content is not None:
-                inside += validate_file(base, content)
+            name = member.orig_filename  # not `filename`, which ends at a NUL
+            if name in names:
+                found.add("error", "twice", f"holds '{escaped(name)}' more than once; keep one of them")
+            elif name.startswith(".") or not name.lower().endswith(".json") or re.search(r"[/\\]", name):
+                way_out = "zip the prediction files alone, without folders: zip -jX"
+                found.add("error", "foreign", f"holds '{escaped(name)}', where CLUE reads nothing; {way_out}")
+            else:
+                content = b"" if name in OTHER_NAMES else _content(archive, member, found)
+                inside += [] if content is None else validate_file(name, content)
+            names.add(name)
     tasks = {name: target.task.name for name, target in targets().items()}
-    if missing := {*tasks.values()} - {tasks[name] for name in checked & tasks.keys()}:
+    if missing := {*tasks.values()} - {tasks[name] for name in names & tasks.keys()}:
         what = f"has no predictions for {', '.join(sorted(missing))}: allowed, but a full score needs every task"
         found.add("information", "missing", what)
     return sort_by_severity(found.ordered() + inside)
-
-
-def _check_names(members: list[zipfile.ZipInfo], found: Findings) -> None:
-    """Check that the zip is flat and holds prediction files only, each once."""
-    if not members:
-        found.add("error", "empty", "is empty")
-    if len(members) > MAX_MEMBERS:
-        found.add("error", "members", f"has {len(members):,} members; only the first {MAX_MEMBERS} were looked at")
-    for name, count in Counter(member.orig_filename for member in members[:MAX_MEMBERS]).items():
-        if name.startswith(".") or not name.lower().endswith(".json") or re.search(r"[/\\]", name):
-            way_out = "zip the prediction files alone, without folders: zip -jX"
-            found.add("error", "foreign", f"holds '{escaped(name)}', where CLUE reads nothing; {way_out}")
-        if count > 1:
-            found.add("error", "twice", f"holds '{escaped(name)}' {count} times; keep one of them")
-
-
-def _base_name(member: zipfile.ZipInfo) -> str:
-    """Return a member's name without its folders, "" for a folder; not from `filename`, which ends at a NUL."""
-    return member.orig_filename.replace("\\", "/").rpartition("/")[2]
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings) -> bytes | None:

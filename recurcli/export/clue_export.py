@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recurcli.data.columns import ColumnSchema, find_columns
+from recurcli.data.columns import ColumnSchema
 from recurcli.data.config import DataConfig
-from recurcli.data.splits import Split, load_split, open_source
-from recurcli.data.tasks import find_source, task_with_columns
+from recurcli.data.splits import Split, load_split
+from recurcli.data.tasks import find_source
 from recurcli.data.values import TextColumns
-from recurcli.errors import DataError, UsageError, escaped
+from recurcli.errors import DataError, UsageError
 from recurcli.export.clue import Target, validate, write_submission
 from recurcli.export.format import TrainedRun
 from recurcli.log import Log
@@ -65,8 +65,6 @@ def _test_rows(target: Target, run: TrainedRun) -> Split | str:
     config = replace(run.data, files=run.data.files_of_folder or None, skip_bad_rows=False)
     if not _has_test_file(target, config):
         return f"{target.test_file} is missing"
-    if column := _empty_column(target, config):
-        return f"the run reads the column '{escaped(column)}', and no row of {target.test_file} has a text there"
     trained = ColumnSchema(str(run.path), TextColumns.from_json(run.predictor.model.config.columns))
     rows = load_split(target.task, target.split, config, trained=trained)
     if len(rows.examples) != target.rows:
@@ -75,21 +73,6 @@ def _test_rows(target: Target, run: TrainedRun) -> Split | str:
             f"{target.rows:,}, and each needs its line in {target.name}"
         )
     return rows
-
-
-def _empty_column(target: Target, config: DataConfig) -> str | None:
-    """Return the first of several columns of the text in which no test row has a text; None if there is none.
-
-    For example, TNEWS 1.1 has no keywords, so a run that learned from them would predict its rows badly.
-    """
-    names = config.text if isinstance(config.text, tuple) and len(config.text) > 1 else ()
-    if not names or config.path is None:
-        return None
-    source, task = find_source(target.task, target.split, config), task_with_columns(target.task, config)
-    with open_source(source, target.task, config) as records:
-        texts = find_columns(records, task, config, source.layout, labelled=False).texts.text
-        filled = {name for record in records for name in texts if record.fields.get(name)}
-    return next((name for name in texts if name not in filled), None)
 
 
 def _has_test_file(target: Target, config: DataConfig) -> bool:

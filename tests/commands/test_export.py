@@ -83,35 +83,6 @@ def test_a_single_file_answers_the_submission_that_asks_for_it(
     assert "recur: warning: tnews11_predict.json is left out: test.json is missing\n" in err
 
 
-def test_a_test_file_without_a_column_that_the_run_reads_is_left_out(recur: Recur, tmp_path: Path) -> None:
-    trained, data, zipped = tmp_path / "trained", tmp_path / "data", tmp_path / "clue.zip"
-    data.mkdir()
-    for name in ("train", "dev", "test", "test1.0"):
-        lines = rows(10_000 if name.startswith("test") else 40, seed=8, labelled=not name.startswith("test"))
-        write_rows(data / f"{name}.json", [{**line, "keywords": "" if name == "test" else "词"} for line in lines])
-    given = ["--preset", "starsaber-tnews", "--data", data, "--output", trained, "--quiet"]
-    code, _, err = recur(
-        "finetune", *given, *tiny("data.text=[sentence, keywords]", "finetuning.epochs=1", "ensemble=null")
-    )
-    assert code == 0, err
-    code, _, err = recur("export", trained, "--output", zipped)
-    assert code == 0, err
-    reason = "the run reads the column 'keywords', and no row of test.json has a text there"
-    assert f"recur: warning: tnews11_predict.json is left out: {reason}\n" in err
-    assert zipfile.ZipFile(zipped).namelist() == ["tnews10_predict.json"]
-    without = (data / "test.json").read_text().splitlines()
-    (data / "test.json").write_text(
-        "".join(json.dumps({"sentence": json.loads(line)["sentence"]}) + "\n" for line in without)
-    )
-    code, _, err = recur("export", trained, "--output", zipped, "--overwrite")
-    assert code == 0, err
-    assert f"recur: warning: tnews11_predict.json is left out: {reason}\n" in err, "without the column it is the same"
-    (data / "test1.0.json").unlink()
-    code, _, err = recur("export", trained, "--output", zipped, "--overwrite")
-    assert code == 3
-    assert err.splitlines()[-1] == "recur: error: no submission can be made of these runs; the reasons stand above"
-
-
 GOOD = '{"sentence": "鼠"}\n' * 10_000
 
 

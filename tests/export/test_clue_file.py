@@ -49,10 +49,7 @@ def test_writes_the_lines_that_clue_reads() -> None:
 @pytest.mark.parametrize(
     ("name", "way_out"),
     [
-        ("tnews_predict.json", "tnews11_predict.json (predictions for test.json) or tnews10_predict.json"),
-        ("wsc_predict.json", "name it cluewsc11_predict.json (predictions for test.json) or cluewsc10_predict.json"),
-        ("ocnli_predict.json", "name it ocnli_50k_predict.json"),
-        ("CMNLI.json", "name it cmnli_predict.json"),
+        ("tnews_predict.json", "did you mean 'tnews11_predict.json'?"),
         ("afqcm_predict.json", "did you mean 'afqmc_predict.json'?"),
     ],
 )
@@ -80,7 +77,6 @@ def test_a_new_row_of_the_table_is_checked_without_new_code(monkeypatch: pytest.
     assert validate_file("cluewsc10_predict.json", content) == []
     message = only_error("cluewsc11_predict.json", content)
     assert "has 290 rows; test.json has 2,574" in message
-    assert "290 rows are those of test1.0.json" in message
 
 
 @pytest.mark.parametrize(
@@ -104,12 +100,12 @@ def test_a_new_row_of_the_table_is_checked_without_new_code(monkeypatch: pytest.
         ('{"id": 6}', "has no 'label'"),
         ('{"id": 6, "label": "\x1b[2J"}', "is not JSON"),
         ('{"id": 6, "label": "\\u001b[2J\u202e"}', r"label '\x1b[2J\u202e' is not one of the 2 labels of AFQMC"),
-        ('{"id": 6, "label": " 1"}', "is not one of the 2 labels of AFQMC; did you mean '1'?"),
-        ('{"label": "0"}', "has no 'id'; its row number is 6"),
-        ('{"id": 7, "label": "0"}', "id is 7; its row number is 6"),
-        ('{"id": "6", "label": "0"}', 'id is "6"; its row number is 6'),
-        ('{"id": true, "label": "0"}', "id is true; its row number is 6"),
-        ('{"id": null, "label": "0"}', "id is null; its row number is 6"),
+        ('{"id": 6, "label": " 1"}', "is not one of the 2 labels of AFQMC: 0, 1"),
+        ('{"label": "0"}', "the id is not the row number 6"),
+        ('{"id": 7, "label": "0"}', "the id is not the row number 6"),
+        ('{"id": "6", "label": "0"}', "the id is not the row number 6"),
+        ('{"id": true, "label": "0"}', "the id is not the row number 6"),
+        ('{"id": null, "label": "0"}', "the id is not the row number 6"),
     ],
 )
 def test_a_line_that_would_score_0_is_named(line: str, reason: str) -> None:
@@ -122,19 +118,22 @@ def test_a_line_that_would_score_0_is_named(line: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda row: row % 32, "line 33: id is 0; its row number is 32"),
-        (lambda row: row + 1, "line 1: id is 1; its row number is 0"),
-        (lambda row: 3_860 - row, "line 1: id is 3860; its row number is 0"),
+        (lambda row: row % 32, "line 33: the id is not the row number 32"),
+        (lambda row: 3_860 - row, "line 1: the id is not the row number 0"),
     ],
 )
 def test_ids_that_are_not_the_row_numbers(change: Callable[[int], object], reason: str) -> None:
     assert reason in only_error(AFQMC, afqmc(lambda row: {"id": change(row), "label": str(row % 2)}))
 
 
-@pytest.mark.parametrize(("label", "shown"), [(0, "0"), (["0"], "[…]"), ({"0": 1}, "{…}"), (None, "null")])
-def test_a_label_that_is_no_string_is_counted(label: object, shown: str) -> None:
+@pytest.mark.parametrize("label", [0, ["0"], {"0": 1}, None])
+def test_a_label_that_is_no_string_is_counted(label: object) -> None:
     found = errors(validate_file(AFQMC, afqmc(lambda row: {"id": row, "label": label} if row in (3, 5) else None)))
-    assert found[0] == f"afqmc_predict.json line 4: label {shown} is not a string (and 1 more)"
+    assert found[0] == "afqmc_predict.json line 4: label is not a string (and 1 more)"
+
+
+def test_ids_that_begin_at_1_are_those_of_a_test_file() -> None:
+    assert validate_file(AFQMC, afqmc(lambda row: {"id": row + 1, "label": str(row % 2)})) == []
 
 
 @pytest.mark.parametrize("key", ["id", "label", "other"])
@@ -154,7 +153,6 @@ def test_class_indexes_are_shown_beside_the_labels() -> None:
 def test_a_wrong_count(rows: int) -> None:
     message = only_error(AFQMC, afqmc(rows=rows))
     assert f"has {rows:,} rows; test.json has 3,861, and each needs its line" in message
-    assert ("4,316 rows are those of dev.json" in message) == (rows == 4_316)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_labels_come_back_as_they_were_given(tmp_path: Path, seed: int) -> None:
     [
         (AFQMC, ["0", "2", *AFQMC_LABELS[2:]], "afqmc_predict.json line 2: label '2' is not one of the 2 labels"),
         (AFQMC, ["0"], "has 1 rows; test.json has 3,861"),
-        ("tnews_predict.json", ["100"], "name it tnews11_predict.json"),
+        ("tnews_predict.json", ["100"], "did you mean 'tnews11_predict.json'"),
         ("../afqmc_predict.json", AFQMC_LABELS, "CLUE reads no file named '../afqmc_predict.json'"),
     ],
 )
@@ -168,7 +168,7 @@ def test_what_is_no_prediction_file_at_the_top_is_named(tmp_path: Path, name: st
 
 def test_duplicate_members(tmp_path: Path) -> None:
     message = only_error(zipped(tmp_path / "a.zip", [(AFQMC, GOOD), (AFQMC, GOOD)]))
-    assert message.startswith("a.zip: holds 'afqmc_predict.json' 2 times")
+    assert message.startswith("a.zip: holds 'afqmc_predict.json' more than once")
 
 
 def test_a_member_that_clue_does_not_read(tmp_path: Path) -> None:
