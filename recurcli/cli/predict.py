@@ -17,8 +17,7 @@ def predict(request: PredictRequest, quiet: Quiet = False, debug: Debug = False)
     Writes the input's columns, then `prediction` and `score`. A row that cannot be read keeps its place. Its label
     comes from the part that could be read, and the last column `reason` says what is wrong (a TSV from a pipe always
     has this column); --strict stops there instead. A FILE given as --output appears when it is complete. After a stop
-    or a kill, the same command with --resume writes the remaining rows; it leaves a hidden file beside FILE, by which a
-    later --resume knows that the complete FILE is of the same run, options and input.
+    or a kill, the same command with --resume writes the remaining rows.
     """
     from recurcli.commands.predict import predict as run_predict
     from recurcli.display import progress

@@ -34,26 +34,23 @@ from recurcli.commands.prediction.rows import (
 )
 from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import (
-    ID_NAMES,
     ColumnOptions,
     ColumnSchema,
-    InputColumns,
     find_input_columns,
     trained_delimiter,
 )
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
 from recurcli.data.rows import QUOTE, UTF8, Record, Records, canonical_encoding
-from recurcli.data.values import folded
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError, UsageError, escaped, pluralize
+from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.facts import Facts
 from recurcli.linear.explain import explain
 from recurcli.log import Log
 from recurcli.model.device import choose_precision
-from recurcli.requests.predict import OutputFormat, PredictRequest
-from recurcli.runs.run_directory import Run, RunDirectory, open_run
+from recurcli.requests.predict import PredictRequest
+from recurcli.runs.run_directory import Run, open_run
 
 
 def predict(request: PredictRequest, log: Log) -> None:
@@ -87,23 +84,15 @@ def predict(request: PredictRequest, log: Log) -> None:
         run.note_if_unfinished(log)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
-        _note_on_encoding(request, run, log)
         rows = _open_rows(request, training_rows(run, predictor), output, stack, log)
         writer = RowWriter(request, rows, predictor.labels)
         progress = output.begin(_facts(request, run, predictor, rows, writer))
         digest = hashlib.sha256()
         unread = windows(rows.unread, rows.waits, digest if output.resumable else None)
         skip(unread, digest, progress, rows.records.name)
-        if not output.is_complete:
-            _label(request, rows, unread, digest, predictor, writer, output, progress, log)
-        elif next(unread, None):
-            name = rows.records.name
-            raise DataError(f"{name}: has grown since {request.output} was complete; --overwrite writes it again")
+        _label(request, rows, unread, digest, predictor, writer, output, progress, log)
     predictor.stop_workers()
-    if output.is_complete:
-        log.note(f"{request.output}: is complete; --overwrite writes it again")
-    else:
-        _summary(request, rows.records, predictor, progress, log)
+    _summary(request, rows.records, predictor, progress, log)
 
 
 def _open_rows(
@@ -128,9 +117,8 @@ def _open_rows(
     columns = find_input_columns(records, sample, trained, options, log)
     if columns.header:
         del sample[:1]
-    format = request.format or (has_ending(request.output) and named_format(request.output)) or _like(records)
-    if format == "clue" and columns.id is None:
-        _warn_of_ids(columns, sample, records.name, log)
+    like_input = records.format if records.format in ("tsv", "csv") else "jsonl"
+    format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
     counted = None
     if is_file(request.source):
         with contextlib.ExitStack() as again:
@@ -159,11 +147,6 @@ def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
         encoding=encoding,
         quote=quote,
     )
-
-
-def _like(records: Records) -> OutputFormat:
-    """Return the format of an output that nothing names: that of the input, if it is one of an output."""
-    return records.format if records.format in ("tsv", "csv") else "jsonl"
 
 
 def _label(
@@ -209,11 +192,6 @@ def _summary(
     request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress, log: Log
 ) -> None:
     """Log notes on all rows: what labelled them, faults, and rows without a prediction or cut."""
-    by_linear_model = predictor.ensemble is not None and not predictor.ensemble.encoder_weight
-    if predictor.is_linear:
-        log.note("labelled by the linear model alone, as --fast asks; the encoder did not run")
-    elif by_linear_model and not predictor.model.config.is_linear and RunDirectory(request.run).is_finished:
-        log.note("labelled by the linear model alone, which was kept by the dev rows; the encoder did not run")
     if not progress.rows:
         log.warn(f"{records.name}: the input has no rows")
     if progress.faults:
@@ -227,25 +205,6 @@ def _summary(
         )
     if predictor.truncated:
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
-
-
-def _note_on_encoding(request: PredictRequest, run: Run, log: Log) -> None:
-    """Log a note if the input is read as UTF-8, although the run was trained on files of another encoding."""
-    with contextlib.suppress(ModelError):  # a prediction needs no preset
-        trained = run.read_data_config().encoding
-        if request.encoding is None and canonical_encoding(trained) != UTF8:
-            log.note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
-
-
-def _warn_of_ids(columns: InputColumns, rows: list[Record], name: str, log: Log) -> None:
-    """Warn if CLUE's ids, which are row numbers, are not those that a column of ids has in the first `rows`."""
-    for column, key in zip(columns.names, columns.keys, strict=True):
-        ids = [str(record.fields.get(key, "")) for record in rows]
-        if folded(column) in ID_NAMES and ids != [str(number) for number in range(len(rows))]:
-            shown = escaped(column)
-            what = f"the ids are row numbers from 0, not those in the column '{shown}'"
-            log.warn(f"{name}: {what}; --id {shown} takes those")
-            return
 
 
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input, writer: RowWriter) -> dict[str, Facts]:

@@ -84,7 +84,7 @@ class PredictRequest:
         bool,
         typer.Option(
             "--resume",
-            help="Continue a stopped prediction to --output; start it if there is none; pass over a complete one.",
+            help="Continue a stopped prediction to --output; start it if there is none.",
         ),
     ] = False
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False

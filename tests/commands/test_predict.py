@@ -349,10 +349,6 @@ def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) ->
     (tmp_path / "y.csv").write_text("id,text\n7,鼠牛\n9,虎\n", encoding="utf-8")
     code, out, err = recur("predict", trained, tmp_path / "y.csv", "--format", "clue")
     assert [line["id"] for line in jsonl(out)] == [0, 1]
-    assert "warning: " in err and "not those in the column 'id'; --id id takes those" in err
-    assert "--id" not in recur("predict", trained, tmp_path / "y.csv", "--format", "clue", "--id", "id")[2]
-    (tmp_path / "y.csv").write_text("id,text\n0,鼠牛\n1,虎\n", encoding="utf-8")
-    assert "--id" not in recur("predict", trained, tmp_path / "y.csv", "--format", "clue")[2]
     for options, reason in (
         (["--format", "clue", "--top-k", 2], "leave out --probabilities, --top-k, --explain and --threshold"),
         (["--id", "id"], "--id belongs to --format clue"),

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ from recurcli.commands.predict import predict
 from recurcli.commands.prediction import output as prediction_output
 from recurcli.commands.prediction import rows as prediction_rows
 from recurcli.commands.prediction.output import PredictionProgress, journal_of, partial_of
-from recurcli.files import extend_manifest
 from recurcli.log import RowsDone
 from recurcli.requests.options import Inference, Precision
 from recurcli.requests.predict import PredictRequest
@@ -119,62 +117,15 @@ def test_a_pipe_is_given_again_and_ids_and_notes_go_on(
     assert all(note in err for note in notes)
 
 
-def test_resume_starts_what_is_not_there_and_leaves_what_is_complete(
+def test_resume_starts_what_is_not_there_and_replaces_nothing(
     recur: Recur, trained: Path, sources: dict[str, Path], whole: dict[str, bytes], tmp_path: Path
 ) -> None:
-    command = ["predict", trained, sources["tsv"], "--output", tmp_path / "out", "--resume"]
-    assert recur(*command, "--quiet")[:2] == (0, "")
+    command = ["predict", trained, sources["tsv"], "--output", tmp_path / "out", "--resume", "--quiet"]
+    assert recur(*command)[:2] == (0, "")
     assert (tmp_path / "out").read_bytes() == whole["tsv"]
-    before = (tmp_path / "out").stat()
-    code, out, err = recur(*command)
-    assert (code, out) == (0, "")
-    assert err.endswith(f"recur: {tmp_path / 'out'}: is complete; --overwrite writes it again\n")
-    assert (tmp_path / "out").stat() == before
-    assert left_in(tmp_path) == {"out", journal_of(tmp_path / "out").name}
-    (tmp_path / "out").unlink()
     code, _, err = recur(*command)
-    assert (code, "damaged" in err, (tmp_path / "out").read_bytes()) == (0, False, whole["tsv"])
-
-
-def test_a_complete_output_of_another_run_input_or_option_is_refused(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
-    source, output = tmp_path / "x.tsv", tmp_path / "out"
-    content = "id\ttext\n" + "".join(f"{number}\t{text}\n" for number, text in enumerate(texts(2 * WINDOW)))
-    source.write_text(content)
-    command = ("predict", run, source, "--output", output, "--resume", "--quiet")
-    assert recur(*command)[0] == 0
-    written = output.read_bytes()
-
-    def refused(code: int, reason: str, *more: str) -> None:
-        found, out, err = recur(*command, *more)
-        assert (found, out, err.count("\n")) == (code, "", 1), err
-        assert reason in err and "--overwrite" in err
-        assert output.read_bytes() == written or reason.startswith("was changed")
-
-    refused(2, "cannot be resumed: --threshold was ", "--threshold", "0.5")
-    for changed, reason in (
-        (content.replace("\n5\t", "\n6\t"), "differs from the input of the earlier run"),
-        (content + "7\tlast\n", "has grown since "),
-        (content[: content.index("\n700\t") + 1], "differs from the input"),
-    ):
-        source.write_text(changed)
-        refused(3, reason)
-    source.write_text(content)
-    (run / "notes").write_text("another")
-    extend_manifest(run, "notes")
-    refused(2, "cannot be resumed: the model was ")
-    (run / "notes").unlink()
-    shutil.copy(trained / "manifest.json", run)
-    assert recur(*command)[0] == 0
-    output.write_bytes(written + b"x")
-    refused(2, "was changed since it was written")
-    output.write_bytes(written)
-    journal_of(output).unlink()
-    refused(2, "is complete, but nothing says by which run and options")
-    assert recur(*command[:-2], "--overwrite", "--quiet")[0] == 0
-    assert left_in(tmp_path) == {"out", "run", "x.tsv"}, "without --resume nothing stays beside the output"
+    assert (code, f"{tmp_path / 'out'}: exists already" in err) == (2, True)
+    assert left_in(tmp_path) == {"out"}
 
 
 def test_what_is_done_is_not_lost_in_silence(
@@ -198,6 +149,8 @@ def test_what_is_done_is_not_lost_in_silence(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
+        (["--fast"], "--fast was 'False' and is now 'True'"),
+        (["--explain"], "--explain was 'False' and is now 'True'"),
         (["--top-k", 2], "--top-k was 'null' and is now '2'"),
         (["--probabilities"], "--probabilities was 'False' and is now 'True'"),
         (["--format", "jsonl"], "--format was 'tsv' and is now 'jsonl'"),
@@ -284,7 +237,7 @@ def test_what_is_damaged_is_made_anew_with_a_note(
     assert code == 0
     assert f"warning: {output}: what is left of an earlier run is damaged; starting again" in err
     assert output.read_bytes() == whole["tsv"]
-    assert left_in(tmp_path) == {"out", journal_of(output).name}
+    assert left_in(tmp_path) == {"out"}
 
 
 def test_an_output_that_was_to_be_replaced_is_replaced_by_the_resume(

@@ -2,8 +2,7 @@
 
 A file appears when it is complete. Until then its bytes are in `.NAME.partial` in the same folder, which is locked during
 writing, and its `PredictionProgress` is in `.NAME.progress.json`. A resume truncates the bytes that the progress does not
-count, and predicts those rows again. After a command with --resume the progress stays beside the complete file: it says by
-which run, options and input it was written, so that the same command passes over it, and another one is refused.
+count, and predicts those rows again.
 """
 
 import contextlib
@@ -11,7 +10,6 @@ import dataclasses
 import glob
 import gzip
 import hashlib
-import io
 import json
 import os
 import sys
@@ -41,7 +39,6 @@ from recurcli.files import (
     is_stream,
     locked,
     read_limited,
-    size_and_hash,
     storage_errors,
     sync_directory,
     sync_file,
@@ -54,8 +51,6 @@ GZIPPED = ".gz"
 _STANDARD = ("-", "/dev/stdout", "/dev/fd/1")
 
 SECONDS_BETWEEN_JOURNALS = 2.0
-COMPLETE = "complete"
-"""The fact that marks the progress of a complete file."""
 REFUSALS = (UsageError, DataError, ModelError, NumericError)
 """Errors that the same command would raise again, so nothing is kept for a resume."""
 _EMPTY = hashlib.sha256().hexdigest()
@@ -149,32 +144,21 @@ def _path_of(stream: object) -> Path | None:
 class OutputStream:
     """An unbuffered output, named in its errors; control characters are escaped for a terminal."""
 
-    def __init__(self, stream: BinaryIO, output: Path, earlier: PredictionProgress | None = None) -> None:
+    resumable = False
+    """Whether the written rows are kept if the command stops early."""
+
+    def __init__(self, stream: BinaryIO, output: Path) -> None:
         self._stream = stream
         self._terminal = is_terminal(output)
         self._gzipped = has_ending(output) and output.name.endswith(GZIPPED)
         self.output = output
-        self.earlier = earlier
-        """The progress of an earlier run, which has written a part of the file or all of it."""
-        self.is_complete = earlier is not None
-        """Whether an earlier run has written all rows, so that nothing is to be written."""
-        self.resumable = self.is_complete
-        """Whether the written rows are kept if the command stops early."""
 
     def begin(self, facts: dict[str, Facts]) -> PredictionProgress:
-        """Return a copy of the progress to continue from; it is zero without an earlier run.
+        """Return the progress to continue from; it is zero without an earlier run.
 
-        `facts`: the "options" and the facts of the "input", which a resume must match, and of the "machine". Raises UsageError
-        if the earlier run had other options, DataError if it had another input.
+        `facts`: the "options" and the facts of the "input", which a resume must match, and of the "machine".
         """
-        if self.earlier is None:
-            return PredictionProgress()
-        check_same(self.earlier.facts["options"], facts["options"], self.output)
-        if difference := first_difference(self.earlier.facts["input"], facts["input"]):
-            raise DataError(
-                f"{self.output}: was started with another input: {difference}; start again with --overwrite"
-            )
-        return dataclasses.replace(self.earlier)
+        return PredictionProgress()
 
     def save(self, progress: PredictionProgress) -> None:
         """Store the progress after all rows of a window are written."""
@@ -221,9 +205,12 @@ def _shown(data: bytes) -> bytes:
 class PredictionFile(OutputStream):
     """The unfinished file `output`, opened by `open_output`. What is written replaces the `earlier` run; an error keeps it."""
 
+    resumable = True
+
     def __init__(self, output: Path, stream: BinaryIO, log: Log, *, resume: bool) -> None:
         super().__init__(stream, output)
-        self.resumable = True
+        self.earlier: PredictionProgress | None = None
+        """The progress of an earlier run, which has written a part of the file."""
         self._log, self._resume = log, resume
         self._digest = hashlib.sha256()
         self._saved = time.monotonic()
@@ -233,9 +220,6 @@ class PredictionFile(OutputStream):
         """Read the progress of an earlier run. Raises UsageError if the options allow neither to resume nor to replace it."""
         size, journal = os.fstat(self._stream.fileno()).st_size, journal_of(self.output)
         earlier = PredictionProgress.read(journal)
-        if earlier and not size and COMPLETE in earlier.facts:  # its file was deleted
-            journal.unlink()
-            earlier = None
         if earlier and not (self._is_unchanged(earlier) if self._resume else size >= earlier.size):
             earlier = None
         if earlier and earlier.rows:
@@ -253,10 +237,16 @@ class PredictionFile(OutputStream):
             self._record()
 
     def begin(self, facts: dict[str, Facts]) -> PredictionProgress:
-        """Resume the earlier run, or start anew. Raises as for every output."""
+        """Resume the earlier run, or start anew.
+
+        Raises UsageError if the earlier run had other options, DataError if it had another input.
+        """
         facts = as_stored(facts)
         if self.earlier and self._resume:
-            self._progress = dataclasses.replace(super().begin(facts), facts=facts)
+            check_same(self.earlier.facts["options"], facts["options"], self.output)
+            if difference := first_difference(self.earlier.facts["input"], facts["input"]):
+                raise DataError(f"{self.output}: was started with another input: {difference}; use --overwrite")
+            self._progress = dataclasses.replace(self.earlier, facts=facts)
             if difference := first_difference(self.earlier.facts["machine"], facts["machine"]):
                 self._log.warn(f"{difference}: the run continues, but last digits of scores may differ")
         else:
@@ -280,11 +270,9 @@ class PredictionFile(OutputStream):
 
     def finish(self) -> None:
         """Rename the complete file to `output`."""
-        self.save(dataclasses.replace(self._progress, facts={**self._progress.facts, COMPLETE: True}))
-        self._record()
         sync_file(partial_of(self.output))
         partial_of(self.output).replace(self.output)
-        self._forget()
+        journal_of(self.output).unlink(missing_ok=True)
         sync_directory(self.output.parent)
 
     def leave(self) -> int:
@@ -292,7 +280,7 @@ class PredictionFile(OutputStream):
         partial, journal = partial_of(self.output), journal_of(self.output)
         if not self.earlier:
             if not partial.exists():  # it was just renamed
-                self._forget()
+                journal.unlink(missing_ok=True)
             elif not self._progress.rows and not self._progress.replaces:
                 self.drop()
             else:
@@ -301,10 +289,6 @@ class PredictionFile(OutputStream):
                     self._record()
         kept = PredictionProgress.read(journal) if partial.exists() else None
         return kept.rows if kept else 0
-
-    def _forget(self) -> None:
-        if not self._resume:
-            journal_of(self.output).unlink(missing_ok=True)
 
     def drop(self) -> None:
         """Delete the files of this run."""
@@ -341,18 +325,6 @@ def journal_of(output: Path) -> Path:
     return output.with_name(f".{output.name}.progress.json")
 
 
-def _progress_of_complete(output: Path) -> PredictionProgress:
-    """Return the progress of a complete file. Raises UsageError if nothing says how it was written, or if it was changed."""
-    earlier = PredictionProgress.read(journal_of(output))
-    if earlier is None or COMPLETE not in earlier.facts:
-        raise UsageError(
-            f"{output}: is complete, but nothing says by which run and options; --overwrite writes it again"
-        )
-    if not output.is_file() or size_and_hash(output) != (earlier.size, earlier.output_sha256):
-        raise UsageError(f"{output}: was changed since it was written; --overwrite writes it again")
-    return earlier
-
-
 @contextlib.contextmanager
 def open_output(output: Path, log: Log, *, resume: bool, overwrite: bool) -> Iterator[OutputStream]:
     """Open `output`, a stream or a file, for the length of the block.
@@ -368,9 +340,6 @@ def open_output(output: Path, log: Log, *, resume: bool, overwrite: bool) -> Ite
     if is_stream(output):  # unbuffered: what a full disk refuses must not be tried once more when the file is closed
         with output.open("wb", buffering=0) as stream:
             yield OutputStream(stream, output)
-        return
-    if resume and os.path.lexists(output) and not os.path.lexists(partial_of(output)):
-        yield OutputStream(io.BytesIO(), output, _progress_of_complete(output))
         return
     busy = f"{output}: another recur predict is writing it"
     with locked(partial_of(output), busy=busy, target=output) as opened:
