@@ -123,13 +123,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder = Path(path).absolute()
         if folder.exists():
             raise FileExistsError(f"{path}: exists already; give the path of a new folder")
-        made = next(parent for parent in (*reversed(folder.parents), folder) if not parent.exists())
         with _python_errors():
             try:
                 folder.mkdir(parents=True)
                 _write(self._files, folder)
             except BaseException:
-                shutil.rmtree(made, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
                 raise
 
     def _chosen(self, *, fast: bool) -> Predictor:
@@ -148,17 +147,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"settings['{of_files[0]}'] is about files, but the rows and labels are those that fit is given; leave it out"
             )
         if self.seed is not None:
-            if "runtime.seed" in given:
-                raise ValueError("seed and settings['runtime.seed'] are the same key; give one of them")
             given["runtime.seed"] = int(self.seed)
         overrides = {key: ("settings", value) for key, value in {**given, **more}.items()}
         return compose(str(self.preset), overrides=overrides, section="finetuning")
 
     def _train(self, request: TrainingRequest) -> dict[str, Any]:
         """Train, and return the content of result.json."""
-        if not self.verbose:
-            return finetune(request, _PythonWarnings(Log()))
-        with Screen(quiet=False, metric=request.resolved.preset.finetuning.metric) as screen:
+        metric = request.resolved.preset.finetuning.metric
+        with Screen(quiet=not self.verbose, metric=metric) as screen:
             return finetune(request, _PythonWarnings(screen))
 
     def _load(self) -> Predictor:
@@ -220,17 +216,12 @@ def _plain(labels: Iterable[Any], what: str) -> np.ndarray:
         labels = np.asarray(labels)[:, 0]
     listed = labels if hasattr(labels, "dtype") else list(labels)
     each = listed if isinstance(listed, list) else np.asarray(listed, dtype=object).tolist()
-    for row, label in enumerate(each):
-        if not isinstance(label, str | int | float | np.generic) or label != label:
-            raise ValueError(
-                f"{what}[{row}] is {escaped(repr(label), 60)}; a label is a string, a whole number or a bool"
-            )
     values = np.asarray(listed)
     for row, label in enumerate(each):
-        if isinstance(label, str) != (values.dtype.kind in "UO"):
-            raise ValueError(
-                f"{what}[{row}] is {escaped(repr(label), 60)}, but others are of another type; use one type"
-            )
+        is_label = isinstance(label, str | int | float | np.generic) and label == label
+        if not is_label or isinstance(label, str) != (values.dtype.kind in "UO"):
+            shown = escaped(repr(label), 60)
+            raise ValueError(f"{what}[{row}] is {shown}; all labels are strings, or all are whole numbers or bools")
         if isinstance(label, str) and not label.strip():
             raise ValueError(f"{what}[{row}] is {label!r}; a label must not be blank")
     return values
@@ -260,8 +251,7 @@ def _split(texts: Rows, names: list[str], what: str) -> Split:
         raise ValueError(f"{len(rows):,} {what} have {len(names):,} labels; each needs one")
     for row, (_, second) in enumerate(rows):
         if (second is None) != (rows[0][1] is None):
-            kinds = ("a pair", "a single text") if second is not None else ("a single text", "a pair")
-            raise ValueError(f"{what}[{row}] is {kinds[0]}, but {what}[0] is {kinds[1]}; give rows of one kind")
+            raise ValueError(f"{what}[{row}] and {what}[0] are a pair and a single text; give rows of one kind")
     if not any(text.strip() or (second or "").strip() for text, second in rows):
         raise ValueError(f"all {len(rows):,} {what} are blank")
     for row, pair in enumerate(rows):

@@ -12,7 +12,7 @@ import numpy as np
 from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
-from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
+from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run
 from recurcli.data.columns import check_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
@@ -99,28 +99,25 @@ def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
             keep_texts=preset.finetuning.keep_texts,
         )
         alone, linear_dev_metric = (None, None) if linear is None else dev.score_linear_model()
-        return run_training(
-            TrainingSetup(
-                request=request,
-                section="finetuning",
-                run=run,
-                status=status,
-                loop=build_loop(
-                    preset, "finetuning", model, objective, device, dev, pretrained=init is not None, pairs=pairs
-                ),
-                tokenizer=tokenizer,
-                data=data,
-                stop=stop,
-                dev=dev,
-                linear=linear,
-                linear_alone=alone if preset.ensemble is not None else None,
-                linear_dev_metric=linear_dev_metric,
-                known=known,
-                teacher=None if teacher is None else teacher.facts,
-                init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
+        return Training(
+            request=request,
+            section="finetuning",
+            run=run,
+            status=status,
+            loop=build_loop(
+                preset, "finetuning", model, objective, device, dev, pretrained=init is not None, pairs=pairs
             ),
-            log,
-        )
+            tokenizer=tokenizer,
+            data=data,
+            stop=stop,
+            dev=dev,
+            linear=linear,
+            linear_alone=alone if preset.ensemble is not None else None,
+            linear_dev_metric=linear_dev_metric,
+            known=known,
+            teacher=None if teacher is None else teacher.facts,
+            init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
+        ).execute(log)
 
 
 def _read_rows(

@@ -9,7 +9,7 @@ import torch
 from recurcli.cache import cache_folder
 from recurcli.commands.training.request import TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_window
-from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
+from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
 from recurcli.distributed.group import current
@@ -35,7 +35,7 @@ from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjectiv
 from recurcli.training.session import StopRequest
 
 Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
-"""The rows as token ids, the tokenizer, max_length, `TrainingSetup.data` (plain text has the one split `text`), and whether
+"""The rows as token ids, the tokenizer, max_length, `Training.data` (plain text has the one split `text`), and whether
 rows are pairs."""
 
 
@@ -50,13 +50,13 @@ def pretrain(request: TrainingRequest, log: Log) -> dict[str, Any]:
                 "data.train_share is for labelled rows, and pre-training reads all texts; leave it out here"
             )
         train = _train_causal if preset.pretraining.objective == "causal" else _train_masked
-        return run_training(train(request, run, status, device, log), log)
+        return train(request, run, status, device, log).execute(log)
 
 
 def _train_masked(
     request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device, log: Log
-) -> TrainingSetup:
-    """Return the setup of a training on masked tokens."""
+) -> Training:
+    """Return a training on masked tokens."""
     preset = request.resolved.preset
     tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
     tokens, tokenizer, max_length, data, pairs = tokenise(preset, log)
@@ -66,7 +66,7 @@ def _train_masked(
         )
     model = build_model(LanguageModel, preset, tokenizer, max_length, log, pairs=pairs)
     objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
-    return TrainingSetup(
+    return Training(
         request=request,
         section="pretraining",
         run=run,
@@ -80,11 +80,19 @@ def _train_masked(
 
 def _train_causal(
     request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device, log: Log
-) -> TrainingSetup:
-    """Return the setup of a training on next tokens, with the evaluation on the dev text."""
+) -> Training:
+    """Return a training on next tokens, with the evaluation on the dev text."""
     preset = request.resolved.preset
     task = task_named(preset.task)
-    _check_carry(preset)
+    carry, streams = preset.pretraining.carry, preset.pretraining.batch_size
+    obstacles = {
+        "the data are rows, which do not go on from one to the next": not _is_corpus(preset),
+        "the step that carries is not compiled, as runtime.compile asks": preset.runtime.compile,
+        "the n-grams of embedding.ngrams end where a window begins": preset.embedding.ngrams is not None,
+    }
+    if carry and any(obstacles.values()):
+        reason = next(reason for reason, holds in obstacles.items() if holds)
+        raise UsageError(f"pretraining.carry: {reason}; --set pretraining.carry=false")
     splits = {split: load_texts(task, split, preset.data, use_dev_split=True) for split in ("train", "dev")}
     preset = resolve_window(preset, log)
     known = KnownRows.of(splits["train"].hashes, splits["dev"].hashes)
@@ -93,7 +101,6 @@ def _train_causal(
     if repeated["training_rows"]:
         log_known_rows(log, repeated, len(lines), name="dev", lines=True)
     tokenizer, length = resolve_tokens(preset, lambda: splits["train"].texts, log)
-    carry, streams = preset.pretraining.carry, preset.pretraining.batch_size
     windows, data = windows_of_splits(splits, tokenizer, length, log, streams if carry else None)
     model = build_model(LanguageModel, preset, tokenizer, length, log, pairs=False)
     if carry and (obstacle := model.encoder.carry_obstacle):
@@ -106,7 +113,7 @@ def _train_causal(
     dev = DevPerplexity(model=model, windows=windows["dev"], inference=inference, check_stop=check_stop, carry=carry)
     train = windows["train"]
     objective = StreamObjective(train, tokenizer, streams) if carry else NextTokenObjective(train, tokenizer)
-    return TrainingSetup(
+    return Training(
         request=request,
         section="pretraining",
         run=run,
@@ -120,23 +127,6 @@ def _train_causal(
     )
 
 
-def _check_carry(preset: Preset) -> None:
-    """Raise UsageError for `pretraining.carry` on rows of a task, with torch.compile, or with n-gram embeddings."""
-    if not preset.pretraining.carry:
-        return
-    if not _is_corpus(preset):
-        raise UsageError(
-            "pretraining.carry takes a running text, and the data are rows, which do not go on from one to the next; "
-            "--set pretraining.carry=false"
-        )
-    if preset.runtime.compile:
-        raise UsageError("pretraining.carry: the step that carries is not compiled; --set runtime.compile=false")
-    if preset.embedding.ngrams is not None:
-        raise UsageError(
-            "pretraining.carry: the n-grams of the embedding end where a window begins; --set embedding.ngrams=null"
-        )
-
-
 def _is_corpus(preset: Preset) -> bool:
     """Return whether the data are plain text."""
     task = task_named(preset.task)
@@ -145,8 +135,9 @@ def _is_corpus(preset: Preset) -> bool:
 
 def _tokenize_corpus(preset: Preset, log: Log) -> Tokenized:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
-    path, skip_bad_rows = _corpus_path(preset), preset.data.skip_bad_rows
-    corpus = read_corpus(path, skip_bad_rows=skip_bad_rows, encoding=preset.data.encoding)
+    task, config = task_named(preset.task), preset.data
+    path = find_source(task, "train", config).path if task.plain_text else Path(str(config.path))
+    corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding)
     size = f"{pluralize(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
     log.note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
     tokenizer, max_length = resolve_tokens(
@@ -158,12 +149,6 @@ def _tokenize_corpus(preset: Preset, log: Log) -> Tokenized:
     facts = facts_of(corpus.path, len(tokens), corpus.sha256)
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
     return tokens, tokenizer, max_length, {"text": {**facts, **counts}}, False
-
-
-def _corpus_path(preset: Preset) -> Path:
-    """Return the folder or file of the plain text: of a task of texts the training file."""
-    task = task_named(preset.task)
-    return find_source(task, "train", preset.data).path if task.plain_text else Path(str(preset.data.path))
 
 
 def _tokenize_splits(preset: Preset, log: Log) -> Tokenized:

@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -115,13 +115,6 @@ def newest_checkpoint(
     return None, []
 
 
-def remove_newer_checkpoints(folder: Path, step: int) -> None:
-    """Delete the checkpoints after `step`."""
-    for path in checkpoint_folders(folder):
-        if path.name > f"step-{step:08d}":
-            remove(path)
-
-
 def _check_no_link(folder: Path) -> None:
     """Raise ModelError if `folder` is a symbolic link or a file. Through a link, files elsewhere would be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -133,26 +126,17 @@ def _check_no_link(folder: Path) -> None:
 def _load(path: Path) -> Checkpoint:
     _check_no_link(path)
     folder = CommittedFolder(path).verify(_REQUIRED)
-    state, resume_key, environment = _read_state(folder)
-    return Checkpoint(
-        model=load_tensors(folder["model.safetensors"]),
-        optimizer=load_tensors(folder["optimizer.safetensors"]),
-        best=load_tensors(folder["best.safetensors"]) if "best.safetensors" in folder else None,
-        state=state,
-        resume_key=resume_key,
-        environment=environment,
-        carried=load_tensors(folder["carried.safetensors"]) if "carried.safetensors" in folder else {},
+    model, optimizer, best, carried = (
+        load_tensors(folder[f"{name}.safetensors"]) if f"{name}.safetensors" in folder else None
+        for name in ("model", "optimizer", "best", "carried")
     )
-
-
-def _read_state(folder: CommittedFolder) -> tuple[TrainingState, dict[str, Any], dict[str, Any]]:
-    """Return the training state, `resume_key` and `environment` of the checkpoint `folder`."""
     file = folder["state.json"]
     try:
         stored = json.loads(file.read(limit=1 << 22))
-        check_format(stored["format_version"], folder.path)
+        check_format(stored["format_version"], path)
         state = parse_config(TrainingState, stored["state"])
-        return state, dict(stored["resume_key"]), dict(stored["environment"])
+        facts = dict(stored["resume_key"]), dict(stored["environment"])
+        return Checkpoint(model or {}, optimizer or {}, best, state, *facts, carried or {})
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
         raise ModelError(f"{file.path}: is damaged: {escaped(error)}") from None
 
@@ -169,21 +153,6 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     return tensors
 
 
-def empty_optimizer_tensors(model: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return zeros in the shapes of the optimizer tensors `names`; a broadcast from rank 0 then fills them."""
-    parameters = dict(model.named_parameters())
-    tensors = {}
-    for name in names:
-        key, _, owner = name.partition("/")
-        tensors[name] = torch.zeros(_state_shape(key, parameters[owner]), device=parameters[owner].device)
-    return tensors
-
-
-def _state_shape(key: str, parameter: Tensor) -> torch.Size:
-    """Return the shape of the state `key` of a parameter."""
-    return parameter.shape[: {"step": 0, "row_sum": 1}.get(key, parameter.ndim)]
-
-
 def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Load the tensors of `optimizer_tensors` into `optimizer`. Raises ModelError if they do not fit the model."""
     left, table = dict(tensors), ngram_table(model)
@@ -193,7 +162,7 @@ def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, te
         if all(value is None for value in state.values()):
             continue
         for key, value in state.items():
-            shape = _state_shape(key, parameter)
+            shape = parameter.shape[: {"step": 0, "row_sum": 1}.get(key, parameter.ndim)]
             if value is None or value.shape != shape or not value.is_floating_point() or not parameter.requires_grad:
                 raise ModelError(f"the checkpoint's optimizer state does not fit the model: {key}/{name}")
         # A fused AdamW keeps its step count beside the parameter.
@@ -281,26 +250,28 @@ class StopRequest:
             self.signal = number
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Session:
     """A training run: the loop, its state and its run directory."""
 
     run: RunDirectory
     loop: TrainingLoop
-    resume_key: Mapping[str, Any]
-    """Facts that a resume must match; a different value raises UsageError."""
-    environment: Mapping[str, Any]
-    """Facts that a resume should match to be bit-identical; a different value gives a warning."""
-    publish: Callable[[Mapping[str, Tensor]], None]
-    """Writes the given weights as the model of the run."""
     stop: StopRequest
+    resume_key: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that a resume must match; a different value raises UsageError."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that a resume should match to be bit-identical; a different value gives a warning."""
     linear_dev_metric: float | None = None
     """The dev metric of the linear model, for the progress. None if there is none."""
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
 
     def __post_init__(self) -> None:
-        self.ranks = self.loop.ranks
+        self.ranks, self._has_published = self.loop.ranks, False
+
+    def publish(self, tensors: Mapping[str, Tensor]) -> None:
+        """Write `tensors` as the weights of the model of the run."""
+        raise NotImplementedError
 
     def restore(self, log: Log) -> None:
         """Load the newest checkpoint, if there is one.
@@ -313,13 +284,18 @@ class Session:
             self._broadcast()
 
     def _read_checkpoint(self, log: Log) -> None:
-        checkpoint, warnings = newest_checkpoint(self.run.checkpoints, self._check_facts)
+        def check(checkpoint: Checkpoint) -> None:
+            check_same(checkpoint.resume_key, self.resume_key, self.run.name)
+
+        checkpoint, warnings = newest_checkpoint(self.run.checkpoints, check)
         for warning in warnings:
             log.warn(warning)
         if checkpoint is None:
             self.run.cut_metrics(0)
             return
-        remove_newer_checkpoints(self.run.checkpoints, checkpoint.state.step)
+        for path in checkpoint_folders(self.run.checkpoints):
+            if path.name > f"step-{checkpoint.state.step:08d}":
+                remove(path)
         if difference := first_difference(checkpoint.environment, self.environment):
             log.warn(f"{difference}: the run continues, but its result is not bit-identical")
         source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
@@ -334,10 +310,6 @@ class Session:
         self.run.cut_metrics(checkpoint.state.logged_step)
         log.note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
 
-    def _check_facts(self, checkpoint: Checkpoint) -> None:
-        """Raise UsageError if a fact that a resume must match differs."""
-        check_same(checkpoint.resume_key, self.resume_key, self.run.name)
-
     def _broadcast(self) -> None:
         """Broadcast rank 0's weights, optimizer state and training state."""
         model, optimizer = self.loop.model, self.loop.optimizer
@@ -345,9 +317,9 @@ class Session:
         self.ranks.broadcast_(list(model.state_dict().values()))
         if self.loop.state.step:
             tensors = optimizer_tensors(model, optimizer)
-            names = self.ranks.broadcast(list(tensors))
+            shapes = self.ranks.broadcast([(name, tuple(tensor.shape)) for name, tensor in tensors.items()])
             if not self.ranks.is_main:
-                tensors = empty_optimizer_tensors(model, names)
+                tensors = {name: torch.zeros(tuple(shape), device=self.loop.device) for name, shape in shapes}
             self.ranks.broadcast_(list(tensors.values()))
             load_optimizer_tensors(model, optimizer, tensors)
         if (carry := self.loop.objective.carry) is not None:

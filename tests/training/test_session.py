@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,15 @@ def session(folder: Path, published: list[Any] | None = None, **more: Any) -> Se
         evaluate_every=2,
     )
     facts: dict[str, Any] = {"loop": loop, "resume_key": {"seed": 3}, "environment": {"threads": 1}} | more
-    return Session(
-        run=RunDirectory(folder),
-        publish=lambda tensors: None if published is None else published.append(dict(tensors)),
-        stop=StopRequest(),
-        **facts,
-    )
+
+    class Published(Session):
+        """A session that keeps what it publishes."""
+
+        def publish(self, tensors: Mapping[str, Tensor]) -> None:
+            if published is not None:
+                published.append(dict(tensors))
+
+    return Published(run=RunDirectory(folder), stop=StopRequest(), **facts)
 
 
 def restored(training: Session) -> list[str]:

@@ -26,44 +26,44 @@ from recurcli.validation import flatten
 from recurcli.version import __version__
 
 if TYPE_CHECKING:
-    from recurcli.commands.training.trainer import TrainingSetup
+    from recurcli.commands.training.trainer import Training
 
 
-def checkpoint_bytes(setup: "TrainingSetup") -> int:
+def checkpoint_bytes(training: "Training") -> int:
     """Return the approximate size of a checkpoint in bytes.
 
     A checkpoint has the weights, the optimizer's state and, if the model is selected, the best weights. The optimizer stores
     two numbers for a weight, and one for a row of the n-gram table.
     """
-    model = setup.loop.model
+    model = training.loop.model
     weights, table = total_bytes(model.state_dict()), ngram_table(model)
     numbers = sum(len(p) if p is table else 2 * p.numel() for p in model.parameters() if p.requires_grad)
-    return weights + 4 * numbers + (0 if setup.dev is None else weights)
+    return weights + 4 * numbers + (0 if training.dev is None else weights)
 
 
-def notes_on_model(setup: "TrainingSetup", log: Log) -> None:
+def notes_on_model(training: "Training", log: Log) -> None:
     """Log notes on the size that `--match-parameters` has found, and on rows that are too short for what distinguishes the
     encoder, such as sparse attention."""
-    if matched := setup.request.matched:
+    if matched := training.request.matched:
         keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
         count, target = matched["parameters"], matched["target"]
         log.note(
             f"--match-parameters: {keys}, with {count:,} encoder parameters, {count / target - 1:+.1%} of {target:,}"
         )
-    model = setup.loop.model
+    model = training.loop.model
     below, most = model.encoder.min_effective_length, model.config.max_length
-    if setup.loop.objective.carry is None and below is not None and most < below:
+    if training.loop.objective.carry is None and below is not None and most < below:
         name, (holds, same) = escaped(model.config.encoder["name"]), model.encoder.effect_on_short_texts
         log.note(f"{name}: {holds} below {below:,} tokens, and data.max_length is {most:,}, so it computes what {same}")
 
 
-def notes_on_disk_space(setup: "TrainingSetup", log: Log) -> None:
+def notes_on_disk_space(training: "Training", log: Log) -> None:
     """Warn if the checkpoints need more than the free disk space.
 
     They need space for one more than `keep_checkpoints`, because the newest is written before the oldest is deleted.
     """
-    run, count = setup.run, setup.loop.config.keep_checkpoints + 1
-    needed = count * checkpoint_bytes(setup)
+    run, count = training.run, training.loop.config.keep_checkpoints + 1
+    needed = count * checkpoint_bytes(training)
     held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
     free = shutil.disk_usage(run.path).free
     if free + held < needed:
@@ -73,16 +73,16 @@ def notes_on_disk_space(setup: "TrainingSetup", log: Log) -> None:
         )
 
 
-def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mapping[str, Any], log: Log) -> None:
+def notes_on_result(training: "Training", state: TrainingState, result: Mapping[str, Any], log: Log) -> None:
     """Log notes on early stopping, a best model in the last step, a missed baseline, and classes that are never predicted."""
-    steps, best_step, section = result["steps"], result["best_step"], setup.section
+    steps, best_step, section = result["steps"], result["best_step"], training.section
     whose = "encoder" if "ensemble" in result else "model"
     if stopped := result["early_stopping"]:
-        metric, change = stopped["metric"], "fall" if setup.loop.minimize else "rise"
+        metric, change = stopped["metric"], "fall" if training.loop.minimize else "rise"
         since = f"in {pluralize(stopped['evaluations'], 'evaluation')} since step {best_step:,}"
         log.note(
             f"stopped early at step {steps:,} of {stopped['steps']:,}: the {whose}'s dev {words_of(metric)} did not {change} "
-            f"{since}, where it was {format_score(metric, stopped['best'])} ({section}.patience {setup.loop.patience})"
+            f"{since}, where it was {format_score(metric, stopped['best'])} ({section}.patience {training.loop.patience})"
         )
     elif state.best_step == steps and state.second_dev_metric not in (None, state.best_dev_metric):
         log.note(f"the last {whose} is the best: more {section}.epochs may give a better one")
@@ -115,17 +115,17 @@ def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
     return f"the {kept} is kept, which is better than the {other} on the {pluralize(rows, 'dev row')}"
 
 
-def _facts_of(setup: "TrainingSetup") -> dict[str, Any]:
+def _facts_of(training: "Training") -> dict[str, Any]:
     """Return what a plan and a result have in common."""
-    request, loop, preset = setup.request, setup.loop, setup.request.resolved.preset
+    request, loop, preset = training.request, training.loop, training.request.resolved.preset
     parameters = count_parameters(loop.model)
-    if loop.model.config.is_linear and setup.linear is not None:
-        size = setup.linear.weights.size + setup.linear.bias.size
+    if loop.model.config.is_linear and training.linear is not None:
+        size = training.linear.weights.size + training.linear.bias.size
         parameters = {"embedding": 0, "linear": size, "total": size}
     return {
-        "command": COMMANDS[setup.section],
+        "command": COMMANDS[training.section],
         "preset": request.resolved.name,
-        "data": setup.data,
+        "data": training.data,
         "parameters": parameters,
         "match_parameters": request.matched,
         "forward_flops_per_token": _flops(loop),
@@ -133,18 +133,18 @@ def _facts_of(setup: "TrainingSetup") -> dict[str, Any]:
     }
 
 
-def plan_of(setup: "TrainingSetup") -> dict[str, Any]:
+def plan_of(training: "Training") -> dict[str, Any]:
     """Return the plan that a dry run prints: data, model size, steps and machine."""
-    loop = setup.loop
+    loop = training.loop
     return {
-        **_facts_of(setup),
-        "output": str(setup.request.output),
-        "values": setup.request.resolved.preset.to_dict(),
-        "vocabulary": setup.tokenizer.vocab_size,
+        **_facts_of(training),
+        "output": str(training.request.output),
+        "values": training.request.resolved.preset.to_dict(),
+        "vocabulary": training.tokenizer.vocab_size,
         "mean_length": round(float(loop.objective.lengths.mean()), 1),
         "steps_per_epoch": loop.steps_per_epoch,
         "steps": loop.total_steps,
-        "checkpoint_bytes": checkpoint_bytes(setup),
+        "checkpoint_bytes": checkpoint_bytes(training),
     }
 
 
@@ -162,26 +162,26 @@ def _flops(loop: TrainingLoop) -> int | None:
         return None
 
 
-def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str, Any]) -> dict[str, Any]:
+def result_of(training: "Training", state: TrainingState, report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of result.json: settings, data, speed, and the dev metrics in `report`."""
-    request, loop, preset = setup.request, setup.loop, setup.request.resolved.preset
+    request, loop, preset = training.request, training.loop, training.request.resolved.preset
     stopped = None
-    if setup.dev is not None and state.step < loop.total_steps:
+    if training.dev is not None and state.step < loop.total_steps:
         stopped = {
-            "metric": setup.dev.metric_name,
+            "metric": training.dev.metric_name,
             "best": state.best_dev_metric,
             "evaluations": state.stale_evaluations,
             "steps": loop.total_steps,
         }
     return {
-        **_facts_of(setup),
+        **_facts_of(training),
         "task": preset.task,
         "encoder": preset.encoder["name"],
         "seed": preset.runtime.seed,
         **report,
         "steps": state.step,
         "best_step": state.best_step or state.step,
-        "settled": _settled(setup),
+        "settled": _settled(training),
         "keep_texts": preset.finetuning.keep_texts,
         "early_stopping": stopped,
         "epochs": round(state.step / loop.steps_per_epoch, 2),
@@ -191,7 +191,7 @@ def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str,
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
         "checkpoints_kept": request.keep_checkpoints,
         "init": None if request.init is None else str(request.init.absolute()),
-        "teacher": setup.teacher,
+        "teacher": training.teacher,
         "versions": {
             "recurcli": __version__,
             "python": platform.python_version(),
@@ -203,15 +203,15 @@ def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str,
     }
 
 
-def _settled(setup: "TrainingSetup") -> dict[str, Any]:
+def _settled(training: "Training") -> dict[str, Any]:
     """Return what each `auto` and `learning_rate: null` of the preset came to for these rows, by key."""
-    stored, config = dict(flatten(setup.request.resolved.preset.to_dict())), setup.loop.config
+    stored, config = dict(flatten(training.request.resolved.preset.to_dict())), training.loop.config
     by_key = {
-        (setup.section, "learning_rate"): config.learning_rate,
-        (setup.section, "epochs"): config.epochs,
-        (setup.section, "word_dropout"): getattr(config, "word_dropout", None),
-        ("data", "max_length"): setup.loop.model.config.max_length,
-        ("tokenizer", "kind"): "wordpiece" if isinstance(setup.tokenizer.backend.model, WordPiece) else "char",
+        (training.section, "learning_rate"): config.learning_rate,
+        (training.section, "epochs"): config.epochs,
+        (training.section, "word_dropout"): getattr(config, "word_dropout", None),
+        ("data", "max_length"): training.loop.model.config.max_length,
+        ("tokenizer", "kind"): "wordpiece" if isinstance(training.tokenizer.backend.model, WordPiece) else "char",
     }
     return {".".join(key): value for key, value in by_key.items() if stored.get(key, "") in (None, "auto")}
 
@@ -222,7 +222,7 @@ def model_card(result: Mapping[str, Any]) -> str:
     kind, pipeline, use = "text classifier", "text-classification", "recur predict THIS_FOLDER texts.tsv"
     if pretrained:
         kind, pipeline = ("causal language model", "text-generation") if causal else ("masked-token model", "fill-mask")
-        use = "recur finetune --preset PRESET --init THIS_FOLDER"
+        use = f"recur finetune --preset PRESET --init THIS_FOLDER{' --set pretraining.objective=causal' if causal else ''}"
     held, selected = "words and n-grams of the training rows", "dev" in result and result["steps"]
     if pretrained:
         held += f", and hashes of the training and dev lines ({KNOWN_ROWS})"

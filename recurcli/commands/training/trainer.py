@@ -1,10 +1,10 @@
 """The trainer of `recur pretrain` and `recur finetune`: enter the run directory, build the model and its loop, train, finish.
 
-The two commands read their data and objectives between `enter_run` and `run_training`.
+The two commands read their data and objectives between `enter_run` and `Training.execute`.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -56,7 +56,7 @@ from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
-from recurcli.training.session import Session, StopRequest, StopTraining
+from recurcli.training.session import Session, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 Model = TypeVar("Model", Classifier, LanguageModel)
@@ -117,37 +117,6 @@ def check_encoder(resolved: ResolvedPreset) -> None:
         parse_config(encoder_class(resolved.preset.encoder["name"]).Config, values)
     except InvalidConfig as fault:
         raise resolved.located(fault, "encoder") from None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingSetup:
-    """A training run that is ready to start: all data are read and the model is built."""
-
-    request: TrainingRequest
-    section: Section
-    run: RunDirectory
-    """The run that is written."""
-    status: RunStatus
-    loop: TrainingLoop
-    tokenizer: Tokenizer
-    data: dict[str, dict[str, Any]]
-    """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
-    stop: StopRequest
-    dev: Evaluation | None = None
-    """The evaluation on dev data that selects the best model. None in masked pre-training, which keeps the last model."""
-    linear: LinearModel | None = None
-    """The linear model that is kept beside the encoder. None if there is none."""
-    linear_alone: Ensemble | None = None
-    """The linear model as the whole model, until the encoder is trained and joined; None: it is no part of the model."""
-    linear_dev_metric: float | None = None
-    """The dev metric of the linear model. None if there is none."""
-    known: KnownRows | None = None
-    """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
-    texts too, and in a dry run."""
-    teacher: Mapping[str, Any] | None = None
-    """Facts of the teacher's file; None: there is none."""
-    init_sha256: str | None = None
-    """sha256 of the initial weights of --init; None: random initial weights."""
 
 
 def build_model(
@@ -252,121 +221,137 @@ def build_loop(
     )
 
 
-def run_training(setup: TrainingSetup, log: Log) -> dict[str, Any]:
-    """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
-    notes_on_model(setup, log)
-    if setup.request.dry_run:
-        return plan_of(setup)
-    ranks, values, output = setup.loop.ranks, setup.request.resolved.preset.to_dict(), setup.request.output
-    try:
-        with setup.stop.listening():
-            session = _session(setup)
-            _check_same_ranks(session)
-            if ranks.is_main:
-                if setup.status == "new":
-                    session.run.start()
-                    session.run.write_preset(values, COMMANDS[setup.section])
-                ranks.mark_started()
-                notes_on_disk_space(setup, log)
-            session.restore(log)
-            if ranks.is_main and setup.status != "new":
-                session.run.write_preset(values, COMMANDS[setup.section])
-            if setup.linear is not None and setup.dev is not None:  # on rank 0 alone
-                if setup.linear_alone is not None and not session.run.has_model:
-                    session.publish(setup.loop.model.state_dict())
-                assert setup.linear_dev_metric is not None, "a linear model is scored where there are dev rows"
-                score = format_score(setup.dev.metric_name, setup.linear_dev_metric)
-                log.note(f"dev {words_of(setup.dev.metric_name)} of the linear model: {score}")
-            session.train(log)
-            result = _finish(session, setup)
-            notes_on_result(setup, setup.loop.state, result, log)
-            return result
-    except (Interrupted, NumericError) as stop:
-        if setup.run.path != output:
-            stop.add_note(f"{output} is still the run before; delete {setup.run.path} to give the new one up")
-        elif setup.linear_alone is not None and setup.run.has_model and isinstance(stop, Interrupted):
-            stop.add_note(f"until then `recur predict {escaped(quote(str(output)), 300)}` labels by the linear model")
-        raise
-    except StorageError as error:
-        error.add_note(f"then {setup.run.way_on}")
-        raise
+@dataclass(kw_only=True)
+class Training(Session):
+    """A training run that is ready to start: all data are read and the model is built."""
 
+    request: TrainingRequest
+    section: Section
+    status: RunStatus
+    tokenizer: Tokenizer
+    data: dict[str, dict[str, Any]]
+    """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
+    dev: Evaluation | None = None
+    """The evaluation on dev data that selects the best model. None in masked pre-training, which keeps the last model."""
+    linear: LinearModel | None = None
+    """The linear model that is kept beside the encoder. None if there is none."""
+    linear_alone: Ensemble | None = None
+    """The linear model as the whole model, until the encoder is trained and joined; None: it is no part of the model."""
+    known: KnownRows | None = None
+    """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
+    texts too, and in a dry run."""
+    teacher: Mapping[str, Any] | None = None
+    """Facts of the teacher's file; None: there is none."""
+    init_sha256: str | None = None
+    """sha256 of the initial weights of --init; None: random initial weights."""
 
-def _session(setup: TrainingSetup) -> Session:
-    """Return the session, with the facts that a resume must or should match."""
-    preset, run = setup.request.resolved.preset, setup.run
-    config = setup.loop.model.config
-    data = {
-        f"{split} {key}": facts[key] for split, facts in setup.data.items() for key in ("sha256", "rows", "dropped")
-    }
-    origin = {
-        "labels": config.labels,
-        "--init sha256": setup.init_sha256,
-        **({} if setup.teacher is None else {"teacher sha256": setup.teacher["sha256"]}),
-        "vocabulary sha256": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
-        "max_length": config.max_length,  # these four are what `auto` and null came to
-        "steps": setup.loop.total_steps,
-        "learning_rate": setup.loop.config.learning_rate,
-        "word_dropout": getattr(setup.loop.config, "word_dropout", None),
-    }
-    if preset.encoder["name"] == PRETRAINED:
-        origin["encoder.path sha256"] = [sha256_of(file) for file in weight_files(folder_of(preset.encoder["path"]))]
-    machine = machine_facts(setup.loop, preset)
-    if setup.loop.objective.carry is not None:
-        origin["world size"] = machine.pop("world size")
-    unwritten: dict[str, Callable[[], bytes]] = {KNOWN_ROWS: partial(known_to_bytes, setup.known)}
-    if setup.linear is not None:
-        unwritten[LINEAR_MODEL] = setup.linear.to_bytes
+    def execute(self, log: Log) -> dict[str, Any]:
+        """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
+        notes_on_model(self, log)
+        if self.request.dry_run:
+            return plan_of(self)
+        values, output = self.request.resolved.preset.to_dict(), self.request.output
+        try:
+            with self.stop.listening():
+                self._compare_facts()
+                if self.ranks.is_main:
+                    if self.status == "new":
+                        self.run.start()
+                        self.run.write_preset(values, COMMANDS[self.section])
+                    self.ranks.mark_started()
+                    notes_on_disk_space(self, log)
+                self.restore(log)
+                if self.ranks.is_main and self.status != "new":
+                    self.run.write_preset(values, COMMANDS[self.section])
+                if self.linear is not None and self.dev is not None:  # on rank 0 alone
+                    if self.linear_alone is not None and not self.run.has_model:
+                        self.publish(self.loop.model.state_dict())
+                    assert self.linear_dev_metric is not None, "a linear model is scored where there are dev rows"
+                    score = format_score(self.dev.metric_name, self.linear_dev_metric)
+                    log.note(f"dev {words_of(self.dev.metric_name)} of the linear model: {score}")
+                self.train(log)
+                result = self._finish()
+                notes_on_result(self, self.loop.state, result, log)
+                return result
+        except (Interrupted, NumericError) as stop:
+            if self.run.path != output:
+                stop.add_note(f"{output} is still the run before; delete {self.run.path} to give the new one up")
+            elif self.linear_alone is not None and self.run.has_model and isinstance(stop, Interrupted):
+                stop.add_note(
+                    f"until then `recur predict {escaped(quote(str(output)), 300)}` labels by the linear model"
+                )
+            raise
+        except StorageError as error:
+            error.add_note(f"then {self.run.way_on}")
+            raise
 
-    def publish(tensors: Mapping[str, Tensor]) -> None:
-        more = {name: content() for name, content in unwritten.items()}
-        if setup.linear_alone is not None:
-            more[ENSEMBLE] = to_json(setup.linear_alone.to_json()).encode()
-        write_model(run.path, config, setup.tokenizer, tensors, more)
-        unwritten.clear()  # they never change, so the first model brings them
+    def _compare_facts(self) -> None:
+        """Set the facts that a resume must or should match.
 
-    return Session(
-        run=run,
-        loop=setup.loop,
-        resume_key={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
-        environment=machine,
-        publish=publish,
-        stop=setup.stop,
-        linear_dev_metric=setup.linear_dev_metric,
-    )
+        Raises UsageError if a rank differs from rank 0 in its data, preset or machine facts.
+        """
+        preset, config = self.request.resolved.preset, self.loop.model.config
+        data = {
+            f"{split} {key}": facts[key] for split, facts in self.data.items() for key in ("sha256", "rows", "dropped")
+        }
+        origin = {
+            "labels": config.labels,
+            "--init sha256": self.init_sha256,
+            **({} if self.teacher is None else {"teacher sha256": self.teacher["sha256"]}),
+            "vocabulary sha256": sha256(self.tokenizer.to_json().encode()).hexdigest(),
+            "max_length": config.max_length,  # these four are what `auto` and null came to
+            "steps": self.loop.total_steps,
+            "learning_rate": self.loop.config.learning_rate,
+            "word_dropout": getattr(self.loop.config, "word_dropout", None),
+        }
+        if preset.encoder["name"] == PRETRAINED:
+            files = weight_files(folder_of(preset.encoder["path"]))
+            origin["encoder.path sha256"] = [sha256_of(file) for file in files]
+        machine = machine_facts(self.loop, preset)
+        if self.loop.objective.carry is not None:
+            origin["world size"] = machine.pop("world size")
+        self.resume_key = {**preset_facts(preset.to_dict(), self.section), **data, **origin}
+        self.environment = machine
+        facts = {**self.resume_key, **self.environment}
+        del facts["threads"]  # may differ between machines
+        first, *others = self.ranks.all_gather(facts)
+        for rank, other in enumerate(others, 1):
+            if difference := first_difference(first, other):
+                way_out = "give all ranks the same data and options"
+                raise UsageError(f"rank {rank} differs from rank 0: {difference}; {way_out}")
 
+    def publish(self, tensors: Mapping[str, Tensor]) -> None:
+        """Write `tensors` as the weights of the model of the run. The first model brings the files that never change."""
+        more: dict[str, bytes] = {}
+        if not self._has_published:
+            more[KNOWN_ROWS] = known_to_bytes(self.known)
+            more |= {} if self.linear is None else {LINEAR_MODEL: self.linear.to_bytes()}
+        if self.linear_alone is not None:
+            more[ENSEMBLE] = to_json(self.linear_alone.to_json()).encode()
+        write_model(self.run.path, self.loop.model.config, self.tokenizer, tensors, more)
+        self._has_published = True
 
-def _check_same_ranks(session: Session) -> None:
-    """Raise UsageError if a rank differs from rank 0 in its data, preset or machine facts."""
-    facts = {**session.resume_key, **session.environment}
-    del facts["threads"]  # may differ between machines
-    first, *others = session.ranks.all_gather(facts)
-    for rank, other in enumerate(others, 1):
-        if difference := first_difference(first, other):
-            raise UsageError(f"rank {rank} differs from rank 0: {difference}; give all ranks the same data and options")
+    def _finish(self) -> dict[str, Any]:
+        """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json.
 
-
-def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
-    """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json.
-
-    Then the run takes the place of the one before, and the checkpoints are removed, unless they are to be kept.
-    """
-    model, ranks = setup.loop.model, session.ranks
-    if session.best is not None:
-        model.load_state_dict(session.best)
-    ranks.broadcast_(list(model.state_dict().values()))
-    if ranks.is_main:
-        session.publish(model.state_dict())
-    try:
-        report = {} if setup.dev is None else setup.dev.write_report(session.run.path)
-    except StopTraining:
-        session.leave()
-    if not ranks.is_main:
-        return ranks.broadcast(None)
-    result = result_of(setup, setup.loop.state, report)
-    session.run.write_result(result, model_card(result))
-    run = RunDirectory(setup.request.output)
-    run.settle()
-    if not setup.request.keep_checkpoints:
-        run.remove_checkpoints()
-    return ranks.broadcast(run.read_result())
+        Then the run takes the place of the one before, and the checkpoints are removed, unless they are to be kept.
+        """
+        model = self.loop.model
+        if self.best is not None:
+            model.load_state_dict(self.best)
+        self.ranks.broadcast_(list(model.state_dict().values()))
+        if self.ranks.is_main:
+            self.publish(model.state_dict())
+        try:
+            report = {} if self.dev is None else self.dev.write_report(self.run.path)
+        except StopTraining:
+            self.leave()
+        if not self.ranks.is_main:
+            return self.ranks.broadcast(None)
+        result = result_of(self, self.loop.state, report)
+        self.run.write_result(result, model_card(result))
+        run = RunDirectory(self.request.output)
+        run.settle()
+        if not self.request.keep_checkpoints:
+            run.remove_checkpoints()
+        return self.ranks.broadcast(run.read_result())
