@@ -123,12 +123,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder = Path(path).absolute()
         if folder.exists():
             raise FileExistsError(f"{path}: exists already; give the path of a new folder")
+        made = next(parent for parent in (*reversed(folder.parents), folder) if not parent.exists())
         with _python_errors():
             try:
                 folder.mkdir(parents=True)
                 _write(self._files, folder)
             except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(made, ignore_errors=True)
                 raise
 
     def _chosen(self, *, fast: bool) -> Predictor:
@@ -216,15 +217,14 @@ def _plain(labels: Iterable[Any], what: str) -> np.ndarray:
         labels = np.asarray(labels)[:, 0]
     listed = labels if hasattr(labels, "dtype") else list(labels)
     each = listed if isinstance(listed, list) else np.asarray(listed, dtype=object).tolist()
-    values = np.asarray(listed)
     for row, label in enumerate(each):
         is_label = isinstance(label, str | int | float | np.generic) and label == label
-        if not is_label or isinstance(label, str) != (values.dtype.kind in "UO"):
+        if not is_label or isinstance(label, str) != isinstance(each[0], str):
             shown = escaped(repr(label), 60)
             raise ValueError(f"{what}[{row}] is {shown}; all labels are strings, or all are whole numbers or bools")
         if isinstance(label, str) and not label.strip():
             raise ValueError(f"{what}[{row}] is {label!r}; a label must not be blank")
-    return values
+    return np.asarray(listed)
 
 
 def _name(label: Any) -> str:

@@ -151,6 +151,20 @@ def test_pairs_and_dev_rows_of_ones_own() -> None:
         tiny().fit(TEXTS, LABELS, dev=(TEXTS[:2], ["100", "9"]))
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([["a", "b"]] * 3), "labels has the shape (3, 2); it must be one column, with one label for each row"),
+        ([["a"], ["b"], ["a"]], "labels[0] is ['a']; all labels are strings"),
+        ([["a"], ["b", "c"], "a"], "labels[0] is ['a']"),
+        (pandas.DataFrame({"a": "xyz", "b": "xyz"}, index=range(2)), "labels has the shape (2, 2)"),
+    ],
+)
+def test_labels_that_are_not_one_column_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tiny().fit(TEXTS[: len(labels)], labels)
+
+
 def test_labels_may_be_a_table_of_one_column() -> None:
     for column in (pandas.DataFrame({"y": LABELS})[["y"]], np.array(LABELS)[:, None]):
         targets = _targets(column, "labels")
@@ -159,13 +173,10 @@ def test_labels_may_be_a_table_of_one_column() -> None:
 
 def test_texts_are_of_one_kind() -> None:
     pairs = [*zip(TEXTS[:60], TEXTS[30:], strict=True)]
-    mixed: list[tuple[list[Any], str]] = [
-        ([*pairs, *TEXTS[60:]], "texts[60] is a single text, but texts[0] is a pair; give rows of"),
-        ([*TEXTS[:2], *pairs, *pairs[:28]], "texts[2] is a pair, but texts[0] is a single text"),
-    ]
-    for some, reason in mixed:
-        with pytest.raises(ValueError, match=re.escape(reason)):
-            tiny().fit(some, LABELS)
+    with pytest.raises(ValueError, match=re.escape("texts[60] and texts[0] are a pair and a single text")):
+        tiny().fit([*pairs, *TEXTS[60:]], LABELS)
+    with pytest.raises(ValueError, match=re.escape("texts[2] and texts[0] are a pair and a single text")):
+        tiny().fit([*TEXTS[:2], *pairs], LABELS[:62])
     for texts, dev, message in ((TEXTS, pairs, "holds pairs of texts"), (pairs, TEXTS, "holds single texts")):
         with pytest.raises(ValueError, match=f"^dev texts: {message}.*, but texts holds .*; give rows of one kind"):
             tiny().fit(texts, LABELS[: len(texts)], dev=(dev[:10], LABELS[:10]))
@@ -227,9 +238,9 @@ BAD = [
     ([" "] * 90, LABELS, ValueError, "all 90 texts are blank"),
     (["\ud800", *TEXTS[1:]], LABELS, ValueError, "texts[0] holds a lone surrogate"),
     ("abc", ["a", "b", "c"], TypeError, "texts is one string; put it in a list"),
-    (TEXTS, [*LABELS[:-1], None], ValueError, "labels[89] is None; a label is a string, a whole number or a bool"),
+    (TEXTS, [*LABELS[:-1], None], ValueError, "labels[89] is None; all labels are strings, or all are"),
     (TEXTS, [*LABELS[:-1], float("nan")], ValueError, "labels[89] is nan"),
-    (TEXTS, [*LABELS[:-1], 3], ValueError, "labels[89] is 3, but others are of another type; use one type"),
+    (TEXTS, [*LABELS[:-1], 3], ValueError, "labels[89] is 3; all labels are strings, or all are whole"),
     (TEXTS, [*LABELS[:-1], " "], ValueError, "labels[89] is ' '; a label must not be blank"),
     (TEXTS, [n / 7 for n in range(90)], ValueError, "continuous"),
     (TEXTS[:3], np.array([["a", "b"]] * 3), ValueError, "labels has the shape (3, 2); it must be one column, with one"),
@@ -258,11 +269,17 @@ def with_setting(key: str, value: object) -> dict[str, Any]:
             with_setting("finetuning.epochs", "3"),
             "settings: finetuning.epochs: '3' should be a valid integer or be 'aut",
         ),
-        (with_setting("runtime.seed", 3), "seed and settings['runtime.seed'] are the same key"),
-        (with_setting("finetuning.lr", 3), "unknown key; did you mean 'finetuning.learning_rate'?"),
-        (with_setting("epochs", 3), "settings: epochs: unknown key; did you mean 'finetuning.epochs'?"),
-        (with_setting("data.path", "x.csv"), "settings['data.path'] is about files, but the rows and labels are those"),
-        (with_setting("data.labels", ["a", "b"]), "settings['data.labels'] is about files"),
+        (
+            {"settings": {"finetuning.epochs": "3"}},
+            "settings: finetuning.epochs: '3' should be a valid integer or be 'auto'",
+        ),
+        ({"settings": {"finetuning.lr": 3}}, "unknown key; did you mean 'finetuning.learning_rate'?"),
+        ({"settings": {"epochs": 3}}, "settings: epochs: unknown key; did you mean 'finetuning.epochs'?"),
+        (
+            {"settings": {"data.path": "x.csv"}},
+            "settings['data.path'] is about files, but the rows and labels are those",
+        ),
+        ({"settings": {"data.labels": ["a", "b"]}}, "settings['data.labels'] is about files"),
         ({"settings": ["finetuning.epochs=3"]}, "settings must map keys to values"),
         ({"init": "no/such/run"}, "no/such/run: is not a run directory"),
     ],

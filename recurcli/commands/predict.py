@@ -88,7 +88,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         writer = RowWriter(request, rows, predictor.labels)
         progress = output.begin(_facts(request, run, predictor, rows, writer))
         digest = hashlib.sha256()
-        unread = windows(rows.unread, rows.waits, digest if output.resumable else None)
+        unread = windows(rows.unread, digest if output.resumable else None, at_once=rows.at_once)
         skip(unread, digest, progress, rows.records.name)
         _label(request, rows, unread, digest, predictor, writer, output, progress, log)
     predictor.stop_workers()
@@ -104,13 +104,12 @@ def _open_rows(
     """
     read = _reader(request, trained)
     typed = str(request.source) == "-" and sys.stdin is not None and sys.stdin.isatty()
-    # Rows are answered without waiting for a whole window only where no file is written: the batches, and with them the last
-    # digit of a score, then depend on the timing of the input.
-    at_once = not output.resumable and (request.unbuffered or is_terminal(request.output) or typed)
-    records, waits = open_input(request.source, read, stack, at_once=at_once)
+    is_live = request.unbuffered or is_terminal(request.output) or typed
+    at_once = is_live and not output.resumable and not is_file(request.source)
+    records = open_input(request.source, read, stack)
     if typed:
         log.note("reading texts from the terminal, a line each; Ctrl-D ends them")
-    sample = next(windows(records, waits), [])
+    sample = next(windows(records, at_once=at_once), [])
     if records.delimiter and request.delimiter is None and trained.delimiter is None:
         log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
     options = ColumnOptions(tuple(request.text or ()), tuple(request.pair or ()), request.id, request.header)
@@ -123,9 +122,10 @@ def _open_rows(
     if is_file(request.source):
         with contextlib.ExitStack() as again:
             delimiter = records.delimiter if format == records.format else None
-            first_pass, _ = open_input(request.source, read, again)
-            counted, columns = scan(first_pass, columns, format, delimiter, strict=request.strict)
-    return Input(records, chain(sample, records), columns, format, waits, counted)
+            counted, columns = scan(
+                open_input(request.source, read, again), columns, format, delimiter, strict=request.strict
+            )
+    return Input(records, chain(sample, records), columns, format, at_once, counted)
 
 
 def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:

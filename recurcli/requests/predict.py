@@ -70,7 +70,7 @@ class PredictRequest:
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a row that cannot be read.")] = False
     unbuffered: Annotated[
         bool,
-        typer.Option("--unbuffered", help="Predict rows of a pipe as soon as no more wait; default on a terminal."),
+        typer.Option("--unbuffered", help="Predict each row of a pipe as it comes; default on a terminal."),
     ] = False
     explain: Annotated[
         bool,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from inspect import unwrap
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,35 +68,32 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSpa
     Adam changes a parameter by about one learning rate per step; the n-gram table and the bag have rates of their own.
     """
     assert config.learning_rate is not None
-    table = ngram_table(model)
-    scalars: list[nn.Parameter] = []
-    vectors: list[nn.Parameter] = []  # and what else has no weight decay
-    matrices: list[nn.Parameter] = []
-    bag: list[nn.Parameter] = []
+    table, rate, decay = ngram_table(model), config.learning_rate, config.weight_decay
+    groups: dict[str, dict[str, Any]] = {
+        "matrices": {"params": [], "weight_decay": decay, "lr_factor": 1.0},
+        "vectors": {"params": [], "weight_decay": 0.0, "lr_factor": 1.0},  # and what else has no weight decay
+        "scalars": {"params": [], "weight_decay": 0.0, "lr_factor": config.scalar_lr_factor},
+        "bag": {
+            "params": [],
+            "weight_decay": decay,
+            "lr_factor": getattr(config, "bag_learning_rate", rate) / rate,
+        },
+        "table": {"params": [], "weight_decay": 0.0, "lr_factor": config.ngram_learning_rate / rate},
+    }
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad and parameter is not table:
-            scalar = parameter.ndim == 0 or name.rpartition(".")[2] in model.encoder.scalar_names
-            undecayed = parameter.ndim == 1 or (model.embedding.frozen and parameter is model.embedding.weight)
-            (bag if name.startswith("bag.") else scalars if scalar else vectors if undecayed else matrices).append(
-                parameter
-            )
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay, "lr_factor": 1.0},
-        {"params": vectors, "weight_decay": 0.0, "lr_factor": 1.0},
-        {"params": scalars, "weight_decay": 0.0, "lr_factor": config.scalar_lr_factor},
-        {
-            "params": bag,
-            "weight_decay": config.weight_decay,
-            "lr_factor": getattr(config, "bag_learning_rate", config.learning_rate) / config.learning_rate,
-        },
-        {
-            "params": [] if table is None else [table],
-            "weight_decay": 0.0,
-            "lr_factor": config.ngram_learning_rate / config.learning_rate,
-        },
-    ]
+        kind = "matrices"
+        if parameter is table:
+            kind = "table"
+        elif name.startswith("bag."):
+            kind = "bag"
+        elif parameter.ndim == 0 or name.rpartition(".")[2] in model.encoder.scalar_names:
+            kind = "scalars"
+        elif parameter.ndim == 1 or (model.embedding.frozen and parameter is model.embedding.weight):
+            kind = "vectors"
+        if parameter.requires_grad:
+            groups[kind]["params"].append(parameter)
     return AdamWWithSparseRows(
-        [group for group in groups if group["params"]],
+        [group for group in groups.values() if group["params"]],
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
         eps=config.adam_epsilon,

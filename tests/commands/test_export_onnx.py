@@ -159,16 +159,13 @@ def test_arguments_are_refused_and_help_says_what_is_read(exported: Path) -> Non
     for argument in ("texts.txt", "--output"):
         done = labelled(exported, "鼠\n".encode(), argument)
         assert (done.returncode, done.stdout) == (2, b"")
-        way_out = "the texts come from standard input: python predict.py < texts.txt"
-        assert f"predict.py: error: unrecognized arguments: {argument}; {way_out}\n" in done.stderr.decode()
+        assert f"predict.py: error: unrecognized arguments: {argument}\n" in done.stderr.decode()
 
 
-def test_bytes_that_are_not_utf8_are_told_with_their_line(exported: Path) -> None:
+def test_lines_that_are_not_utf8_are_counted(exported: Path) -> None:
     done = labelled(exported, "鼠\n\n".encode() + b"caf\xe9\n" + "鼠\n".encode() + b"\xff\n")
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 5)
-    first, count = done.stderr.decode().splitlines()
-    assert first == "predict.py: warning: line 3 is not UTF-8; U+FFFD stands for the bytes that cannot be read"
-    assert count == "predict.py: warning: 2 of 5 lines are not UTF-8"
+    assert done.stderr.startswith(b"predict.py: warning: 2 of 5 lines are not UTF-8; U+FFFD stands for")
     assert labelled(exported, "鼠\n\n\ufffd".encode()).stderr == b""
 
 

@@ -4,9 +4,7 @@ import contextlib
 import csv
 import io
 import json
-import os
 import re
-import select
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,40 +37,13 @@ _NO_TSV = "which no TSV can hold; write a CSV (--output x.csv) or JSON lines"
 _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-class PollableStream(io.RawIOBase):
-    """A pipe or terminal that knows whether its next row can be read without waiting."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._rows = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read the available bytes into `buffer`; waits until there are some."""
-        count = os.readv(self._descriptor, [buffer])
-        self._rows += bytes(buffer[:count]).count(b"\n")
-        return count
-
-    def keeps_waiting(self, line: int) -> bool:
-        """Return whether the stream has no data yet for the row after row `line` (counted from 1), so that a read blocks."""
-        return line >= self._rows and not select.select([self._descriptor], [], [], 0)[0]
-
-
 Read = Callable[..., Records]
 """`read_records` with the options on the form of the input, for a path or a stream and its `name`."""
 
 
-def open_input(
-    source: Path, read: Read, stack: contextlib.ExitStack, *, at_once: bool = False
-) -> tuple[Records, Callable[[int], bool] | None]:
-    """Open the input and return its records, including a header.
-
-    With `at_once`, the second value for a stream is a function of n: whether reading the record after line n would wait.
-    Otherwise it is None.
-    """
-    name, opened, waits = str(source), cast(Path | BinaryIO, source), None
+def open_input(source: Path, read: Read, stack: contextlib.ExitStack) -> Records:
+    """Open the input and return its records, including a header."""
+    name, opened = str(source), cast(Path | BinaryIO, source)
     if name == "-":
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file")
@@ -80,10 +51,7 @@ def open_input(
         name, opened = "standard input", sys.stdin.buffer
     elif not is_file(source):
         opened = stack.enter_context(source.open("rb"))
-    if at_once and not isinstance(opened, Path):
-        pollable = PollableStream(opened.fileno())
-        opened, waits = cast(BinaryIO, pollable), pollable.keeps_waiting
-    return stack.enter_context(read(opened, name=name)), waits
+    return stack.enter_context(read(opened, name=name))
 
 
 def is_file(source: Path) -> bool:
@@ -94,12 +62,10 @@ def is_file(source: Path) -> bool:
         return True
 
 
-def windows(
-    records: Iterator[Record], waits: Callable[[int], bool] | None = None, digest: Any = None
-) -> Iterator[list[Record]]:
-    """Yield the records in lists of at most WINDOW rows and about WINDOW_CHARACTERS characters.
+def windows(records: Iterator[Record], digest: Any = None, *, at_once: bool = False) -> Iterator[list[Record]]:
+    """Yield the records in lists of at most WINDOW rows and about WINDOW_CHARACTERS characters; with `at_once` one by one.
 
-    A list ends early after line n if `waits(n)` is true. `digest`, a hashlib object, is updated with the content of each row.
+    `digest`, a hashlib object, is updated with the content of each row.
     """
     window: list[Record] = []
     characters = 0
@@ -112,7 +78,7 @@ def windows(
         characters += len(content)
         if digest is not None:
             digest.update(f"{content}\n".encode())
-        if len(window) == WINDOW or characters >= WINDOW_CHARACTERS or (waits is not None and waits(record.line)):
+        if at_once or len(window) == WINDOW or characters >= WINDOW_CHARACTERS:
             yield window
             window, characters = [], 0
     if window:
@@ -215,8 +181,8 @@ class Input(NamedTuple):
     columns: InputColumns
     format: OutputFormat
     """The format of the output."""
-    waits: Callable[[int], bool] | None = None
-    """See `open_input`."""
+    at_once: bool = False
+    """Whether each row is predicted before the next one is read."""
     counted: PredictionProgress | None = None
     """The rows and faults of a file. None for a pipe."""
 

@@ -89,14 +89,6 @@ def texts_of(line: bytes) -> tuple[str, ...]:
     return tuple(text.split("\t")) if text else ("", "")
 
 
-def is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def tell(message: str) -> None:
     if sys.stderr is not None:  # it may be closed
         print(f"predict.py: {message}", file=sys.stderr)
@@ -118,11 +110,7 @@ def write(content: bytes) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    _, unread = parser.parse_known_args()
-    if unread:
-        file = "texts.txt" if unread[0].startswith("-") else unread[0]
-        way_out = f"the texts come from standard input: python predict.py < {file}"
-        parser.error(f"unrecognized arguments: {' '.join(unread)}; {way_out}")
+    parser.parse_args()
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `| head` ends it silently
     parts: list[tuple[float, Any]] = []
@@ -136,10 +124,7 @@ def main() -> None:
     while lines := sys.stdin.buffer.readlines(WINDOW):
         lines[0] = lines[0] if done else lines[0].removeprefix(b"\xef\xbb\xbf")  # a byte order mark
         rows = list(takewhile(lambda texts: len(texts) == 1 + CONFIG["pairs"], map(texts_of, lines)))
-        if broken := [number for number, line in enumerate(lines[: len(rows)], done + 1) if not is_utf8(line)]:
-            if not replaced:
-                tell(f"warning: line {broken[0]} is not UTF-8; U+FFFD stands for the bytes that cannot be read")
-            replaced += len(broken)
+        replaced += sum(line.decode(errors="ignore") != line.decode(errors="replace") for line in lines[: len(rows)])
         done += len(rows)
         if rows:
             logits = sum(weight * part.logits(rows) for weight, part in parts)
@@ -151,8 +136,8 @@ def main() -> None:
             tabs = lines[len(rows)].count(b"\t")
             fault = f"error: line {done + 1}: has {tabs} TABs; one must separate the two texts of a pair"
             break
-    if replaced > 1:
-        tell(f"warning: {replaced} of {done} lines are not UTF-8")
+    if replaced:
+        tell(f"warning: {replaced} of {done} lines are not UTF-8; U+FFFD stands for the bytes that cannot be read")
     if fault:
         tell(fault)
         sys.exit(3)
