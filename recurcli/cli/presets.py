@@ -14,7 +14,7 @@ def presets(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A preset's name or file, to be printed fully resolved; or the name of a paper, to list its presets.",
+            help="A preset's name or file, to be printed fully resolved.",
             metavar="NAME",
         ),
     ] = None,
@@ -38,12 +38,6 @@ def presets(
             tables.print_json({**names, "papers": papers})
         else:
             presets.print_preset_names(names, papers, every=every)
-    elif name in paper_presets():
-        names = {"presets": paper_presets()[name]}
-        if json:
-            tables.print_json(names)
-        else:
-            presets.print_paper_presets(name, names["presets"])
     else:
         resolved = compose(name, settings=settings or [])
         if json:

@@ -50,8 +50,6 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
         folder = open_run(run)
         predictor = Predictor.load(folder, **asdict(request.inference), fast=request.fast)
         folder.note_if_unfinished(log)
-        if predictor.is_linear:
-            log.note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
         read_here = folder.read_data_config() if format.folder_with else data_config(folder, request.data)
         loaded.append(TrainedRun(folder, predictor, task_of(folder, predictor), read_here))
     more = {}

@@ -55,18 +55,14 @@ class Range:
         low, high = self.values
         if isinstance(low, int):
             return trial.suggest_int(self.key, low, high, log=self.scale == "log")
-        return self.rounded(trial.suggest_float(self.key, low, high, log=self.scale == "log"))
+        value = trial.suggest_float(self.key, low, high, log=self.scale == "log")
+        return min(max(float(f"{value:.{SIGNIFICANT_DIGITS}g}"), low), high)
 
     def contains(self, value: Any) -> bool:
         """Return whether `value` lies in the range."""
         if self.scale == "choices":
             return value in self.values
         return isinstance(value, int | float) and self.values[0] <= value <= self.values[1]
-
-    def rounded(self, value: float) -> float:
-        """Return a sampled number with SIGNIFICANT_DIGITS digits that is still in the range."""
-        low, high = self.values
-        return min(max(float(f"{value:.{SIGNIFICANT_DIGITS}g}"), low), high)
 
 
 def parse_range(text: str) -> Range:

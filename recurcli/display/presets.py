@@ -1,7 +1,7 @@
 """What `recur presets` prints: encoders, tasks and presets by name, and one preset with all its keys."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -33,18 +33,9 @@ def print_preset_names(names: Mapping[str, list[str]], papers: Mapping[str, list
         Text("A preset is ENCODER-TASK: any encoder with any task (ptb: causal encoders), or a name of its own."),
         listing(listed),
         Text(
-            "recur presets NAME prints a preset with all its keys, or the presets of a paper; --all lists all.",
+            "recur presets NAME prints a preset with all its keys; --all lists those of papers.",
             style="dim",
         ),
-    )
-
-
-def print_paper_presets(paper: str, names: Sequence[str]) -> None:
-    """Print the names of the presets of a paper's tables."""
-    show(
-        Text(f"The presets of the tables of papers/{paper}."),
-        listing([("presets", "  ".join(names))]),
-        Text("recur presets NAME prints one.", style="dim"),
     )
 
 

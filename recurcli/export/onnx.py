@@ -78,16 +78,15 @@ def export_onnx(
         runtime = least_runtime(graph)
         files["model.onnx"] = graph, f"encoder; {within}"
         files["tokenizer.json"] = predictor.tokenizer.to_json().encode(), "tokenizer"
-    elif not predictor.is_linear:
-        why = "was kept" if finished else "labels until the training is finished"
-        log.note(f"the linear model alone {why}, so there is no model.onnx: no encoder needs to run")
+    else:
+        log.note("the linear model labels alone, so there is no model.onnx: no encoder needs to run")
     if ensemble is not None and weights[1]:
         half = ", in half precision" if dev else ""
         files["linear.npz"] = _npz(ensemble.linear, half=bool(dev)), f"linear model on n-grams{half}"
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
-        agreement = _compare(run, dev, weights, fp32, graph, log)
+        agreement = _compare(run, dev, weights, fp32, graph)
         agreement.check(min_agreement)
         log.note(str(agreement))
         facts = {"quantization": {"type": "int8", **asdict(agreement)}}
@@ -113,7 +112,7 @@ def _dev_rows(run: TrainedRun) -> list[RowText]:
 
 
 def _compare(
-    run: TrainedRun, rows: list[RowText], weights: tuple[float, float], fp32: bytes | None, int8: bytes | None, log: Log
+    run: TrainedRun, rows: list[RowText], weights: tuple[float, float], fp32: bytes | None, int8: bytes | None
 ) -> Agreement:
     """Compare the run with the quantised one on its dev rows; the linear model is the one that was not fitted on them."""
     config, texts = run.predictor.model.config, [(row.text, row.pair) for row in rows]
@@ -122,8 +121,7 @@ def _compare(
     if fp32 is not None and int8 is not None:
         tokens = run.predictor.tokenizer.encode(texts, config.max_length)
         for part, content in enumerate((fp32, int8)):
-            progress = partial(log.rows, before=part * len(rows), total=2 * len(rows))
-            joined[part] += weights[0] * onnx_logits(content, tokens, config.pad_id, progress)
+            joined[part] += weights[0] * onnx_logits(content, tokens, config.pad_id)
     if weights[1]:
         linear = read_linear_model(run.folder, len(labels), first_fit=True)
         assert linear is not None, "the run has an ensemble"

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from recurcli.errors import ModelError, pluralize
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import Ngrams
-from recurcli.log import AfterBatch
 from recurcli.tokens.tokenizer import Tokens
 
 MIN_AGREEMENT = 0.98
@@ -29,8 +28,6 @@ MIN_ROW = 16
 PRODUCT_LEVELS, TABLE_LEVELS, HALF_MAX = 64, 127, 65504.0
 SMALLEST_SCALE = 1e-30
 """In place of 0, the scale of a position without a value."""
-ROWS_AT_ONCE = 64
-"""Dev rows between two signs of progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +85,12 @@ def onnx_session(content: bytes) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def onnx_logits(content: bytes, tokens: Tokens, pad_id: int, after_batch: AfterBatch) -> NDArray[np.float64]:
+def onnx_logits(content: bytes, tokens: Tokens, pad_id: int) -> NDArray[np.float64]:
     """Return the logits (N, C) of a graph, one row at a time as predict.py of an int8 export."""
     session, logits = onnx_session(content), []
-    for row, (start, end) in enumerate(zip(tokens.offsets, tokens.offsets[1:], strict=False), 1):
+    for start, end in zip(tokens.offsets, tokens.offsets[1:], strict=False):
         ids = tokens.ids[start:end] if end > start else [pad_id]
         logits.append(session.run(["logits"], {"input_ids": np.asarray(ids, np.int64)[None]})[0][0])
-        if row % ROWS_AT_ONCE == 0 or row == len(tokens):
-            after_batch(row)
     return np.asarray(logits, np.float64)
 
 

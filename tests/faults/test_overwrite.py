@@ -255,9 +255,8 @@ def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
 
 def test_another_overwrite_starts_anew(old: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     drop(5, "finetune", request(tiny_tnews, old, overwrite=True))
-    with pytest.raises(UsageError, match=r"run: cannot be resumed: runtime.seed was 10 and is now 11") as found:
+    with pytest.raises(UsageError, match=r"run: cannot be resumed: runtime.seed was 10 and is now 11"):
         finetune(request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", resume=True), Kept())
-    assert f"the new training in {old / NEXT} differs, not the run before" in found.value.__notes__[0]
     assert (old / NEXT / "checkpoints" / "step-00000003").is_dir()
     drop(1, "finetune", request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", overwrite=True))
     assert list((old / NEXT / "checkpoints").iterdir()) == []

@@ -56,8 +56,7 @@ def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
     assert ended.code == ENDINGS[number], ended.err
     steps = sorted(int(path.name[5:]) for path in tmp_path.glob("x/checkpoints/step-????????"))
     assert ended.err == (
-        f"recur: stopped by {number.name} at step {steps[-1]:,}; continue with the same command and --resume; "
-        f"until then `recur predict {tmp_path / 'x'}` labels by the linear model\n"
+        f"recur: stopped by {number.name} at step {steps[-1]:,}; continue with the same command and --resume\n"
     )
     assert not (tmp_path / "x" / "result.json").exists()
     assert forks.run(*arguments, "--resume").code == 0
@@ -83,7 +82,7 @@ def test_a_signal_before_training_leaves_nothing_behind(
     for command in COMMANDS:
         arguments = [command, *options(tiny_tnews, tmp_path / "x")]
         ended = signalled(forks, "the reading of the data", [number], arguments, call=1).end()
-        hint = "nothing was saved; run the same command to start again"
+        hint = "run the same command again"
         assert (ended.code, ended.err) == (code, f"recur: stopped by {number.name}; {hint}\n")
         assert not (tmp_path / "x").exists()
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from shlex import quote
 from typing import Any, TypeVar
 
 import torch
@@ -36,7 +35,7 @@ from recurcli.commands.training.resolve import resolve_schedule
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.folder import folder_of, weight_files
-from recurcli.errors import Interrupted, NumericError, StorageError, UsageError, escaped
+from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.metrics import MINIMIZED, format_score, words_of
 from recurcli.evaluation.report import Evaluation
 from recurcli.facts import check_same, first_difference
@@ -94,19 +93,12 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunD
         if request.resume and status == "unfinished" and not checkpoint_folders(written.checkpoints):
             check_inputs(request.output, preset, request.init)  # a checkpoint compares what the training reads
         if status != "new":
-            try:
-                check_same(*facts_before_and_now(written, preset.to_dict(), section), run.path)
-            except UsageError as error:
-                if written is not run:
-                    what = f"the new training in {written.path} differs, not the run before"
-                    error.add_note(f"{what}; delete that folder to give it up")
-                raise
+            check_same(*facts_before_and_now(written, preset.to_dict(), section), run.path)
         try:
             yield written, ranks.broadcast(status), device
         except Interrupted as stop:
             if not hasattr(stop, "__notes__"):  # a stop in training says itself how to continue
-                hint = "nothing was saved; run the same command to start again"
-                stop.add_note(hint if status == "new" else "the run is unchanged; run the same command to continue it")
+                stop.add_note("run the same command again")
             raise
 
 
@@ -276,10 +268,6 @@ class Training(Session):
         except (Interrupted, NumericError) as stop:
             if self.run.path != output:
                 stop.add_note(f"{output} is still the run before; delete {self.run.path} to give the new one up")
-            elif self.linear_alone is not None and self.run.has_model and isinstance(stop, Interrupted):
-                stop.add_note(
-                    f"until then `recur predict {escaped(quote(str(output)), 300)}` labels by the linear model"
-                )
             raise
         except StorageError as error:
             error.add_note(f"then {self.run.way_on}")
