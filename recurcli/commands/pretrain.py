@@ -1,5 +1,6 @@
 """`recur pretrain`: train an encoder on text without labels, by predicting masked tokens or the next token."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,7 @@ import torch
 
 from recurcli.cache import cache_folder
 from recurcli.commands.training.request import TrainingRequest, finished_run
-from recurcli.commands.training.resolve import resolve_tokens, resolve_window
-from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run
+from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
 from recurcli.distributed.group import current
@@ -23,6 +23,7 @@ from recurcli.runs.model_files import KnownRows, log_known_rows
 from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.texts import (
+    WINDOW,
     corpus_tokenizer,
     is_plain_text,
     load_texts,
@@ -94,7 +95,9 @@ def _train_causal(
         reason = next(reason for reason, holds in obstacles.items() if holds)
         raise UsageError(f"pretraining.carry: {reason}; --set pretraining.carry=false")
     splits = {split: load_texts(task, split, preset.data, use_dev_split=True) for split in ("train", "dev")}
-    preset = resolve_window(preset, log)
+    if preset.data.max_length == "auto":
+        log.note(f"data.max_length auto: windows of {WINDOW} tokens")
+        preset = replace(preset, data=replace(preset.data, max_length=WINDOW))
     known = KnownRows.of(splits["train"].hashes, splits["dev"].hashes)
     lines = hashes_of(splits["dev"].lines)
     repeated = {**known.count(lines), "dev_rows": 0}
@@ -152,27 +155,22 @@ def _tokenize_corpus(preset: Preset, log: Log) -> Tokenized:
 
 
 def _tokenize_splits(preset: Preset, log: Log) -> Tokenized:
-    """Train the tokenizer on all texts of the splits and tokenise them."""
-    splits = _load_splits(preset)
+    """Train the tokenizer on all texts and tokenise them.
+
+    They are those of a single file or of label folders, or of the train, dev and test rows of the task (StarSaber, section 4).
+    For your own rows, missing splits are left out.
+    """
+    task, config, splits = task_named(preset.task), preset.data, dict[str, Split]()
+    if config.path is not None and is_one_file(Path(config.path)):
+        splits["text"] = load_split(task, "train", config, labelled=False)
+    else:
+        for split in ("train", "dev", "test"):
+            if split == "dev" and (dev := splits["train"].dev if "train" in splits else None):
+                splits["dev"] = dev
+            elif task.labels or has_split(task, split, config):
+                splits[split] = load_split(task, split, config, labelled=False, use_dev_split=True)
     rows = [row for split in splits.values() for row in split.texts]
     tokenizer, max_length = resolve_tokens(preset, lambda: rows, log)
     tokens, data = encode_splits(splits, tokenizer, max_length, log)
     pairs = any(split.columns.pair for split in splits.values())
     return joined(tokens.values()), tokenizer, max_length, data, pairs
-
-
-def _load_splits(preset: Preset) -> dict[str, Split]:
-    """Return the rows of a single file or of label folders, or the train, dev and test rows of the task (StarSaber, section 4).
-
-    For your own rows, missing splits are left out.
-    """
-    task = task_named(preset.task)
-    if preset.data.path is not None and is_one_file(Path(preset.data.path)):
-        return {"text": load_split(task, "train", preset.data, labelled=False)}
-    found: dict[str, Split] = {}
-    for split in ("train", "dev", "test"):
-        if split == "dev" and (dev := found["train"].dev if "train" in found else None):
-            found["dev"] = dev
-        elif task.labels or has_split(task, split, preset.data):
-            found[split] = load_split(task, split, preset.data, labelled=False, use_dev_split=True)
-    return found

@@ -259,10 +259,22 @@ class ClassificationObjective:
         return (losses * self.class_weights.to(logits.device)[targets]).sum()
 
 
-class MaskedTokenObjective:
-    """Masked-token cross-entropy over all real positions (StarSaber, section 4) or over the masked ones (BERT)."""
+class TokenObjective:
+    """Cross-entropy of predicted tokens."""
 
     carry: Carry | None = None
+
+    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the sum of the losses over the predicted positions, and the auxiliary losses."""
+        assert isinstance(model, LanguageModel)
+        assert batch.positions is not None
+        logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), batch.positions.to(device))
+        targets = batch.targets.to(device)
+        return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum"), auxiliary
+
+
+class MaskedTokenObjective(TokenObjective):
+    """Masked-token cross-entropy over all real positions (StarSaber, section 4) or over the masked ones (BERT)."""
 
     def __init__(self, tokens: TokenRows, tokenizer: Tokenizer, config: PretrainingConfig) -> None:
         self.tokens = tokens
@@ -291,15 +303,9 @@ class MaskedTokenObjective:
             batches.append(MicroBatch(inputs, mask, *targets, float(len(positions))))
         return batches
 
-    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum of the losses over the predicted positions, and the auxiliary losses."""
-        return token_loss(model, batch, device)
 
-
-class NextTokenObjective:
+class NextTokenObjective(TokenObjective):
     """Cross-entropy of every token of a stream, given those before it in its window; the encoder must be causal."""
-
-    carry: Carry | None = None
 
     def __init__(self, windows: Windows, tokenizer: Tokenizer) -> None:
         self.windows = windows
@@ -316,10 +322,6 @@ class NextTokenObjective:
             weight = float(len(positions))
             batches.append(MicroBatch(ids, mask, *_filled(targets.flatten()[positions], positions), weight))
         return batches
-
-    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum of the losses over all tokens, and the auxiliary losses."""
-        return token_loss(model, batch, device)
 
 
 class StreamObjective(NextTokenObjective):
@@ -355,12 +357,3 @@ class StreamObjective(NextTokenObjective):
         self.carry.put(batch.streams, after)
         logits = model.token_logits(states.flatten(0, 1), weight).float()
         return F.cross_entropy(logits, batch.targets.to(device), reduction="sum"), {}
-
-
-def token_loss(model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the summed cross-entropy of the predicted tokens of `batch`, and the auxiliary losses."""
-    assert isinstance(model, LanguageModel)
-    assert batch.positions is not None
-    logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), batch.positions.to(device))
-    targets = batch.targets.to(device)
-    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum"), auxiliary

@@ -275,8 +275,9 @@ def test_auto_settles_tokens_and_length_by_the_texts(text: str, kind: str, recur
 def test_auto_measures_a_sample_of_the_whole_file(
     recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_tsv(tmp_path / "x.tsv", [f"{'字' * (5 + n // 5)}{n % 10}" for n in range(200)])
-    monkeypatch.setattr("recurcli.commands.training.resolve.ROWS_COUNTED", 20)
+    rows = "".join(f"{'字' * (5 + n // 5)}{n % 10}\t{'ab'[n % 2]}\n" for n in range(200))
+    (tmp_path / "x.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+    monkeypatch.setattr("recurcli.commands.training.trainer.ROWS_COUNTED", 20)
     options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run", "--set", "encoder.hidden_size=16"]
     _, err = recur.ok("finetune", "--preset", "starsaber-custom", *options)
     assert "data.max_length auto: 48 tokens" in err

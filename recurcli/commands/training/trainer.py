@@ -1,13 +1,15 @@
-"""The trainer of `recur pretrain` and `recur finetune`: enter the run directory, build the model and its loop, train, finish.
+"""The trainer of `recur pretrain` and `recur finetune`: enter the run directory, resolve each `auto`, build the model and its
+loop, train, finish.
 
 The two commands read their data and objectives between `enter_run` and `Training.execute`.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,9 +33,10 @@ from recurcli.commands.training.request import (
     facts_before_and_now,
     preset_facts,
 )
-from recurcli.commands.training.resolve import resolve_schedule
+from recurcli.data.config import TokenizerConfig
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
+from recurcli.encoders.encoder import Encoder
 from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.metrics import MINIMIZED, format_score, words_of
@@ -48,9 +51,11 @@ from recurcli.model.device import choose_device, choose_precision
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.preset import Preset, ResolvedPreset
+from recurcli.preset.schema import check_encoder_length
 from recurcli.runs.model_files import KnownRows, known_to_bytes, write_model
 from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
-from recurcli.tokens.tokenizer import Tokenizer
+from recurcli.tokens.pretrained import PretrainedTokenizer
+from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
@@ -59,6 +64,14 @@ from recurcli.training.session import Session, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 Model = TypeVar("Model", Classifier, LanguageModel)
+Config = TypeVar("Config", bound=OptimizationConfig)
+ROWS_COUNTED = 10_000
+"""Training rows whose lengths decide what `data.max_length: auto` stands for."""
+MIN_EPOCHS, MAX_EPOCHS, ROWS_SEEN, ROWS_SEEN_WITH_WORD_DROPOUT = 3, 20, 20_000, 60_000
+"""`epochs: auto` shows a model about ROWS_SEEN rows, or with word dropout ROWS_SEEN_WITH_WORD_DROPOUT, in MIN_EPOCHS to
+MAX_EPOCHS passes; pairs always ROWS_SEEN. Ours, by accuracy on dev rows. StarSaber on 5,400 TNEWS headlines: 43.8 % in 3
+passes, 41.5 in 10; with word_dropout 0.5 46.6 in 12, 46.2 in 20 (other dev rows). On 9,000 pairs of OCNLI with word_dropout
+0.2: 55.5 after 3 passes, 53.4 after 7."""
 
 
 @contextlib.contextmanager
@@ -109,6 +122,51 @@ def check_encoder(resolved: ResolvedPreset) -> None:
         parse_config(encoder_class(resolved.preset.encoder["name"]).Config, values)
     except InvalidConfig as fault:
         raise resolved.located(fault, "encoder") from None
+
+
+def resolve_tokens(
+    preset: Preset,
+    rows: Callable[[], Iterable[tuple[str, str | None]]],
+    log: Log,
+    build: Callable[[TokenizerConfig], Tokenizer] | None = None,
+    tokenizer: Tokenizer | None = None,
+    measured: Sequence[tuple[str, str | None]] | None = None,
+) -> tuple[Tokenizer, int]:
+    """Return the tokenizer and the largest length in tokens.
+
+    `rows` returns the training rows. A given `tokenizer` is used as it is. Else `build` makes one, or one is trained on the
+    rows if `build` is None. The length is chosen for the rows `measured`, or for all rows if it is None. Raises UsageError if
+    the encoder cannot read rows of that length.
+    """
+
+    def texts() -> Iterator[str]:
+        return (text for row in rows() for text in row if text is not None)
+
+    if tokenizer is None and preset.encoder["name"] == PRETRAINED:
+        tokenizer = PretrainedTokenizer.of_folder(folder_of(preset.encoder["path"]))
+    if tokenizer is None:
+        config = resolved_tokenizer(preset.tokenizer, texts())
+        if config != preset.tokenizer:
+            log.note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
+        tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
+    if isinstance(preset.data.max_length, int):
+        max_length = preset.data.max_length
+    else:
+        counted = rows() if measured is None else measured
+        if isinstance(counted, list):  # it may be sorted
+            some = counted[:: max(1, len(counted) // ROWS_COUNTED)]
+        else:
+            some = list(islice(counted, ROWS_COUNTED))
+        chosen = choose_max_length(tokenizer.lengths(some))
+        max_length = min(chosen, preset.encoder["max_length"]) if preset.encoder["name"] == PRETRAINED else chosen
+        log.note(f"data.max_length auto: {max_length} tokens")
+        check_encoder_length(preset.encoder, max_length)
+    special = sum(map(len, tokenizer.template))
+    if tokenizer.template.before and max_length <= special:
+        raise UsageError(
+            f"data.max_length {max_length} leaves no room beside the {special} special tokens of a pair; raise it"
+        )
+    return tokenizer, max_length
 
 
 def build_model(
@@ -178,6 +236,22 @@ def build_model(
     model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known), freeze=freeze)
     log.note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
     return model
+
+
+def resolve_schedule(config: Config, encoder: Encoder, rows: int, *, pretrained: bool, pairs: bool = False) -> Config:
+    """Replace `learning_rate: null` by the encoder's rate, from scratch or after pre-training, and `epochs: auto`.
+
+    `rows` is the number of training rows; `pairs`: each has two texts.
+    """
+    longer = bool(getattr(config, "word_dropout", 0)) and not pairs
+    seen = ROWS_SEEN_WITH_WORD_DROPOUT if longer else ROWS_SEEN
+    rate = encoder.pretrained_learning_rate if pretrained else encoder.scratch_learning_rate
+    epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, round(seen / rows)))
+    return replace(
+        config,
+        learning_rate=rate if config.learning_rate is None else config.learning_rate,
+        epochs=epochs if config.epochs == "auto" else config.epochs,
+    )
 
 
 def build_loop(
