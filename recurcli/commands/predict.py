@@ -112,7 +112,7 @@ def _open_rows(
     sample = next(windows(records, at_once=at_once), [])
     if records.delimiter and request.delimiter is None and trained.delimiter is None:
         log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
-    options = ColumnOptions(tuple(request.text or ()), tuple(request.pair or ()), request.id, request.header)
+    options = ColumnOptions(tuple(request.text or ()), tuple(request.pair or ()), request.header)
     columns = find_input_columns(records, sample, trained, options, log)
     if columns.header:
         del sample[:1]
@@ -220,7 +220,6 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input,
             "--encoding": canonical_encoding(request.encoding or UTF8),
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
-            "--id": columns.id,
             "--header": columns.header,
             **{f"--{name.replace('_', '-')}": getattr(request, name) for name in given},
             "--fast": predictor.is_linear,

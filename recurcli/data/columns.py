@@ -430,7 +430,6 @@ class ColumnOptions(NamedTuple):
 
     text: tuple[str, ...] = ()
     pair: tuple[str, ...] = ()
-    id: str | None = None
     header: bool | None = None
     """Whether a TSV or CSV has a header; None: see `find_input_columns`."""
 
@@ -449,7 +448,6 @@ class InputColumns:
     typed: bool
     """Whether rows have values of several types (JSON, Parquet) rather than strings in columns."""
     texts: TextColumns
-    id: str | None = None
     breaks: bool = False
     """Whether a value may hold TABs and line ends, which a TSV cannot."""
 
@@ -473,7 +471,7 @@ def find_input_columns(
     else:
         keys = records.columns
         rows = sample[:ROWS_FOR_HEADER]
-        header, note = is_header(records.name, rows, options.header, explicit, trained, row_id=options.id)
+        header, note = is_header(records.name, rows, options.header, explicit, trained)
         names = tuple(sample[0].fields.values()) if header and sample else keys
     no_header = NO_HEADER if header and options.header is None else ""
     columns = ColumnNames(records.name, names, keys, no_header=no_header)
@@ -520,7 +518,6 @@ def find_input_columns(
         header=header,
         typed=records.named,
         texts=texts._replace(spans=trained.columns.spans if records.named else None),
-        id=None if options.id is None else resolve(options.id, "id"),
         breaks=records.format != "tsv",
     )
 

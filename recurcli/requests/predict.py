@@ -46,9 +46,6 @@ class PredictRequest:
     ] = None
     text: Text = None
     pair: Pair = None
-    id: Annotated[
-        str | None, typer.Option("--id", help="Column of the ids that --format clue writes.", metavar="COLUMN")
-    ] = None
     header: Header = None
     delimiter: Delimiter = None
     quote: Quote = None

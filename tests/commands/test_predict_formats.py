@@ -119,27 +119,6 @@ def test_a_name_without_an_ending_keeps_the_format_of_the_input(recur: Recur, tr
     assert (tmp_path / "out").read_text(encoding="utf-8") == recur("predict", trained, source)[1]
 
 
-@pytest.mark.parametrize(
-    ("ids", "shown"),
-    [
-        (["1", ""], "empty"),
-        ([1, None], "empty"),
-        ([1, 1.5], "1.5"),
-        ([1, True], "true"),
-        (["1", "  "], "empty"),
-        ([1, [2]], "[2]"),
-    ],
-)
-def test_an_id_that_clue_does_not_know_is_refused_with_its_row(
-    ids: list[object], shown: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text("".join(json.dumps({"id": row, "sentence": "a"}) + "\n" for row in ids))
-    code, out, err = recur("predict", trained, path, "--format", "clue", "--id", "id")
-    assert (code, out) == (3, "")
-    assert err == f"recur: error: {path}:2: the id is {shown}; CLUE's ids are whole numbers or texts\n"
-
-
 def test_a_csv_from_a_pipe_is_named_as_such(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +33,6 @@ ENDINGS: dict[OutputFormat, tuple[str, ...]] = {
 }
 """The endings of an output file by its format; each may be followed by .gz."""
 _NO_TSV = "which no TSV can hold; write a CSV (--output x.csv) or JSON lines"
-_ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 Read = Callable[..., Records]
@@ -144,7 +142,7 @@ def named_format(output: Path) -> OutputFormat | None:
 def check_holdable(
     record: Record, columns: InputColumns, format: OutputFormat, *, name: str, delimiter: str | None = None
 ) -> None:
-    """Raise DataError for a record that `format` cannot hold: a TSV no TAB and no line end, CLUE no row without an id.
+    """Raise DataError for a record that `format` cannot hold: a TSV no TAB and no line end.
 
     `name` is the name of the input, `delimiter` what separates the fields of the TSV in place of a TAB.
     """
@@ -154,11 +152,6 @@ def check_holdable(
         for column, value in fields:
             if isinstance(value, str) and (found := tsv_obstacle(value, delimiter or "\t")):
                 raise DataError(f"{place}: '{escaped(column)}' holds {found}, {_NO_TSV}")
-    if format == "clue" and columns.id is not None:
-        value = record.fields.get(columns.id)
-        if not (value.strip() if isinstance(value, str) else type(value) is int):
-            shown = "empty" if value is None or isinstance(value, str) else escaped(json.dumps(value, default=str))
-            raise DataError(f"{place}: the id is {shown}; CLUE's ids are whole numbers or texts")
 
 
 def tsv_obstacle(value: str, delimiter: str) -> str | None:
@@ -208,8 +201,6 @@ class RowWriter:
             raise UsageError(
                 "--format clue has a label for each row; leave out --probabilities, --top-k, --explain and --threshold"
             )
-        if self.format != "clue" and self.columns.id is not None:
-            raise UsageError("--id belongs to --format clue; the other formats keep all columns of the input")
         self._mark = self.delimiter or ("\t" if self.format == "tsv" else ",")
         self._escapes = escapes_of(self._mark) if self.format == "tsv" else {}
         self._best = min(request.top_k or 0, len(labels))
@@ -252,7 +243,7 @@ class RowWriter:
         """
         check_holdable(record, self.columns, self.format, name=self.name, delimiter=self.delimiter)
         if self.format == "clue":
-            return _json_line({"id": self._id(record, number), "label": prediction.label})
+            return _json_line({"id": number, "label": prediction.label})
         if self.format != "jsonl" and self.columns.typed and (late := record.fields.keys() - set(self.columns.names)):
             fault = fault or f"has the key '{escaped(min(late))}', which the first rows lack, so it has no column"
         answer: dict[str, Any] = {"prediction": prediction.label, "score": round(prediction.score, 6)}
@@ -295,13 +286,6 @@ class RowWriter:
             if found := tsv_obstacle(value, self._mark):
                 raise DataError(f"{place}: '{escaped(value)}' holds {found}, {_NO_TSV}")
         return (self._mark.join(values + added) + "\n").encode()
-
-    def _id(self, record: Record, number: int) -> object:
-        """Return the id of the column of --id, else the row number. An id of digits becomes an integer, as in CLUE."""
-        if self.columns.id is None:
-            return number
-        value = record.fields[self.columns.id]
-        return int(value) if isinstance(value, str) and _ROW_NUMBER.fullmatch(value) else value
 
     def _json_row(self, record: Record, answer: dict[str, Any], fault: str | None) -> bytes:
         fields = record.fields
