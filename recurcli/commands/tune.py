@@ -117,45 +117,29 @@ class _Search:
     def run(self) -> None:
         """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings."""
         self._keep_best()
+        values = dict(flatten(self.request.resolved.preset.to_dict()))
+        self.preset = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
         if not results_of(self.study):
-            self._run_preset()
+            known = [each.key for each in self.ranges if each.contains(self.preset[each.key])]
+            self.study.enqueue_trial({key: self.preset[key] for key in known})
         missing = self.request.trials - len(results_of(self.study))
         self.study.optimize(self._objective, n_trials=missing, callbacks=[self._show])
 
-    def _run_preset(self) -> None:
-        """Train the preset itself, which is never pruned, and store it as the first trial.
-
-        It is queued after its training, which says what `auto` comes to. Of its settings the sampler knows those that lie in
-        their ranges.
-        """
-        values = dict(flatten(self.request.resolved.preset.to_dict()))
-        settings = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
-        log = TrialLog(self.log, self.request.trials)
-        result = self._train(1, settings, log)
-        known = [each for each in self.ranges if each.contains(result["settings"][each.key])]
-
-        def store(trial: "optuna.Trial") -> float:
-            for each in known:
-                each.suggest(trial)
-            for part, metric in log.reported.items():
-                trial.report(metric, part)
-            return _stored(trial, result)
-
-        self.study.enqueue_trial({each.key: result["settings"][each.key] for each in known})
-        self.study.optimize(store, n_trials=1, callbacks=[self._show])
-
     def _objective(self, trial: "optuna.Trial") -> float:
-        """Train with settings that Optuna chooses.
+        """Train the preset itself first, then settings that Optuna chooses.
 
-        The number of finished trials gives the seed of the sampler, so an interrupted study continues as if it had not been.
+        Of the settings of the preset the sampler knows those that lie in their ranges. The number of finished trials gives the
+        seed of the sampler, so an interrupted study continues as if it had not been.
         """
         from optuna.samplers import TPESampler
 
-        results = results_of(self.study)
+        results, settings = results_of(self.study), {**self.preset}
         seed = derived_seed(self.request.resolved.preset.runtime.seed, len(results)) % 2**32
         self.study.sampler = TPESampler(seed=seed)
-        settings = {each.key: each.suggest(trial) for each in self.ranges}
-        log = TrialLog(self.log, self.request.trials, best_of(results), trial)
+        for each in self.ranges:
+            if results or each.contains(settings[each.key]):
+                settings[each.key] = each.suggest(trial)
+        log = TrialLog(self.log, self.request.trials, len(results) + 1, trial, best_of(results))
         return _stored(trial, self._train(len(results) + 1, settings, log))
 
     def _train(self, number: int, settings: Mapping[str, Any], log: "TrialLog") -> dict[str, Any]:
@@ -169,7 +153,7 @@ class _Search:
         run = self.request.folder / TRIALS / f"{number:03}"
         remove(run)  # what a kill left
         result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete"}
-        log.number, started = number, time.perf_counter()
+        started = time.perf_counter()
         try:
             trained = finetune(TrainingRequest(self.request.compose(overrides), run), log)
             result |= self._outcome(number, settings, trained)
@@ -215,25 +199,26 @@ class Pruned(Exception):
 class TrialLog(Log):
     """Receives the progress of a trial: shows it as the study's, reports its evaluations, and ends it if it is pruned.
 
-    Notes are shown of the first trial, and before its first progress. Without a `trial` of Optuna's nothing is pruned.
+    Notes are shown of the first trial, before its first progress.
     """
 
     def __init__(
         self,
         shown: Log,
         trials: int,
+        number: int,
+        trial: "optuna.Trial",
         earlier: Mapping[str, Any] | None = None,
-        trial: "optuna.Trial | None" = None,
     ) -> None:
         self._shown, self._trials, self._trial = shown, trials, trial
         self._earlier = None if earlier is None else earlier["dev_metric"]
-        self.number, self.count = 1, 0
+        self.number, self.count = number, 0
         self.best: float | None = None
         """The best dev metric of the trial."""
         self.reported: dict[int, float] = {}
         """The dev metric at each of PARTS equal parts of the schedule."""
         self._last = 0.0
-        if trial is None:
+        if number == 1:
             self.note, self.warn = shown.note, shown.warn  # type: ignore[method-assign]
 
     def progress(self, state: State) -> None:
@@ -260,14 +245,13 @@ class TrialLog(Log):
         now = step * PARTS // total_steps
         for part in range(max(self.reported, default=now - 1) + 1, now + 1):
             self.reported[part] = dev_metric if part == now else self._last
-            if self._trial is not None:
-                self._trial.report(self.reported[part], part)
+            self._trial.report(self.reported[part], part)
         self._last, self.count = dev_metric, self.count + 1
         self.best = dev_metric if self.best is None else max(self.best, dev_metric)
 
     def should_prune(self) -> bool:
         """Return whether the trial is below the median of the complete ones, from its second evaluation on."""
-        return self._trial is not None and self.count > 1 and self._trial.should_prune()
+        return self.count > 1 and self._trial.should_prune()
 
 
 def open_study(path: Path) -> "optuna.Study":

@@ -161,7 +161,7 @@ def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> N
 
     def trial(*metrics: tuple[int, float], of: int) -> list[bool]:
         """Report metrics at steps; returns whether the trial should be pruned after each of them."""
-        evaluations, should = TrialLog(Log(), 9, trial=study.ask()), []
+        evaluations, should = TrialLog(Log(), 9, 2, study.ask()), []
         for step, metric in metrics:
             evaluations.report(step, of, metric)
             should.append(evaluations.should_prune())
@@ -217,7 +217,7 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
     for number in range(1, 6):
         trial = earlier.ask()
         chosen = {each.key: each.suggest(trial) for each in ranges_of(request)}
-        evaluations = TrialLog(Log(), 6, trial=trial)
+        evaluations = TrialLog(Log(), 6, number, trial)
         for evaluation in range(1, 9):
             evaluations.report(2 * evaluation, 16, 2.0)  # better than any accuracy
         result = {"trial": number, "settings": chosen, "state": "complete", "dev_metric": 0.5}
