@@ -92,10 +92,9 @@ def test_fast_takes_the_linear_model(
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(50)))
     line = (tmp_path / "x.txt", "--no-header", "--probabilities")
     monkeypatch.setattr(inference, "compute_logits", None)
-    code, out, err = recur("predict", trained, *line, "--fast")
-    assert code == 0, err
-    for fast in ([], ["--fast"]):
-        assert recur("predict", kept, *line, *fast)[1] == out
+    out, _ = recur.ok("predict", trained, *line, "--fast")
+    for more in ((), ("--fast",)):
+        assert recur.ok("predict", kept, *line, *more)[0] == out
 
 
 def test_fast_and_explanations_need_a_linear_model(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -271,13 +270,10 @@ def test_an_explanation_names_words_of_the_row(recur: Recur, refitted: Path, tmp
     (tmp_path / "x.csv").write_text('text\n"a good film, indeed"\n""\nbad [red]film[/]\n')
     line = ("predict", refitted / "run", tmp_path / "x.csv")
     for ending in ("csv", "tsv", "jsonl"):
-        output = tmp_path / f"y.{ending}"
-        code, _, err = recur("predict", refitted / "run", tmp_path / "x.csv", "--output", output, "--explain")
-        assert code == 0, err
+        recur.ok(*line, "--output", tmp_path / f"y.{ending}", "--explain")
     rows = list(csv.DictReader((tmp_path / "y.csv").read_text().splitlines()))
     assert [row["prediction"] for row in rows][::2] == ["y", "n"]
     assert [row["explanation"].split(" ")[0] for row in rows] == ["good", "", "bad"]
     lines = lines_of(tmp_path / "y.jsonl")
     assert [" | ".join(line["explanation"]) for line in lines] == [row["explanation"] for row in rows]
-    code, _, err = recur("predict", refitted / "run", tmp_path / "x.csv", "--format", "clue", "--explain")
-    assert (code, "leave out --probabilities, --top-k, --explain" in err) == (2, True)
+    recur.refused(2, "leave out --probabilities, --top-k, --explain", *line, "--format", "clue", "--explain")

@@ -78,7 +78,7 @@ def test_a_single_file_answers_the_submission_that_asks_for_it(
     output = tmp_path / "clue.zip"
     code, out, err = recur("export", trained, "--data", full_tests / "test1.0.json", "--output", output)
     assert code == 0, err
-    assert "tnews10_predict.json 10,000 test1.0.json" in " ".join(out.split())
+    assert ["tnews10_predict.json", "10,000", "test1.0.json"] in [line.split()[:3] for line in out.splitlines()]
     assert zipfile.ZipFile(output).namelist() == ["tnews10_predict.json"]
     assert "recur: warning: tnews11_predict.json is left out: test.json is missing\n" in err
 

@@ -27,13 +27,9 @@ def test_both_counts_are_reported_and_the_size_is_kept(recur: Recur, tiny_tnews:
     recur.ok(*line)
     encoder = read_mapping(tmp_path / "run" / "preset.yaml")[0]["encoder"]
     count = sum(parameter.numel() for parameter in build_encoder(encoder).parameters())
-    again = ("--match-parameters", "9k", "--overwrite", "--dry-run")
-    planned = recur("finetune", *options(tiny_tnews, tmp_path / "run", *again))[1]
-    assert [row.split() for row in planned.splitlines() if "encoder" in row and f"{count:,}" in row] == [
-        ["parameters,", "encoder", f"{count:,}"]
-    ]
+    assert f"parameters, encoder {count:,} " in " ".join(planned.split())
     assert f"encoder.hidden_size {encoder['hidden_size']}, with {count:,} encoder parameters, " in err
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    result = result_of(tmp_path / "run")
     assert result["parameters"]["encoder"] == result["match_parameters"]["parameters"] == count
 
 

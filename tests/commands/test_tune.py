@@ -231,9 +231,7 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
     assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)
 
 
-def test_a_log_has_a_line_of_a_study_now_and_then(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_has_lines_of_a_study(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     step = Progress(step=7, total_steps=40, epoch=0.5, loss=1.25, measures={}, tokens=1, seconds=1.0)
     screen = progress.Screen(quiet=False)
@@ -275,11 +273,12 @@ def test_a_study_without_a_trial_leaves_nothing(recur: Recur, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
+        (lambda content: b"no database" * 1000, "is damaged: file is not a database"),
         (lambda content: content[: len(content) // 2], "is damaged: "),
         (lambda content: content.replace(b"COMPLETE", b"COMPLETF"), "is damaged: "),
         (lambda content: content.replace(b'"trial": 1', b"'trial': 1"), "is damaged: "),
     ],
-    ids=["cut", "another state", "no JSON"],
+    ids=["no database", "cut", "another state", "no JSON"],
 )
 def test_a_study_that_lost_trials_does_not_start_over(
     damage: Callable[[bytes], bytes], reason: str, recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path

@@ -238,7 +238,7 @@ def model_card(result: Mapping[str, Any]) -> str:
         "",
         f"# {escaped(result['preset'])}",
         "",
-        f"A {kind} with the encoder `{result['encoder']}`, made by `recur {result['command']}` "
+        f"A {kind} with the model `{result['encoder']}`, made by `recur {result['command']}` "
         f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
         "",
         "| | |",
