@@ -56,7 +56,7 @@ def tsv(*texts: str) -> bytes:
 TSV = {
     "an empty file": Case(b"", "is empty; expected a header", []),
     "a header only": Case(HEAD, "has no rows", []),
-    "only blank lines": Case(b"\n\n\r\n", "x.tsv:1: is blank; expected a header", ["its text is empty"] * 3),
+    "only blank lines": Case(b"\n\n\r\n", "which column is the text?", ["its text is empty"] * 3),
     "a blank line in the middle": Case(HEAD + b"good\ta\n\nfine\tb\n", "x.tsv:3: is blank", ["", "is blank", ""]),
     "no line end at the end": Case((HEAD + TWO)[:-1], GOOD, ["", ""]),
     "CRLF": Case((HEAD + TWO).replace(b"\n", b"\r\n"), GOOD, ["", ""]),
@@ -78,7 +78,7 @@ TSV = {
     "a missing field": Case(HEAD + b"good\nfine\tb\n", "x.tsv:2: has 1 field, not 2", ["has 1 field, not 2", ""]),
     "another delimiter": Case(b"text,label\ngood,a\nfine,b\n", GOOD, ["", ""]),
     "another delimiter that splits no two rows alike": Case(
-        b"text,label\ngood,a\nfi,ne,b\n", "separated by a comma, not by TAB", ["", "", ""]
+        b"text,label\ngood,a\nfi,ne,b\n", "--delimiter MARK if it has several columns", ["", "", ""]
     ),
     "no header": Case(TWO, "which column is the text? add --text COLUMN", ["", ""]),
     "a header's name twice": Case(b"text\tlabel\ttext\n" + b"a\tb\tc\n", "has the column 'text' twice", "'text' twice"),
@@ -131,7 +131,7 @@ CSV = {
     "a missing field": Case(CSV_HEAD + b"good\nfine,b\n", "x.csv:2: has 1 field, not 2", ["has 1 field", ""]),
     "another delimiter": Case(b"text;label\ngood;a\nfine;b\n", GOOD, ["", ""]),
     "another delimiter that splits no two rows alike": Case(
-        b"text;label\ngood;a\nfi;ne;b\n", "separated by a semicolon, not by a comma", ["", "", ""]
+        b"text;label\ngood;a\nfi;ne;b\n", "--delimiter MARK if it has several columns", ["", "", ""]
     ),
 }  # fmt: skip
 

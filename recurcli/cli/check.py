@@ -1,7 +1,7 @@
 """The `recur check` command."""
 
 from recurcli.cli.app import command
-from recurcli.errors import DataError
+from recurcli.errors import DataError, pluralize
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import Debug, Json, Quiet
 
@@ -34,5 +34,4 @@ def check(request: CheckRequest, json: Json = False, quiet: Quiet = False, debug
     if result["errors"]:
         findings = (finding for report in result["reports"] for finding in report["findings"])
         first = next(finding["message"] for finding in findings if finding["level"] == "error")
-        count = "1 error was found" if result["errors"] == 1 else f"{result['errors']:,} errors were found, the first"
-        raise DataError(f"{count}: {first}")
+        raise DataError(f"{pluralize(result['errors'], 'error', 'were')} found, the first: {first}")

@@ -1,61 +1,60 @@
-"""`recur check`: reports errors in data files and CLUE submissions before training or upload."""
+"""`recur check`: reports errors in data files and CLUE submissions before training or upload.
+
+An error stops a training, loses rows, or scores 0. A warning distorts a result. Information does neither.
+"""
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from recurcli.data.columns import ColumnSchema
 from recurcli.data.config import DataConfig, TokenizerConfig, with_options
+from recurcli.data.splits import Example, Split, draw_dev_rows, load_split
 from recurcli.data.tasks import (
     CUSTOM,
     TASKS,
+    Source,
     Task,
-    files_in_words,
+    find_source,
     is_one_file,
     split_named,
+    splits_of,
     task_named,
     task_with_columns,
 )
-from recurcli.errors import DataError, StorageError, UsageError, escaped
-from recurcli.export.clue import is_submission, validate
-from recurcli.findings import Finding, sort_by_severity
-from recurcli.inspection.counts import (
-    LISTED,
-    CheckedSplit,
-    count_tokens,
-    find_files,
-    read_splits,
-    repeated_texts,
-    shared_texts,
-    summarize_lengths,
-)
-from recurcli.inspection.rules import find_split_issues, find_task_issues
+from recurcli.data.values import check_labels, label_doubts, ordered_labels
+from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize
+from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity, validate
 from recurcli.log import Log
 from recurcli.preset import Preset, compose
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
-from recurcli.tokens.texts import is_text_file
-from recurcli.tokens.tokenizer import choose_max_length
+from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
 
+UNNAMED = "rows"
+"""The split of a single file whose name names no split."""
+LISTED = 5
+"""Texts, and lines of each, that are listed; all are counted."""
 BAD_ROWS_LISTED = 100
 """Bad rows whose reasons `--json` lists; all are counted."""
-_COMMON_NAME = re.compile(r"(train|dev|validation|test)(\.[a-z]+)?")
-"""File names that many tasks share."""
-
-_FOLDERS: dict[str, str] = {}
-"""Folder name to task."""
-_TYPICAL: dict[str, str | None] = {}
-"""Uncommon file name to its task. None if several tasks have it."""
-for _task in TASKS.values():
-    _FOLDERS.setdefault(_task.folder or _task.name, _task.name)
-    _FOLDERS.setdefault(_task.name, _task.name)
-    for _file in (_file for _layout in _task.layouts for _file in _layout.files.values()):
-        if not _COMMON_NAME.fullmatch(_file):
-            _TYPICAL[_file] = _task.name if _TYPICAL.get(_file, _task.name) == _task.name else None
+_INVISIBLE = re.compile(  # but U+200C and U+200D, which Persian, Indic scripts and emoji need
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\ufffd]"
+)
+_ISSUES = {
+    "blank": "with an empty text",
+    "invisible": "with control, bidi, zero-width or U+FFFD characters",
+    "quoted": "with quotes around a whole text, which are part of it in TSV; a file written as CSV needs the ending .csv",
+}
+_TEXT = "equal or nearly equal text"
 
 
 def check(request: CheckRequest, log: Log) -> dict[str, Any]:
@@ -67,14 +66,13 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
     paths, columns = request.paths or [], request.columns.given()
     given = named_files(None, train=request.train, dev=request.dev, test=request.test)
     files = {split: str(file) for split, file in given.items() if file is not None}
+    together = [Path(file) for file in files.values()][:1]
     if not paths and not files:
         raise UsageError("name a PATH, or files that belong together with --train, --dev and --test")
     settings = None if request.preset is None else compose(request.preset).preset
-    task, reason = None, "from the preset"
-    if request.task is not None:
-        task, reason = task_named(request.task).name, "from --task"
-    elif settings is not None:
-        task = settings.task
+    task = request.task or (None if settings is None else settings.task)
+    if task is not None:
+        task_named(task)
     writes = request.out_of_fold is not None or request.suspects is not None
     if writes:
         from recurcli.commands.label_check import check_outputs, write_label_check
@@ -82,30 +80,36 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
         check_outputs(request, [*paths, *map(Path, files.values())])
     reports: list[dict[str, Any]] = []
     checked: list[tuple[Task, DataConfig]] = []
-    together = [Path(file) for file in files.values()][:1]
     for number, path in enumerate([*together, *paths]):
-        is_together = number < len(together)
+        facts: dict[str, Any] = {}
         try:
-            if not is_together and request.columns.text is None and is_submission(path):
-                reports.append(_report("submission", path, validate(path)))
-                continue
-            datasets = find_datasets(path, task, reason)
-            if len(datasets) > 1:
-                log.note(f"{path}: a folder of tasks: {', '.join(dataset.task for dataset in datasets)}")
-            for dataset in datasets:
-                used = settings or _preset_of(dataset.task)
-                config = with_options(used.data, dataset.path, columns)
-                if is_together:
+            if number >= len(together) and request.columns.text is None and is_submission(path):
+                kind, findings = "submission", validate(path)
+            else:
+                name = task or _task_of(path)
+                used = settings or _preset_of(name)
+                config = with_options(used.data, path, columns)
+                if number < len(together):
                     config = replace(config, path=None, files=files)
+                checked.append((task_named(name), config))
                 roles = {*files, *(split_named(TASKS[CUSTOM], other) for other in paths if other != path)}
                 counted = None if request.no_lengths else used.tokenizer
-                facts, findings = inspect(dataset, config, counted, log, without_dev=roles <= {"test"})
-                reports.append(_report("data", dataset.path, findings, facts))
-                checked.append((task_named(dataset.task), config))
+                kind = "data"
+                facts, findings = inspect(*checked[-1], counted, log, without_dev=roles <= {"test"})
         except (DataError, StorageError) as error:
             if len(together) + len(paths) == 1:
                 raise
-            reports.append(_report("unreadable", path, [Finding("error", escaped(error, limit=4000))]))
+            kind, findings = "unreadable", [Finding("error", escaped(error, limit=4000))]
+        levels = [finding.level for finding in findings]
+        report = {
+            "kind": kind,
+            "path": str(path),
+            **facts,
+            "findings": [finding._asdict() for finding in sort_by_severity(findings)],
+            "errors": levels.count("error"),
+            "warnings": levels.count("warning"),
+        }
+        reports.append(report)
     counts = {level: sum(report[level] for report in reports) for level in ("errors", "warnings")}
     written: dict[str, Any] = {}
     if writes:
@@ -113,23 +117,9 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
             raise UsageError(
                 f"--out-of-fold and --suspects are for one data set, not {len(checked)}; name one file or folder"
             )
-        inputs = [Path(split["path"]) for report in reports for split in report.get("splits", [])]
-        check_outputs(request, inputs)
+        check_outputs(request, [Path(split["path"]) for report in reports for split in report.get("splits", [])])
         written = write_label_check(request, *checked[0], log)
     return {"reports": reports, **counts, **written}
-
-
-def _report(kind: str, path: Path, findings: list[Finding], facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the report on one path as `--json` prints it, errors before warnings."""
-    levels = [finding.level for finding in findings]
-    return {
-        "kind": kind,
-        "path": str(path),
-        **(facts or {}),
-        "findings": [finding._asdict() for finding in sort_by_severity(findings)],
-        "errors": levels.count("error"),
-        "warnings": levels.count("warning"),
-    }
 
 
 @cache
@@ -138,157 +128,323 @@ def _preset_of(task: str) -> Preset:
     return compose(f"transformer-{task}").preset
 
 
-class Dataset(NamedTuple):
-    """A file or folder with the rows of one task."""
-
-    path: Path
-    task: str
-    reason: str
-    """Where the name of the task comes from."""
-
-
-def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
-    """Return the data sets at `path`: one of the given `task`, else one or several by the names of files and folders.
-
-    Among the task folders in a folder, those of plain text are left out. Raises DataError if `path` does not exist, is a folder
-    without data files, or holds plain text.
-    """
-    found = _find(path, task, reason)
-    if len(found) == 1 and TASKS[found[0].task].plain_text:
-        raise _plain_text(path, found[0].task, f"task {found[0].task} ({found[0].reason}) is")
-    return found
-
-
-def _plain_text(path: Path, task: str, what: str) -> DataError:
-    preset = f"--preset transformer-{task} --set pretraining.objective=causal"
-    return DataError(
-        f"{path}: {what} plain text without labels, and recur check reads labelled rows; recur pretrain {preset} --data "
-        f"{path} --dry-run counts its lines and tokens; for labelled rows add --task custom"
-    )
-
-
-def _find(path: Path, task: str | None, reason: str) -> list[Dataset]:
+def _task_of(path: Path) -> str:
+    """Return the task that the folder `path`, or the folder of the file `path`, is named after, else `custom`."""
     try:
-        is_folder = path.is_dir()
-        if not is_folder and not path.exists():
-            raise DataError(f"{path}: does not exist")
-        if task is not None:
-            return [Dataset(path, task, reason)]
-        if not is_folder:
-            return [_named_file(path)]
-        names = {entry.name for entry in path.iterdir()}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if (named := _task_of(path)) is not None and _has_files(named, path):
-        return [Dataset(path, named, "from the folder's name")]
-    for name in sorted(names):
-        if (typical := _TYPICAL.get(name)) is not None:
-            return [Dataset(path, typical, "from the names of its files")]
-    if _has_files(CUSTOM, path):
-        return [Dataset(path, CUSTOM, "your own rows")]
-    inside = [
-        Dataset(path / folder, name, "from the folder's name")
-        for folder, name in _FOLDERS.items()
-        if folder in names and not TASKS[name].plain_text and _has_files(name, path / folder)
-    ]
-    if not inside:
-        if files := files_in_words(path):
-            raise DataError(f"{path}: has no train, dev or test file by its name; {files}")
-        if any(is_text_file(Path(name)) for name in names):
-            raise _plain_text(path, CUSTOM, "holds")
-        raise DataError(
-            f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .ft, .parquet), no LABEL/* or "
-            "train/LABEL/* and no folder named after a task; give the path of the file itself"
+        folder = path if path.is_dir() else path.absolute().parent
+        names = {folder.name.casefold(), folder.resolve().name.casefold()}
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    return next((task.name for task in TASKS.values() if names & {task.name, task.folder}), CUSTOM)
+
+
+def find_files(task: Task, config: DataConfig) -> dict[str, Source]:
+    """Return the file of each split. One that holds train and dev rows stands once, as train.
+
+    They are the files that `config.files` names, else those in the folder `config.path`, or that file alone. Raises DataError
+    if there is none, or if a named file does not exist.
+    """
+    if config.named_files:
+        return {split: find_source(task, split, config) for split in config.named_files}
+    path = Path(str(config.path))
+    if is_one_file(path):
+        return {split_named(task, path) or UNNAMED: find_source(task, "train", config)}
+    found: dict[str, Source] = {}
+    for split in splits_of(task):
+        with suppress(DataError):
+            source = find_source(task, split, config)
+            if all(source.path != other.path for other in found.values()):
+                found[split] = source
+    return found or {"train": find_source(task, "train", config)}
+
+
+@dataclass(frozen=True)
+class CheckedSplit:
+    """One split of a data set, and what is counted in its rows."""
+
+    name: str
+    rows: Split
+    path: Path
+    is_drawn: bool = False
+    """Whether dev rows are drawn from its file."""
+    alone: Split | None = None
+    """The training rows, with their `dev` rows, of a training on this file alone. None: it is no file of training rows."""
+
+    @cached_property
+    def labels(self) -> Counter[str]:
+        """The number of rows of each label."""
+        return Counter(row.label for row in self.rows.examples if row.label is not None)
+
+    @cached_property
+    def by_text(self) -> dict[int, list[Example]]:
+        """The rows of each text by its hash; equal and nearly equal texts are one."""
+        found: dict[int, list[Example]] = {}
+        for digest, row in zip(self.rows.hashes.tolist(), self.rows.examples, strict=True):
+            found.setdefault(digest, []).append(row)
+        return found
+
+
+def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedSplit], list[Finding]]:
+    """Read every file, and return a finding for each that cannot be read. Later files must be like the first.
+
+    Bad rows that a training may skip are faults, too, since they would be lost. Raises DataError if no file can be read.
+    """
+    config = replace(config, skip_bad_rows=False)
+    splits: list[CheckedSplit] = []
+    findings: list[Finding] = []
+    trained: ColumnSchema | None = None
+    for name, source in find_files(task, config).items():
+        trains = name in ("train", UNNAMED)
+        load = partial(
+            load_split,
+            task,
+            "train" if trains else name,
+            config,
+            trained=trained,
+            keep_faults=True,
+            after_rows=partial(log.rows, before=sum(split.rows.read for split in splits)),
         )
-    return inside
-
-
-def _named_file(path: Path) -> Dataset:
-    if (named := _task_of(path.absolute().parent)) is not None:
-        return Dataset(path, named, "from the folder's name")
-    stem = path.name.partition(".")[0].casefold()
-    for name in sorted(TASKS, key=len, reverse=True):
-        if re.fullmatch(rf"{re.escape(name)}([-_].*)?", stem):
-            return Dataset(path, name, "from the file's name")
-    return Dataset(path, CUSTOM, "your own rows")
-
-
-def _task_of(folder: Path) -> str | None:
-    """Return the task that a folder is named after."""
-    names = (folder.name.casefold(), folder.resolve().name.casefold())
-    return next((_FOLDERS[name] for name in names if name in _FOLDERS), None)
-
-
-def _has_files(task: str, path: Path) -> bool:
-    return bool(find_files(TASKS[task], DataConfig(path=str(path))))
+        try:
+            try:
+                rows = load()
+            except DataError:
+                if trains or name == "dev" or config.named_files:
+                    raise
+                rows = load(labelled=False)  # test rows need no labels
+        except DataError as error:
+            findings.append(Finding("error", escaped(error, limit=2000)))
+            continue
+        trained = trained or rows.column_schema
+        alone = None
+        if trains and not config.named_files and config.path == str(source.path):
+            alone = draw_dev_rows(rows, task.dev_fraction, config.dev_seed)[0]
+        splits.append(CheckedSplit(name, rows, source.path, source.use_dev_split, alone))
+        if source.use_dev_split:
+            dev = rows.dev or replace(rows, examples=[], read=0, faults=[], notes=())
+            splits.append(CheckedSplit("dev", dev, source.path, is_drawn=True))
+    if not splits:
+        raise DataError(findings[0].message)
+    return splits, findings
 
 
 def inspect(
-    dataset: Dataset, config: DataConfig, tokenizer: TokenizerConfig | None, log: Log, *, without_dev: bool = False
+    task: Task, config: DataConfig, tokenizer: TokenizerConfig | None, log: Log, *, without_dev: bool = False
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Read every file of a data set; return the counts as `--json` prints them, and the findings.
 
-    `tokenizer` None counts no tokens. `without_dev`: see `find_split_issues`. Raises DataError if there is no file, or if
-    a single file cannot be read; an unreadable file of a folder is a finding.
+    `tokenizer` None counts no tokens. `without_dev`: whether no other file that was named can hold the dev rows of a training,
+    so that a single file must. Raises DataError if there is no file that can be read.
     """
-    task = task_with_columns(task_named(dataset.task), config)
-    files = find_files(task, config)
-    if not files:
-        names = ", ".join(dict.fromkeys(name for layout in task.layouts for name in layout.files.values()))
-        raise DataError(f"{dataset.path}: has no file of {task.name}" + (f" (looked for {names})" if names else ""))
-    splits = read_splits(files, task, config, log)
-    faults = [split.fault for split in splits if split.fault is not None]
-    if faults and len(files) == 1 and is_one_file(dataset.path):
-        raise DataError(*faults)
-    findings = [Finding("error", escaped(fault, limit=2000)) for fault in faults]
+    if task.plain_text:
+        raise DataError(
+            f"{config.path}: task {task.name} is plain text without labels; for labelled rows add --task custom"
+        )
+    task = task_with_columns(task, config)
+    splits, findings = read_splits(task, config, log)
     tokens, lengths = None, [np.empty(0, np.int64)] * len(splits)
-    has_rows = any(split.rows.examples for split in splits[:1])
-    if tokenizer is not None and has_rows:
+    if tokenizer is not None and splits[0].rows.examples:
         try:
-            tokens, lengths = count_tokens(splits, config, tokenizer, log)
+            tokens, lengths = count_tokens(splits, config, tokenizer)
         except DataError as error:
             findings.append(Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000)))
-    if tokens is not None and tokens["max_length"] == "auto":
-        train = next((number for number, split in enumerate(splits) if split.name == "train"), 0)
-        tokens["max_length"] = choose_max_length(lengths[train])
     reports = []
     for split, counted in zip(splits, lengths, strict=True):
-        summary = None if tokens is None else summarize_lengths(counted, tokens["max_length"])
-        reports.append(_facts(split, task, summary))
-        if split.fault is None:
-            findings += find_split_issues(split, reports[-1], task, config, without_dev=without_dev)
+        reports.append(_facts(split, None if tokens is None else summarize_lengths(counted, tokens["max_length"])))
+        findings += _split_findings(split, reports[-1], task, config, without_dev=without_dev)
     overlaps = shared_texts(splits)
-    findings += find_task_issues(splits, overlaps, task)
-    if dataset.path.is_dir() and not is_one_file(dataset.path) and not config.named_files:
-        missing = task.files.keys() - {split.name for split in splits}
-        what = "there are no {} rows (no {})".format
-        findings += [Finding("information", what(split, task.files[split])) for split in sorted(missing)]
-    report = {"task": task.name, "task_reason": dataset.reason, "tokens": tokens}
-    return {**report, "splits": reports, "overlaps": overlaps}, findings
+    findings += _findings_between(splits, overlaps, task)
+    return {"task": task.name, "tokens": tokens, "splits": reports, "overlaps": overlaps}, findings
 
 
-def _facts(split: CheckedSplit, task: Task, lengths: Mapping[str, Any] | None) -> dict[str, Any]:
+def count_tokens(
+    splits: Sequence[CheckedSplit], config: DataConfig, tokenizer: TokenizerConfig
+) -> tuple[dict[str, Any], list[NDArray[np.int64]]]:
+    """Return the description of the tokenizer for the report, and the tokens of each row of each split as a training has them.
+
+    Raises DataError if the texts give no vocabulary.
+    """
+    train = next((split for split in splits if split.name == "train"), splits[0])
+    rows = train.alone or train.rows
+    texts = [text for row in rows.with_extra_rows(rows.dev).texts for text in row if text is not None]
+    tokenizer = resolved_tokenizer(tokenizer, texts)
+    if tokenizer.kind in ("char", "byte", "whitespace"):  # lengths do not depend on the vocabulary
+        tokenizer, texts = replace(tokenizer, min_frequency=1, vocabulary=None), ["a"]
+    trained = Tokenizer.train(texts, tokenizer)
+    lengths = [trained.lengths(split.rows.texts) for split in splits]
+    max_length = config.max_length if config.max_length != "auto" else choose_max_length(lengths[splits.index(train)])
+    return {"kind": tokenizer.kind, "max_length": max_length}, lengths
+
+
+def summarize_lengths(lengths: NDArray[np.int64], max_length: int) -> dict[str, Any] | None:
+    """Return minimum, quantiles, mean and maximum in tokens, and how many rows `max_length` cuts, or None without rows."""
+    if not len(lengths):
+        return None
+    median, p95, p99 = (round(float(number), 2) for number in np.percentile(lengths, (50, 95, 99)))
+    return {
+        "minimum": int(lengths.min()),
+        "median": median,
+        "mean": round(float(lengths.mean()), 2),
+        "p95": p95,
+        "p99": p99,
+        "maximum": int(lengths.max()),
+        "cut": int((lengths > max_length).sum()),
+    }
+
+
+def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the counts of one split; labels with the most rows come first."""
     rows, labels = split.rows, dict(sorted(split.labels.items(), key=lambda item: (-item[1], item[0])))
     dev = () if split.alone is None or split.alone.dev is None else split.alone.dev.examples
     return {
         "split": split.name,
         "path": str(split.path),
-        "format": rows.format or None,
-        "columns": {**rows.columns.to_json(), "label": rows.label, "id": rows.id} if rows.format else None,
-        "fault": split.fault,
+        "format": rows.format,
+        "columns": {**rows.columns.to_json(), "label": rows.label, "id": rows.id},
         "read": rows.read,
         "rows": len(rows.examples),
-        "official": None if split.is_drawn else task.rows.get(split.name),
         "dropped": rows.dropped,
         "unlabelled": rows.unlabelled,
         "dev_rows": None if split.alone is None else len(dev),
-        "extra_rows": sum(len(row.extra) for row in (rows if split.alone is None else split.alone).examples),
         "bad": len(rows.bad),
         "bad_rows": rows.bad[:BAD_ROWS_LISTED],
         "labels": labels,
         "majority": max(labels.values()) / sum(labels.values()) if labels else None,
         "repeated": repeated_texts(split),
         "lengths": lengths,
-        "issues": {issue: {"rows": len(lines), "first_lines": lines[:LISTED]} for issue, lines in split.issues.items()},
+        "issues": {
+            issue: {"rows": len(lines), "first_lines": lines[:LISTED]} for issue, lines in issues_of(split.rows).items()
+        },
     }
+
+
+def issues_of(rows: Split) -> dict[str, list[int]]:
+    """Return the lines of the rows with an issue, by the name of the issue."""
+    found: dict[str, list[int]] = {}
+    for row in rows.examples:
+        texts = [text for text in (row.text, row.pair) if text is not None]
+        present = {
+            "blank": not all(map(str.strip, texts)),
+            "invisible": any(map(has_invisible, [*texts, row.label or ""])),
+            "quoted": rows.format == "tsv" and any(len(text) > 1 and text[0] == text[-1] == '"' for text in texts),
+        }
+        for issue in filter(present.__getitem__, present):
+            found.setdefault(issue, []).append(row.line)
+    return found
+
+
+def has_invisible(text: str) -> bool:
+    """Return whether the text has control, bidi, zero-width or U+FFFD characters."""
+    return (not text.isprintable() or "\ufffd" in text) and _INVISIBLE.search(text) is not None
+
+
+def repeated_texts(split: CheckedSplit) -> dict[str, Any]:
+    """Return the repeated texts of a split, and those with more than one label, as counts and first lines."""
+    repeated = [rows for rows in split.by_text.values() if len(rows) > 1]
+    conflicts = [(rows, labels) for rows in repeated if len(labels := _labels_of(rows)) > 1]
+    return {
+        "texts": len(repeated),
+        "rows": sum(map(len, repeated)) - len(repeated),  # beyond each text's first
+        "first_lines": [[row.line for row in rows[:LISTED]] for rows in repeated[:LISTED]],
+        "conflicting_texts": len(conflicts),
+        "first_conflicts": [
+            {"lines": [row.line for row in rows[:LISTED]], "labels": [*labels]} for rows, labels in conflicts[:LISTED]
+        ],
+    }
+
+
+def shared_texts(splits: Sequence[CheckedSplit]) -> list[dict[str, Any]]:
+    """Return the texts that each two splits share, as counts and first lines."""
+    overlaps = []
+    for one, two in combinations(splits, 2):
+        shared = [(one.by_text[digest], rows) for digest, rows in two.by_text.items() if digest in one.by_text]
+        differing = sum(_labels_of(first).keys() != _labels_of(second).keys() for first, second in shared)
+        overlap = {
+            "first": one.name,
+            "second": two.name,
+            "texts": len(shared),
+            "first_rows": sum(len(first) for first, _ in shared),
+            "second_rows": sum(len(second) for _, second in shared),
+            "other_labels": differing if one.labels and two.labels else 0,  # texts whose labels differ
+            "first_lines": [[first[0].line, second[0].line] for first, second in shared[:LISTED]],
+        }
+        overlaps.append(overlap)
+    return overlaps
+
+
+def _labels_of(rows: Sequence[Example]) -> dict[str, None]:
+    """Return the different labels of the rows, in their order."""
+    return dict.fromkeys(row.label for row in rows if row.label is not None)
+
+
+def _split_findings(
+    split: CheckedSplit, facts: Mapping[str, Any], task: Task, config: DataConfig, *, without_dev: bool
+) -> Iterator[Finding]:
+    """Yield the findings about one split. `facts` are the counts of the split that the report shows."""
+    rows, count, repeated = split.rows, len(split.rows.examples), facts["repeated"]
+    dev_rule = "data.dev_fraction of each label's rows become dev rows, never the first one; add rows or a dev file"
+
+    def finding(level: Level, message: str) -> Finding:
+        return Finding(level, f"{escaped(split.path.name)}: {message}")
+
+    yield from (Finding("error", escaped(fault, limit=2000)) for fault in rows.faults)
+    for note in rows.notes:
+        yield Finding("warning" if note.level == "warning" else "information", escaped(note.text, limit=2000))
+    if not count:
+        if split.is_drawn and split.name == "dev":
+            yield finding("error", f"no row is a dev row; {dev_rule}")
+        return
+    if conflicts := repeated["first_conflicts"]:
+        labels = ", ".join(escaped(label, 40) for label in conflicts[0]["labels"])
+        texts = pluralize(repeated["conflicting_texts"], _TEXT)
+        where = f"{_lines(conflicts[0]['lines'])} with the labels {labels}"
+        yield finding("warning", f"{texts} with more than one label; the first: {where}")
+    if repeated["texts"]:
+        texts, others = pluralize(repeated["texts"], _TEXT), pluralize(repeated["rows"], "row")
+        where = _lines(repeated["first_lines"][0])
+        yield finding("warning", f"{texts} in several rows ({others} beyond the first); the first: {where}")
+    for issue, found in facts["issues"].items():
+        where = _lines(found["first_lines"]) + (", …" if found["rows"] > LISTED else "")
+        yield finding("warning", f"{pluralize(found['rows'], 'row')} {_ISSUES[issue]}: {where}")
+    if facts["lengths"] is not None and (cut := facts["lengths"]["cut"]):
+        yield finding("information", f"{pluralize(cut, 'row')} ({cut / count:.1%}) longer than data.max_length are cut")
+    names = ordered_labels(split.labels)
+    if names and not task.labels and split.name in ("train", UNNAMED):
+        try:
+            check_labels(names, count, f"the label column '{escaped(rows.label)}'")
+        except DataError as error:
+            yield finding("error", str(error))
+    elif len(names) == 1 < count:
+        yield finding("warning", f"every row has the label '{escaped(names[0])}'")
+    yield from (finding("warning", doubt) for doubt in label_doubts(names))
+    if split.alone is not None and names and split.alone.dev is None:
+        level: Level = "error" if without_dev else "information"
+        yield finding(level, f"training on this file alone stops, since none of its rows is a dev row; {dev_rule}")
+    elif split.alone is not None and split.alone.dev is not None:
+        parts = f"{pluralize(len(split.alone.examples), 'training row')} and {pluralize(facts['dev_rows'], 'dev row')}"
+        divides = f"training on this file alone divides it into {parts} (data.dev_seed {config.dev_seed})"
+        yield finding("information", divides)
+
+
+def _findings_between(
+    splits: Sequence[CheckedSplit], overlaps: Sequence[Mapping[str, Any]], task: Task
+) -> Iterator[Finding]:
+    """Yield the findings that concern several splits."""
+    known: set[str] = {*(next((split.labels for split in splits if split.name == "train"), {}))}
+    for split in splits:
+        if known and split.name in ("dev", "test") and (unknown := sorted(split.labels.keys() - known)):
+            names = ", ".join(f"'{escaped(label)}'" for label in unknown[:LISTED])
+            more = f" and {len(unknown) - LISTED:,} more" if len(unknown) > LISTED else ""
+            what = f"{escaped(split.path.name)}: {split.name} has labels that no train row has: {names}{more}"
+            yield Finding("warning" if task.labels else "error", what)
+    for overlap in overlaps:
+        if overlap["texts"]:
+            one, two = overlap["first"], overlap["second"]
+            rows = f"{pluralize(overlap['first_rows'], 'row')} of {one}, {pluralize(overlap['second_rows'], 'row')} of {two}"
+            others = f"; {overlap['other_labels']:,} with other labels" if overlap["other_labels"] else ""
+            where = "lines {} and {}".format(*overlap["first_lines"][0])
+            what = f"{one} and {two} share {pluralize(overlap['texts'], _TEXT)}"
+            yield Finding("warning", f"{what} ({rows}{others}); the first: {where}")
+
+
+def _lines(lines: Sequence[int]) -> str:
+    return f"line{'' if len(lines) == 1 else 's'} {', '.join(map(str, lines))}"

@@ -17,7 +17,7 @@ from recurcli.commands.trained_run import (
     task_of,
     training_rows,
 )
-from recurcli.data.columns import ColumnSchema, unread_in_words
+from recurcli.data.columns import ColumnSchema
 from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, task_named
@@ -106,8 +106,7 @@ def _evaluate_classifier(request: EvaluateRequest, run: Run, log: Log) -> Evalua
 
     task, columns = task_of(run, predictor), request.columns.given()
     scored = scored_split(run, request.split, request.data, columns)
-    explicit = request.data is None or any(columns[key] is not None for key in ("text", "pair", "label"))
-    schema = training_rows(run, predictor)._replace(same_file=explicit)
+    schema = training_rows(run, predictor)
     divided = scored.is_own or (scored.is_lone_file and is_training_file(run, task, Path(str(scored.config.path))))
     own_dev = scored.name == "dev" and divided
     rows = _read_rows(run, task, scored, schema, use_dev_split=divided)
@@ -174,8 +173,6 @@ def _read_rows(run: Run, task: Task, scored: ScoredSplit, schema: ColumnSchema, 
 def _note_rows(rows: Split, task: Task, log: Log) -> None:
     """Log notes on the columns that are not read, and on the rows that are left out."""
     where = rows.path or task.name
-    if unread := unread_in_words(rows.columns.text, rows.unread):
-        log.note(f"{where}: {unread}")
     log.add(*rows.notes)
     for doubt in () if task_named(task.name).labels else label_doubts(rows.labels):
         log.warn(f"{where}: {doubt}")

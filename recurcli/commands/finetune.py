@@ -12,7 +12,7 @@ import numpy as np
 from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import TrainingRequest, finished_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens
-from recurcli.data.columns import check_same_kind, unread_in_words
+from recurcli.data.columns import check_same_kind
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
@@ -140,9 +140,6 @@ def _read_rows(
     request = _with_recognised_delimiter(request, [train, *scored.values()])
     config = request.resolved.preset.data
     notes_on_dev_rows(train, task, config, log)
-    if unread := unread_in_words(train.columns.text, train.unread):
-        all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
-        log.note(f"train: {unread}; {escaped(f'--set {all_texts}', 300)} joins them")
     _notes_on_labels(task, train, dev, log)
     if train.dev is None:
         _note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)

@@ -34,14 +34,14 @@ from recurcli.commands.prediction.rows import (
 )
 from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import (
-    ColumnOptions,
     ColumnSchema,
+    delimiter_of_input,
     find_input_columns,
-    trained_delimiter,
 )
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
 from recurcli.data.rows import QUOTE, UTF8, Record, Records, canonical_encoding
+from recurcli.data.values import TextColumns
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
@@ -112,8 +112,8 @@ def _open_rows(
     sample = next(windows(records, at_once=at_once), [])
     if records.delimiter and request.delimiter is None and trained.delimiter is None:
         log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
-    options = ColumnOptions(tuple(request.text or ()), tuple(request.pair or ()), request.header)
-    columns = find_input_columns(records, sample, trained, options, log)
+    explicit = TextColumns(tuple(request.text or ()), tuple(request.pair or ()))
+    columns = find_input_columns(records, sample, trained, log, explicit, request.header)
     if columns.header:
         del sample[:1]
     like_input = records.format if records.format in ("tsv", "csv") else "jsonl"
@@ -133,12 +133,14 @@ def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
     its own too, else a delimiter that its rows show."""
     encoding, quote = request.encoding or UTF8, request.quote or trained.quote
     delimiter: str | Callable[[str], Separation] | None = request.delimiter
-    if delimiter is None and trained.delimiter is not None:
-        is_table = format_of(str(request.source)) in ("tsv", "csv")
-        delimiter = trained_delimiter(trained, is_table=is_table)
-    elif delimiter is None and request.header is not False:
+    named = request.input_format or format_of(str(request.source))
+    mark = trained.delimiter
+    if mark is None and request.header is not False:
         mark = recognised_delimiter(request.source, encoding, request.input_format, quote)
-        delimiter = trained_delimiter(trained._replace(delimiter=mark, format=None), is_table=False)
+        mark = mark or ("," if named is None and trained.format == "csv" else None)
+    if delimiter is None and mark is not None:
+        is_table = trained.delimiter is not None and named in ("tsv", "csv")
+        delimiter = delimiter_of_input(trained, mark, is_table=is_table)
     return partial(
         read_records,
         format=request.input_format,

@@ -388,13 +388,8 @@ ROWS_FOR_KEYS = 100
 _NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
 
 
-class Separation(NamedTuple):
-    """How the fields of a TSV or CSV are separated."""
-
-    delimiter: str | None = None
-    """None: TAB or a comma."""
-    format: Literal["tsv", "csv"] | None = None
-    """The format of an input whose name does not tell it; None: TSV."""
+Separation = tuple[str | None, Literal["tsv", "csv"] | None]
+"""The delimiter of a TSV or CSV (None: TAB or a comma), and the format of an input whose name does not tell it (None: TSV)."""
 
 
 def format_of(name: str) -> Format | None:
@@ -509,7 +504,7 @@ def _text_records(
     if format not in ("tsv", "csv"):
         raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
     if callable(delimiter):
-        delimiter, its_format = Separation() if first is None else delimiter(decoded(first)[0])
+        delimiter, its_format = (None, None) if first is None else delimiter(decoded(first)[0])
         format = named or its_format or format
     doubts = SuspiciousRows()
     mark = delimiter or USUAL_DELIMITERS[format]

@@ -15,12 +15,12 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import compress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import Columns, ColumnSchema, find_columns
+from recurcli.data.columns import AS_ROW, Columns, ColumnSchema, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
@@ -231,8 +231,6 @@ class Split:
     """Column of the label. None if labels were not read."""
     id: str | None = None
     """Column of the ids. None if there is none."""
-    unread: tuple[str, ...] = ()
-    """Columns with the usual name of a text that were not read."""
     format: str = ""
     header: bool = False
     """Whether line 1 of a TSV or CSV names the columns."""
@@ -244,8 +242,6 @@ class Split:
     """`file:line: reason` of each row that was skipped."""
     faults: list[str] = field(default_factory=list)
     """Why `load_split` raises DataError for this split, if it is to `keep_faults`."""
-    id_issues: Mapping[str, list[int]] = field(default_factory=dict)
-    """Lines of the rows with "no id" and with a "repeated id". Row numbers are then the ids of all rows."""
     notes: tuple[Note, ...] = ()
     """Notes for the user on how the file was read."""
     unlabelled: int = 0
@@ -260,7 +256,7 @@ class Split:
     @property
     def column_schema(self) -> ColumnSchema:
         """The columns and the kind of these training rows, which dev and test rows must have too."""
-        return ColumnSchema(str(self.path or "the training data"), self.columns, is_run=False)
+        return ColumnSchema(str(self.path or "the training data"), self.columns)
 
     @property
     def texts(self) -> list[tuple[str, str | None]]:
@@ -300,7 +296,7 @@ def load_split(
     split: str,
     config: DataConfig,
     *,
-    labelled: bool | Literal["optional"] | None = None,
+    labelled: bool | None = None,
     use_dev_split: bool = False,
     trained: ColumnSchema | None = None,
     keep_faults: bool = False,
@@ -342,9 +338,8 @@ def load_split(
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     kept: list[Record] = []
     with records:
-        asked = None if labelled == "optional" else labelled
         columns = find_columns(
-            records, task, config, layout, labelled=asked, training=split == "train", trained=trained
+            records, task, config, layout, labelled=labelled, training=split == "train", trained=trained
         )
         if keep_records:
             records.rows = _kept(records.rows, kept)
@@ -383,7 +378,7 @@ def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split,
     size = int(drawn.sum())
     dev = everything.with_examples(*parts[1], read=size)
     # what the file has is counted once, with the training rows
-    own = dev.with_examples(*parts[1], dropped=0, bad=[], faults=[], id_issues={}, notes=(), unlabelled=0)
+    own = dev.with_examples(*parts[1], dropped=0, bad=[], faults=[], notes=(), unlabelled=0)
     return everything.with_examples(*parts[0], read=everything.read - size, dev=own if size else None), dev
 
 
@@ -510,15 +505,21 @@ def _read_split(
     faults = [bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)]
     if not examples:
         faults.append(f"{name}: no row is left of {read}" if read else f"{name}: has no rows")
-    issues = {} if columns.id is None else _id_issues(examples)
-    if issues and config.id is not None:
-        line = min(lines[0] for lines in issues.values())
-        faults.append(f"{name}:{line}: the ids in '{escaped(config.id)}' must differ, and no row may be without one")
-    if issues or columns.id is None:
+    ids: set[str] = set()
+    for example in examples:
+        if not example.id or example.id in ids:
+            break
+        ids.add(example.id)
+    if len(ids) < len(examples):
+        if config.id is not None:
+            line = examples[len(ids)].line
+            faults.append(
+                f"{name}:{line}: the ids in '{escaped(config.id)}' must differ, and no row may be without one"
+            )
         examples = [example._replace(id=str(number)) for number, example in zip(numbers, examples, strict=True)]
     notes = [Note(records.doubt, "warning")] if records.doubt else []
-    notes += [Note(f"{name}: {columns.note}")] if columns.note else []
-    first = examples[0] if examples and not numbers[0] and columns.note and not columns.header else None
+    notes += [Note(f"{name}: {note}") for note in columns.notes]
+    first = examples[0] if examples and not numbers[0] and AS_ROW in columns.notes else None
     if first is not None and first.label is not None and sum(row.label == first.label for row in examples) == 1:
         what = f"its label '{escaped(first.label, 60)}' stands in no other row; --header"
         notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
@@ -535,29 +536,16 @@ def _read_split(
         columns=columns.texts,
         label=columns.label,
         id=columns.id,
-        unread=columns.unread,
         format=records.format,
-        header=columns.header,
+        header=records.header,
         read=read,
         dropped=dropped,
         bad=bad,
         faults=[*filter(None, faults)],
-        id_issues=issues,
         notes=(*notes,),
         unlabelled=unlabelled,
         delimiter=mark,
     )
-
-
-def _id_issues(examples: Sequence[Example]) -> dict[str, list[int]]:
-    """Return the lines of the rows without an id, and of those with the id of an earlier row."""
-    issues: dict[str, list[int]] = {}
-    seen: set[str] = set()
-    for example in examples:
-        if not example.id or example.id in seen:
-            issues.setdefault("repeated id" if example.id else "no id", []).append(example.line)
-        seen.add(example.id)
-    return issues
 
 
 def bad_rows_in_words(

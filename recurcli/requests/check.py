@@ -16,7 +16,7 @@ class CheckRequest:
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Data files, folders of a task's files, folders of such folders, CLUE predictions or zips of them.",
+            help="Data files, folders of a task's files, CLUE predictions or zips of them.",
             metavar="PATH",
         ),
     ] = None
@@ -30,9 +30,7 @@ class CheckRequest:
     test: Annotated[Path | None, typer.Option(help="File of test rows.", metavar="FILE")] = None
     task: Annotated[
         str | None,
-        typer.Option(
-            help="The task of the rows; default: from the name of the folder or file, else custom.", metavar="NAME"
-        ),
+        typer.Option(help="The task of the rows; default: from the name of the folder, else custom.", metavar="NAME"),
     ] = None
     preset: Annotated[
         str | None,

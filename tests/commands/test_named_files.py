@@ -238,7 +238,7 @@ def test_no_row_of_files_without_a_header_is_lost_by_any_command(recur: Recur, t
         (tmp_path / name).write_text("".join(lines))
     columns, files = ["--text", "2", "--label", "1"], ["--train", tmp_path / "train.tsv", "--dev", tmp_path / "dev.tsv"]
     code, _, err = recur("finetune", "--preset", "starsaber-custom", *files, *columns, "--output", tmp_path / "r")
-    message = f"{tmp_path / 'train.tsv'}:1: 'question' seems to name a column, but line 2 has it there, too"
+    message = f"{tmp_path / 'train.tsv'}:1: 'question' seems to name a column, but line 2 has it, too"
     assert (code, f"{message}; add --header or --no-header\n" in err) == (3, True), err
     code, _, err = recur("check", tmp_path / "train.tsv", *columns)
     assert (code, f"{message}; add --header or --no-header\n" in err) == (3, True), err

@@ -142,7 +142,7 @@ def test_what_python_writes_as_csv_is_read_by_every_command_and_a_doubt_is_a_war
     assert (code, [row["text"] for row in jsonl(out)]) == (0, texts)
     assert last in err
     warnings = [finding["message"] for finding in checked["findings"] if finding["level"] == "warning"]
-    assert any(f"x.csv: line {last.removeprefix(f'{path}:')}" in message for message in warnings)
+    assert any(last in message for message in warnings)
 
 
 def test_label_folders_without_splits_are_one_unit_everywhere(recur: Recur, tmp_path: Path) -> None:

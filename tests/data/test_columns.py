@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ from recurcli.data.columns import (
     PAIR_NAMES,
     TEXT_NAMES,
     ColumnNames,
-    ColumnOptions,
     Columns,
     ColumnSchema,
     find_columns,
@@ -62,13 +62,16 @@ def test_the_exact_name_wins_over_one_in_other_case() -> None:
 
 def test_columns_are_told_by_name_or_number_and_several_are_joined() -> None:
     columns = found("a\tb\tc\td", text=("c", 1), pair="d", label=2)
-    assert columns == Columns(TextColumns(("c", "a"), ("d",)), "b", None, header=True)
+    assert columns[:3] == (TextColumns(("c", "a"), ("d",)), "b", None)
 
 
 def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> None:
-    assert found("title\tbody\tlabel\tlength").unread == ("body",)
-    assert found("title\tbody\tlabel", text="title").unread == ()
-    assert found("title\tbody\tlabel", label="body").unread == ()
+    def unread(header: str, **told: object) -> list[str]:
+        return [note for note in found(header, **told).notes if "not read" in note]
+
+    words = "the text is 'title'; 'body' is not read (--text may be repeated)"
+    assert unread("title\tbody\tlabel\tlength") == [words]
+    assert unread("title\tbody\tlabel", text="title") == unread("title\tbody\tlabel", label="body") == []
 
 
 @pytest.mark.parametrize(
@@ -79,25 +82,23 @@ def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> No
             {},
             "x.tsv: which column is the text? add --text COLUMN, a name in line 1 or a number; line 1 is: James, M",
         ),
-        ("a;b", {"delimiter": ","}, "separated by a semicolon, not by a comma: --delimiter ';'"),
-        ("a,b", {"delimiter": ";"}, "separated by a comma, not by a semicolon: --delimiter ','"),
+        ("a;b", {"delimiter": ","}, "or --delimiter MARK if it has several columns; line 1 is: a;b"),
         (
             "text\tb",
             {},
-            "x.tsv:1: 'text' seems to name a column, but no cell names the label; add --header or --no-header, and --text "
-            "and --label",
+            "x.tsv:1: 'text' seems to name a column, but no cell names the label; add --header or --no-header",
         ),
         ("text\tb", {"text": "text"}, "x.tsv: which column is the label? add --label COLUMN; the columns are: text, b"),
         (
             "text,label",
             {},
-            "separated by a comma, not by TAB: --delimiter ','; line 1 is: text,label",
+            "or --delimiter MARK if it has several columns; line 1 is: text,label",
         ),
-        ("a\tb", {"text": "c"}, "x.tsv:1: has no column 'c'; known: a, b; --text COLUMN names another"),
-        ("a\treviews", {"text": "review"}, "x.tsv:1: has no column 'review'; did you mean 'reviews'?"),
-        ("a\tb", {"text": 3}, "x.tsv:1: has no column '3'; known: 1, 2"),
-        ("a\tb", {"text": 0}, "x.tsv:1: has no column '0'"),
-        ("text\tlabel", {"id": "key"}, "x.tsv:1: has no column 'key'"),
+        ("a\tb", {"text": "c"}, "x.tsv: has no column 'c'; known: a, b; --text COLUMN names another"),
+        ("a\treviews", {"text": "review"}, "x.tsv: has no column 'review'; did you mean 'reviews'?"),
+        ("a\tb", {"text": 3}, "x.tsv: has no column '3'; known: 1, 2"),
+        ("a\tb", {"text": 0}, "x.tsv: has no column '0'"),
+        ("text\tlabel", {"id": "key"}, "x.tsv: has no column 'key'"),
     ],
 )
 def test_a_column_that_is_not_found_is_asked_for(header: str, told: dict[str, object], message: str) -> None:
@@ -117,19 +118,26 @@ def test_a_column_goes_by_name_or_by_number() -> None:
         ("Sentence\tlabel", "; did you mean 'Sentence'"),
         ("sentence \tlabel", "; did you mean 'sentence '"),
         ("a\tb", "; known: a, b"),
-        ("sentence,label", "; its fields seem to be separated by a comma, not by TAB"),
+        ("sentence,label", "; did you mean 'sentence,label'?; --text COLUMN"),
         ("\x1b[31m\tb", "; known: \\x1b[31m, b"),
     ],
 )
 def test_a_column_that_is_missing_gets_a_hint(header: str, hint: str) -> None:
-    with pytest.raises(DataError, match=f"^x.tsv:1: has no column 'sentence'{re.escape(hint)}"):
+    with pytest.raises(DataError, match=f"^x.tsv: has no column 'sentence'{re.escape(hint)}"):
         found(header, text="sentence")
 
 
 SINGLE = TextColumns(("text",))
 TITLE = TextColumns(("title",))
 PAIR = TextColumns(("sentence1",), ("sentence2",))
-SINGLES_BESIDE_PAIRS = "holds pairs of texts ('sentence1' and 'sentence2'), but runs/x was trained on single texts; "
+SINGLES_BESIDE_PAIRS = "holds pairs of texts ('sentence1' and 'sentence2'), but runs/x has single texts; "
+
+
+def unread_in(notes: Iterable[str]) -> tuple[str, ...]:
+    """The columns that the notes say are not read."""
+    return tuple(
+        name for note in notes if "not read" in note for name in re.findall(r"'(\w+)'", note.partition(";")[2])
+    )
 
 
 def found_by_eval_and_predict(header: str, trained: ColumnSchema, text: str | None = None) -> list[object]:
@@ -142,18 +150,16 @@ def found_by_eval_and_predict(header: str, trained: ColumnSchema, text: str | No
     with read_records(io.BytesIO(content), "tsv", header=False, name="x.tsv") as records:
         try:
             columns = find_columns(records, task_with_columns(CUSTOM, config), config, labelled=False, trained=trained)
-            answers.append((columns.texts, columns.unread))
+            answers.append((columns.texts, unread_in(columns.notes)))
         except DataError as error:
             answers.append(str(error))
     with read_records(io.BytesIO(content), "tsv", header=False, name="x.tsv") as records:
         try:
-            options, log = ColumnOptions(text=() if text is None else (text,)), Kept()
-            inputs = find_input_columns(records, [*records], trained, options, log)
+            explicit, log = TextColumns(() if text is None else (text,)), Kept()
+            inputs = find_input_columns(records, [*records], trained, log, explicit)
             names = dict(zip(inputs.keys, inputs.names, strict=True))
             text_names, pair_names = (tuple(map(names.__getitem__, keys)) for keys in inputs.texts[:2])
-            told = (note for note in log.notes if "read" in note and "line 1" not in note)
-            unread = re.findall(r"'(\w+)'", next(told, "").partition(";")[2])
-            answers.append((TextColumns(text_names, pair_names), tuple(unread)))
+            answers.append((TextColumns(text_names, pair_names), unread_in(log.notes)))
         except DataError as error:
             answers.append(str(error))
     return answers
@@ -188,9 +194,9 @@ def test_eval_and_predict_find_the_columns_of_the_training_or_refuse_the_same_ro
 def test_a_run_whose_settings_name_one_column_reads_it_beside_a_second_text() -> None:
     trained = ColumnSchema("runs/x", TextColumns(("sentence1",)), explicit=True)
     with read_records(io.BytesIO(b"sentence1\tsentence2\na\tb\n"), "tsv", header=False, name="x.tsv") as records:
-        columns = find_input_columns(records, [*records], trained, ColumnOptions(), log := Kept())
+        columns = find_input_columns(records, [*records], trained, log := Kept(), TextColumns(()))
     assert columns.texts == TextColumns(("1",))
-    assert log.notes[1:] == ["x.tsv: the text is 'sentence1'; 'sentence2' is not read"]
+    assert log.notes[1:] == ["x.tsv: the text is 'sentence1'; 'sentence2' is not read (--text may be repeated)"]
 
 
 def test_dev_rows_are_of_the_kind_of_the_training_rows(tmp_path: Path) -> None:
@@ -200,9 +206,7 @@ def test_dev_rows_are_of_the_kind_of_the_training_rows(tmp_path: Path) -> None:
         paths[split].write_text(content)
     for one, other in (("train", "dev"), ("dev", "train")):
         trained = load_split(CUSTOM, "train", DataConfig(path=str(paths[one]))).column_schema
-        with pytest.raises(
-            DataError, match=rf"{other}\.csv: holds .*, but .*{one}\.csv holds .*; give rows of one kind"
-        ):
+        with pytest.raises(DataError, match=rf"{other}\.csv: holds .*, but .*{one}\.csv has .*; give rows of one kind"):
             load_split(CUSTOM, "dev", DataConfig(path=str(paths[other]), header=True), trained=trained)
 
 
@@ -212,7 +216,7 @@ def test_predict_and_training_find_the_same_columns_by_their_usual_names() -> No
             sample = list(records)
             trained = found(f"{header}\tlabels").texts
             before = ColumnSchema("runs/x", TextColumns((), ("no",) if trained.pair else ()))
-            columns = find_input_columns(records, sample, before, ColumnOptions(), Kept())
+            columns = find_input_columns(records, sample, before, Kept(), TextColumns(()))
         names = dict(zip(columns.keys, columns.names, strict=True))
         assert tuple(names[key] for key in columns.texts.text) == trained.text
         assert tuple(names[key] for key in columns.texts.pair) == trained.pair

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from recurcli.commands.check import find_datasets
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS, is_one_file
@@ -149,7 +148,6 @@ def test_label_folders_without_a_split_are_divided_and_scored_as_one_file(tmp_pa
     train = load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)), use_dev_split=True)
     assert train.dev is not None
     assert (len(train.examples) + len(train.dev.examples), train.labels) == (40, ("neg", "pos"))
-    assert find_datasets(tmp_path, None, "") == [(tmp_path, "custom", "your own rows")]
 
 
 @pytest.mark.parametrize(
@@ -167,5 +165,3 @@ def test_a_folder_without_rows_gets_the_layouts_that_are_read(tmp_path: Path) ->
     put(tmp_path / "pos" / "1.txt", b"a film")
     with pytest.raises(DataError, match=r"has no train rows \(looked for .*, train/LABEL/\*\)"):
         load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)), use_dev_split=True)
-    with pytest.raises(DataError, match=r"no LABEL/\* or train/LABEL/\* and no folder named after a task"):
-        find_datasets(tmp_path, None, "")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.columns import ColumnOptions, ColumnSchema, find_columns, find_input_columns
+from recurcli.data.columns import ColumnSchema, find_columns, find_input_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import read_records, recognised_delimiter
 from recurcli.data.rows import Format, Record
@@ -93,7 +93,7 @@ def test_columns_are_found_among_60_000(tmp_path: Path) -> None:
         assert [columns.texts.read(record).text for record in found] == ["a", "a", "a"]
     with in_time(), read_records(path, header=False) as found:
         trained = ColumnSchema("run", TextColumns(("text",)))
-        inputs = find_input_columns(found, [*found], trained, ColumnOptions(), Log())
+        inputs = find_input_columns(found, [*found], trained, Log(), TextColumns(()))
     assert inputs.texts.text == ("60001",)
 
 

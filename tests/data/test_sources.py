@@ -182,7 +182,7 @@ def test_phrases_have_0_and_1_and_their_test_rows_no_label(tmp_path: Path) -> No
 
 def test_a_tasks_own_header_that_is_missing_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("a film\t1\n")
-    with pytest.raises(DataError, match=r"dev\.tsv:1: has no column 'sentence'"):
+    with pytest.raises(DataError, match=r"dev\.tsv: has no column 'sentence'"):
         load(tmp_path, "dev", "sst2")
 
 

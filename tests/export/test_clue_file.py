@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from recurcli.data.tasks import TASKS, Layout, Task
-from recurcli.export.clue import submission_bytes, validate_file
-from recurcli.findings import Finding
+from recurcli.export.clue import Finding, submission_bytes, validate_file
 
 AFQMC, TNEWS, CMNLI = "afqmc_predict.json", "tnews11_predict.json", "cmnli_predict.json"
 CODES = TASKS["tnews"].labels

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
-from recurcli.export.clue import submission_bytes, validate, write_submission
-from recurcli.findings import Finding
+from recurcli.export.clue import Finding, submission_bytes, validate, write_submission
 
 AFQMC, OCNLI = "afqmc_predict.json", "ocnli_50k_predict.json"
 AFQMC_LABELS = ["0", "1", "1"] * 1_287
