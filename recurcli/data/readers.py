@@ -14,6 +14,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -27,7 +28,6 @@ from recurcli.data.rows import (
     Record,
     Records,
     Row,
-    SuspiciousRows,
     TextDecoder,
     chunks_of,
     decoded,
@@ -77,14 +77,12 @@ class Line(NamedTuple):
     end: str
 
 
-def comma_separated(
-    rows: Iterable[Row], delimiter: str, doubts: SuspiciousRows, quote: str = QUOTE
-) -> Iterator[Fields]:
+def comma_separated(rows: Iterable[Row], delimiter: str, doubts: list[int], quote: str = QUOTE) -> Iterator[Fields]:
     """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
 
     If a quote is never closed, or text follows the closing quote, the first line is a row with a fault and the lines after it
     are read as rows. So they are if a row of several lines has another number of fields than the first row, but each of its
-    lines has that number: two stray quotes then enclose whole rows. Rows of lines that look like rows are counted in `doubts`.
+    lines has that number: two stray quotes then enclose whole rows. `doubts` gets the first line of a row of lines like rows.
     """
     lines = (Line(number, *decoded(row), row.end) for number, row in enumerate(rows, 1))
     waiting: deque[Line] = deque()
@@ -105,7 +103,7 @@ def comma_separated(
                 faults = ((at, bad) for at, _, bad, _ in taken[1:] if bad)
                 fault = fault or next((f"continues in line {at}, which {bad}" for at, bad in faults), None)
                 if later > LINES_LIKE_ROWS and widths == {len(values)} != {1}:
-                    doubts.add(line.number, len(taken))
+                    doubts.append(line.number)
             else:
                 fault = fault or broken
                 waiting.extendleft(reversed(taken[1:]))
@@ -442,30 +440,25 @@ def recognised_delimiter(path: Path, encoding: str, format: Format | None = None
     fields, two or more. A TSV whose fields are in quotes has none, since it seems to be a CSV; neither has a file that cannot
     be read.
     """
-
-    def marks_in_first_row() -> Iterator[str]:
-        with read_records(path, format, header=False, encoding=encoding, quote=quote) as records:
-            if records.format in ("tsv", "csv") and len(records.columns) == 1:
-                first = next(records)
-                usual = USUAL_DELIMITERS[records.format]
-                yield from (mark for mark in DELIMITERS if mark in first.fields["1"] and mark != usual)
-
+    read = partial(read_records, path, format, header=False, encoding=encoding, quote=quote)
+    marks = []
     try:
-        marks = [mark for mark in marks_in_first_row() if _splits_alike(path, format, encoding, mark, quote)]
+        with read() as records:
+            usual = USUAL_DELIMITERS.get(records.format)
+            first = str(next(records).fields["1"]) if usual and len(records.columns) == 1 else ""
+        for mark in DELIMITERS:
+            if mark in first and mark != usual:
+                with read(delimiter=mark) as records:
+                    is_csv, sound = records.format == "csv", len(records.columns) > 1
+                    for row in records if sound else ():
+                        sound &= row.fault is None and (
+                            is_csv or not any(value[:1] == '"' for value in row.fields.values())
+                        )
+                    if sound:
+                        marks.append(mark)
     except (DataError, ValueError):  # reading the file says what is wrong with it
         return None
     return marks[0] if len(marks) == 1 else None
-
-
-def _splits_alike(path: Path, format: Format | None, encoding: str, mark: str, quote: str) -> bool:
-    """Return whether every row of a file can be read with these marks, and has the same number of fields, two or more."""
-    with read_records(path, format, header=False, encoding=encoding, delimiter=mark, quote=quote) as records:
-        sound = (
-            record.fault is None
-            and not (records.format == "tsv" and any(value.startswith('"') for value in record.fields.values()))
-            for record in records
-        )
-        return len(records.columns) > 1 and all(sound)
 
 
 def recognised_in_words(mark: str) -> str:
@@ -506,7 +499,7 @@ def _text_records(
     if callable(delimiter):
         delimiter, its_format = (None, None) if first is None else delimiter(decoded(first)[0])
         format = named or its_format or format
-    doubts = SuspiciousRows()
+    doubts: list[int] = []
     mark = delimiter or USUAL_DELIMITERS[format]
     fields = comma_separated(rows, mark, doubts, quote) if format == "csv" else tab_separated(rows, mark)
     start_of_fields = list(islice(fields, 1))

@@ -205,23 +205,6 @@ class Record(NamedTuple):
 
 
 @dataclass
-class SuspiciousRows:
-    """Rows of a CSV file whose lines each look like a row: a quote that opens the first may be text."""
-
-    rows: int = 0
-    line: int = 0
-    """The first line of the first of them."""
-    lines: int = 0
-    """The number of lines of the first of them."""
-
-    def add(self, line: int, lines: int) -> None:
-        """Count a row of `lines` lines that begins in `line`."""
-        self.rows += 1
-        if self.rows == 1:
-            self.line, self.lines = line, lines
-
-
-@dataclass
 class Records(Iterator[Record]):
     """The records of an open file, which can be read once; a context manager that closes the file."""
 
@@ -235,7 +218,8 @@ class Records(Iterator[Record]):
     """Closes the file. None if the caller closes it."""
     decoder: TextDecoder | None = None
     """The decoder of its rows. None for Parquet and the Hub."""
-    doubts: SuspiciousRows = field(default_factory=SuspiciousRows)
+    doubts: list[int] = field(default_factory=list)
+    """The first line of each row of a CSV whose lines each look like a row: a quote that opens it may be text."""
     delimiter: str | None = None
     """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
     recognised: bool = False
@@ -243,8 +227,6 @@ class Records(Iterator[Record]):
     header: bool = False
     """Whether row 1 of a TSV or CSV was taken as the names of its columns (see `take_header`)."""
     quote: str = QUOTE
-    may_be_single_quoted: bool = False
-    """Whether a field of a row of a CSV that could not be read begins with a single quote."""
 
     def peek(self, count: int) -> list[Record]:
         """Return the next rows of a TSV or CSV, `count` at most. They stay unread."""
@@ -278,26 +260,21 @@ class Records(Iterator[Record]):
 
     @property
     def hint(self) -> str:
-        """The end of a message about rows that could not be read: the likely quote or encoding of the file."""
-        quote = '; --quote "\'" is for fields in single quotes' if self.may_be_single_quoted else ""
-        return quote or ("" if self.decoder is None else self.decoder.hint)
+        """The end of a message about rows that could not be read: the likely encoding of the file."""
+        return "" if self.decoder is None else self.decoder.hint
 
     @property
     def doubt(self) -> str:
         """A warning about the rows read so far that may be several rows. It is empty if there are none."""
-        if not self.doubts.rows:
+        if not self.doubts:
             return ""
-        others = f", and {pluralize(self.doubts.rows - 1, 'other row')} so" if self.doubts.rows > 1 else ""
-        return (
-            f"{self.name}:{self.doubts.line}: {self.doubts.lines} lines in quotes are read as one row, though each looks like "
-            f"a row{others}; a quote that is text must be doubled ({self.quote * 2})"
+        what = (
+            f"lines in quotes are read as one row, though each looks like a row ({pluralize(len(self.doubts), 'case')})"
         )
+        return f"{self.name}:{self.doubts[0]}: {what}; a quote that is text must be doubled ({self.quote * 2})"
 
     def __next__(self) -> Record:
-        record = next(self.rows)
-        if record.fault is not None and self.format == "csv" and self.quote == QUOTE:
-            self.may_be_single_quoted |= any(value.startswith("'") for value in record.fields.values())
-        return record
+        return next(self.rows)
 
     def __enter__(self) -> Self:
         return self
@@ -367,8 +344,9 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     line ends) or cannot be read to its end. The message begins with `name`.
     """
     decoder = decoder or TextDecoder()
-    chunks = chunks_of(stream, name)
-    head = _head(chunks)
+    chunks, head = chunks_of(stream, name), b""
+    while len(head) < CHUNK and b"\n" not in head and (chunk := next(chunks, b"")):
+        head += chunk
     _check_text_file(head, name, decoder)
     chunks = decoder.to_utf8(chain([head], chunks))
     first = next(chunks, b"").removeprefix(BOM)
@@ -404,14 +382,6 @@ def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
         raise DataError(f"{name}: is not a complete compressed file: {error}") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
-
-
-def _head(chunks: Iterator[bytes]) -> bytes:
-    """Return the first chunk, and more until it has a line end, to recognise the kind of file."""
-    head = b""
-    while len(head) < CHUNK and b"\n" not in head and (chunk := next(chunks, b"")):
-        head += chunk
-    return head
 
 
 def _check_text_file(head: bytes, name: str, decoder: TextDecoder) -> None:

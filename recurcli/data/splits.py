@@ -9,7 +9,7 @@ import math
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -336,15 +336,12 @@ def load_split(
         made = listops_rows(task, split, close_brackets=config.close_brackets)
         rows = (Record(line, row._asdict()) for line, row in enumerate(made, 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
-    kept: list[Record] = []
     with records:
         columns = find_columns(
             records, task, config, layout, labelled=labelled, training=split == "train", trained=trained
         )
-        if keep_records:
-            records.rows = _kept(records.rows, kept)
-        everything = _read_split(records, task, config, columns, layout.label_names, path, after_rows)
-    everything = replace(everything, records=kept)
+        kept: list[Record] | None = [] if keep_records else None
+        everything = _read_split(records, task, config, columns, layout.label_names, path, after_rows, kept)
     if everything.faults and not keep_faults:
         raise DataError(everything.faults[0])
     if not is_divided:
@@ -353,13 +350,6 @@ def load_split(
     if split == "train":
         return train
     return check_dev_rows(dev, everything, records.name, task.dev_fraction)
-
-
-def _kept(records: Iterator[Record], kept: list[Record]) -> Iterator[Record]:
-    """Yield `records`, and append each to `kept`."""
-    for record in records:
-        kept.append(record)
-        yield record
 
 
 def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
@@ -475,13 +465,19 @@ def _read_split(
     renamed: Mapping[str, str],
     path: Path | None,
     after_rows: AfterBatch,
+    kept: list[Record] | None,
 ) -> Split:
-    """Read the examples of `records`, which are those of the file or folder `path` (None: the Hub or the generator)."""
+    """Read the examples of `records`, which are those of the file or folder `path` (None: the Hub or the generator).
+
+    `kept` gets the records unless it is None.
+    """
     examples: list[Example] = []
     numbers: list[int] = []  # of the examples among all rows
     bad: list[str] = []
     read = dropped = unlabelled = 0
     for read, record in enumerate(records, 1):
+        if kept is not None:
+            kept.append(record)
         try:
             example = _example_of(record, task, columns, renamed)
         except BadRow as reason:
@@ -545,6 +541,7 @@ def _read_split(
         notes=(*notes,),
         unlabelled=unlabelled,
         delimiter=mark,
+        records=kept or [],
     )
 
 
@@ -559,22 +556,10 @@ def bad_rows_in_words(
     few = count <= BAD_ROWS_ALLOWED * rows
     if not bad or (skip and few):
         return ""
-    allowed = f"{BAD_ROWS_ALLOWED:.0%}"
-    more = f", more than the {allowed} that may be skipped" if skip else ""
-    others = (row.replace(f"{name}:", "line ", 1) for row in bad[1:BAD_ROWS_SHOWN])
-    listed = "; ".join([bad[0].replace(name, Path(name).name, 1), *others]) + (
-        "; …" if len(bad) > BAD_ROWS_SHOWN else ""
-    )
-    way_out = f"; a training with data.skip_bad_rows=true skips up to {allowed} of the rows" if few else ""
-    return f"{name}: {pluralize(count, 'row', of=rows)} cannot be used{more}: {listed}{way_out}{hint}"
-
-
-def check_bad_rows(
-    bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None, hint: str = ""
-) -> None:
-    """Raise DataError with the message of `bad_rows_in_words`, if there is one."""
-    if message := bad_rows_in_words(bad, rows=rows, name=name, skip=skip, count=count, hint=hint):
-        raise DataError(message)
+    others = [row.replace(f"{name}:", "line ", 1) for row in bad[1:BAD_ROWS_SHOWN]]
+    listed = "; ".join([bad[0].replace(name, Path(name).name, 1), *others, *["…"][: len(bad) > BAD_ROWS_SHOWN]])
+    way_out = f"; a training with data.skip_bad_rows=true skips up to {BAD_ROWS_ALLOWED:.0%} of the rows" if few else ""
+    return f"{name}: {pluralize(count, 'row', of=rows)} cannot be used: {listed}{way_out}{hint}"
 
 
 def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[str, str]) -> Example | None:

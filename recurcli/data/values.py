@@ -2,8 +2,8 @@
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,7 +19,6 @@ _WITHOUT_SPACES = re.compile(
 """Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 
 JOINTS = ";|,"  # marks that may join several labels in one cell
-_SEVERAL = "; it looks like several labels a row"
 MAX_LABELS = 10_000
 """The largest number of classes, which a test trains."""
 
@@ -159,21 +158,16 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
         raise Unlabelled("its label is null, not a string")
     label = str(value).lower() if type(value) in (int, bool) else value
     if not isinstance(label, str):
-        seems = _SEVERAL if isinstance(value, list) else _seeming(str(value) if isinstance(value, float) else "", ())
-        raise BadRow(f"its label is {kind_of(value)}, not a string{seems}")
+        raise BadRow(f"its label is {kind_of(value)}, not a string")
     label = label if label in task.labels else renamed.get(label, label)
     if label in task.labels or (label and label == task.dropped_label):
         return label
-    if not task.labels:
-        if label.strip():
-            return label
-        raise Unlabelled("its label is empty")
     if not label.strip():
-        shown = f"; labels: {', '.join(map(escaped, task.labels))}" if len(task.labels) <= 20 else ""
-        raise Unlabelled(f"its label is empty{shown}")
+        raise Unlabelled("its label is empty")
+    if not task.labels:
+        return label
     owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
-    known = f"is not one of {owner} {len(task.labels)} labels"
-    known += _seeming(label, task.labels) or did_you_mean(label, task.labels)
+    known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
     raise BadRow(f"label '{escaped(label)}' {known}")
 
 
@@ -194,8 +188,7 @@ def check_labels(labels: Sequence[str], rows: int, where: str) -> None:
         most = f"; at most {MAX_LABELS:,} classes are supported" if too_many else ""
         raise DataError(
             f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}"
-            f"{'; it looks like regression' if fraction_among(labels) else ''}; "
-            "name the right column: --label COLUMN"
+            "; name the right column: --label COLUMN"
         )
 
 
@@ -204,89 +197,30 @@ def folded(name: str) -> str:
     return name.strip().casefold()
 
 
-def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Yield groups of labels that look alike.
+def label_doubts(labels: Sequence[str]) -> Iterator[str]:
+    """Yield warnings about labels that look alike, like several labels in one, or like numbers to predict (regression).
 
-    They differ in case, surrounding spaces, Unicode's forms (NFC, NFD, full and half width), or letters of other scripts that
-    look like Latin ones (the commonest of Unicode's confusables.txt; ours).
+    Labels look alike if they differ in case, surrounding spaces, Unicode's forms (NFC, NFD, full and half width), or letters of
+    other scripts that look like Latin ones (the commonest of Unicode's confusables.txt; ours). A label looks like several
+    ones joined by a mark if all its parts are labels on their own.
     """
     groups: dict[str, list[str]] = {}
     for label in labels:
         letters = folded(unicodedata.normalize("NFKC", label)).translate(_LOOK_LATIN)
         groups.setdefault(unicodedata.normalize("NFKC", letters), []).append(label)
-    yield from (tuple(group) for group in groups.values() if len(group) > 1)
-
-
-def joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
-    """Return a mark and a label if the labels seem to be several labels joined by this mark, such as `red;blue`.
-
-    They seem so if all parts of one of them are labels on their own. They also seem so if at least two (with a semicolon, which
-    is rare in names, one), and half of those that hold the mark, consist of parts that recur in other labels, and a third of
-    these parts are labels on their own or stand at different places: unlike the levels of `news|sport`. The rule is ours.
-    """
-    known = list(labels)
+    for group in groups.values():
+        if len(group) > 1:
+            names = " and ".join(f"'{escaped(label)}'" for label in group)
+            what = "differ only by case, spaces, or letters that look alike"
+            yield f"the labels {names} {what}; they are taken as {len(group)} classes"
+    known = set(labels)
     for mark in JOINTS:
-        parts = {label: _parts(label, mark) for label in known}
-        several = {label: found for label, found in parts.items() if len(set(found)) > 1 and all(found)}
-        whole = [label for label, found in several.items() if set(found) <= parts.keys()]
-        if whole:
-            return mark, whole[0]
-        counts = Counter(part for found in parts.values() for part in set(found))
-        recurring = [label for label, found in several.items() if all(counts[part] > 1 for part in found)]
-        if len(recurring) < (1 if mark == ";" else 2) or len(recurring) * 2 < len(several):
-            continue
-        places: dict[str, set[int]] = {}
-        for found in parts.values():
-            for place, part in enumerate(found):
-                places.setdefault(part, set()).add(-1 if len(found) == 1 else place)
-        used = {part for label in recurring for part in several[label]}
-        if sum(len(places[part]) > 1 or -1 in places[part] for part in used) * 3 >= len(used):
-            return mark, recurring[0]
-    return None
-
-
-def _parts(label: str, mark: str) -> list[str]:
-    return [part.strip(" []'\"") for part in label.split(mark)]
-
-
-def _seeming(label: str, known: Sequence[str]) -> str:
-    """Return the end of a message about a label that is not `known`: what it looks like, or "" if it is like a class."""
-    split = (set(_parts(label, mark)) for mark in JOINTS)
-    if any(len(parts) > 1 and all(part in known for part in parts) for parts in split):
-        return _SEVERAL
-    return "; it looks like regression" if fraction_among([label]) else ""
-
-
-def fraction_among(labels: Sequence[str]) -> str | None:
-    """Return the first label with a fraction, such as 4.75 or 4,75, if all labels are numbers: they seem to be for regression.
-
-    Whole numbers, such as 1 to 5 stars, and 1.0, are classes.
-    """
-    try:
-        numbers = [float(label.replace(",", ".")) for label in labels]
-    except ValueError:
-        return None
-    return next((label for label, number in zip(labels, numbers, strict=True) if number % 1 > 0), None)
-
-
-def in_quotes(labels: Sequence[str]) -> str:
-    """Return labels as messages name them."""
-    return " and ".join(f"'{escaped(label)}'" for label in labels)
-
-
-def label_doubts(labels: Sequence[str], named: Callable[[Sequence[str]], str] = in_quotes) -> Iterator[str]:
-    """Yield warnings about labels that look alike, like several labels in one, or like numbers to predict (regression).
-
-    `named` shows the labels of a group.
-    """
-    for group in labels_that_look_alike(labels):
-        what = "differ only by case, spaces, or letters that look alike"
-        yield f"the labels {named(group)} {what}; they are taken as {len(group)} classes"
-    if found := joined_labels(labels):
-        mark, label = found
-        yield (
-            f"the label {named([label])} looks like several labels a row, joined by '{mark}'; a row has one label, and each of "
-            f"the {len(labels):,} different values is taken as a class"
-        )
-    elif (fraction := fraction_among(labels)) is not None:
-        yield f"the label {named([fraction])} looks like regression; each of the {len(labels):,} values is taken as a class"
+        parts = ((label, {part.strip() for part in label.split(mark)}) for label in labels)
+        if (joined := next((label for label, found in parts if len(found) > 1 and found <= known), None)) is not None:
+            yield f"the label '{escaped(joined)}' looks like several labels a row, joined by '{mark}'; it is taken as one class"
+            return
+    with suppress(ValueError):
+        fractions = [label for label in labels if float(label.replace(",", ".")) % 1 > 0]
+        if fractions:
+            what = f"each of the {len(labels):,} values is taken as a class"
+            yield f"the label '{escaped(fractions[0])}' looks like regression; {what}"

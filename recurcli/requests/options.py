@@ -94,8 +94,16 @@ Fast = Annotated[
 ]
 
 
-class _ColumnOptions:
-    """Options on columns, of which `text` and `pair` may be repeated."""
+@dataclass(frozen=True, kw_only=True)
+class TextColumns:
+    """The options on the columns and the form of rows of texts, of which `text` and `pair` may be repeated."""
+
+    text: Text = None
+    pair: Pair = None
+    header: Header = None
+    delimiter: Delimiter = None
+    quote: Quote = None
+    encoding: Encoding = None
 
     def given(self) -> dict[str, object]:
         """Return the options as keys of DataConfig. A single column is a string, several are a tuple."""
@@ -104,29 +112,11 @@ class _ColumnOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextColumns(_ColumnOptions):
-    """The options on the columns and the form of rows of texts."""
-
-    text: Text = None
-    pair: Pair = None
-    header: Header = None
-    delimiter: Delimiter = None
-    quote: Quote = None
-    encoding: Encoding = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Columns(_ColumnOptions):
+class Columns(TextColumns):
     """The options on the columns and the form of labelled rows."""
 
-    text: Text = None
-    pair: Pair = None
     label: Label = None
     id: Id = None
-    header: Header = None
-    delimiter: Delimiter = None
-    quote: Quote = None
-    encoding: Encoding = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,15 +148,13 @@ def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
     because rows that train or select the model must not be scored.
     """
     if (train := files.get("train")) is not None and data is not None:
-        others = "; --dev and --test name the other files" if data.is_dir() else ""
-        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one{others}")
+        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
     named = [
         (f"--{name}", path) for name, path in {"data": data, **files}.items() if path is not None and path.exists()
     ]
     for (one, first), (two, second) in combinations(named, 2):
         if first.samefile(second):
-            drawn = ", and the dev rows are drawn from the file" if two == "--dev" else ", or name other rows"
-            raise UsageError(f"{one} {first} and {two} {second} are the same; leave out {two}{drawn}")
+            raise UsageError(f"{one} {first} and {two} {second} are the same; leave out {two}, or name other rows")
     return {split: path and str(path.expanduser().absolute()) for split, path in files.items()}
 
 

@@ -26,7 +26,7 @@ from recurcli.cache import cached
 from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.readers import is_fasttext
 from recurcli.data.rows import UTF8, TextDecoder, canonical_encoding, open_file, rows_of_file
-from recurcli.data.splits import BAD_ROWS_SHOWN, check_bad_rows, divide_lines, hashes_of, load_split
+from recurcli.data.splits import BAD_ROWS_SHOWN, bad_rows_in_words, divide_lines, hashes_of, load_split
 from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
 from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.files import OpenedFile, sha256_of
@@ -85,7 +85,8 @@ class Corpus:
                     yield text
             hint = hint or decoder.hint
         counts = {"count": self.bad_rows, "rows": self.rows}
-        check_bad_rows(self.bad, **counts, name=str(self.path), skip=self.skip_bad_rows, hint=hint)
+        if fault := bad_rows_in_words(self.bad, **counts, name=str(self.path), skip=self.skip_bad_rows, hint=hint):
+            raise DataError(fault)
         if not has_text:
             raise DataError(f"{self.path}: has no lines with text")
 

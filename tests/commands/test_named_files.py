@@ -146,7 +146,7 @@ def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -
         ("--train a.csv --test none.csv", 3, "none.csv: does not exist; it is named for the test rows"),
         ("--train a.csv --test bare.csv", 3, "bare.csv: which column is the label?"),
         ("--data a.csv --train b.csv", 2, "both name the training rows"),
-        ("--data . --train b.csv", 2, "--dev and --test name the other files"),
+        ("--data . --train b.csv", 2, "both name the training rows"),
         ("--train a.csv --dev ./a.csv", 2, "--dev a.csv are the same; leave out --dev"),
         ("--data a.csv --dev a.csv", 2, "--data a.csv and --dev a.csv are the same"),
         ("--train a.csv --test a.csv", 2, "are the same; leave out --test"),

@@ -57,9 +57,7 @@ def test_rows_without_a_label_are_refused_with_the_way_out_or_left_out(name: str
     assert ([row.text for row in split.examples], split.unlabelled, split.bad) == (["a", "d"], 2, [])
     assert split.notes[-1].text == f"{path}: 2 of 4 rows without a label left out (data.unlabelled)"
     path.write_text(rows + ("e,p,q\n" if name == "x.csv" else '{"text":"e","label":0.5}\n'))
-    with pytest.raises(
-        DataError, match=r"1 of 5 rows cannot be used: .*(has 3 fields[^;]*|string; it looks like regression)$"
-    ):
+    with pytest.raises(DataError, match=r"1 of 5 rows cannot be used: .*(has 3 fields[^;]*|string)$"):
         load_split(custom, "train", config(path, unlabelled="drop"))
 
 
@@ -167,11 +165,11 @@ def test_an_unknown_split_gets_the_nearest_name(tmp_path: Path) -> None:
         ("117", "label '117' is not one of tnews' 15 labels; did you mean '11"),
         (" 102", "label ' 102' is not one of tnews' 15 labels; did you mean '102'"),
         (7, "label '7' is not one of tnews' 15 labels"),
-        ("", r"its label is empty; labels: 100, 101, 102, 103, "),
+        ("", r"its label is empty"),
         (None, "its label is null, not a string"),
-        (1.5, "its label is a number, not a string; it looks like regression"),
+        (1.5, "its label is a number, not a string"),
         (True, "label 'true' is not one of tnews' 15 labels"),
-        (["102"], "its label is a list, not a string; it looks like several labels a row"),
+        (["102"], "its label is a list, not a string"),
         ("-", "label '-' is not one of tnews' 15 labels"),
     ],
 )
@@ -285,7 +283,7 @@ def test_skipping_bad_rows_forgives_one_in_a_hundred(tmp_path: Path, good: int, 
     path = tmp_path / "dev.json"
     path.write_text(f"{json.dumps(tnews_row())}\n" * (good - 1) + "nonsense\n\n")
     if not fits:
-        with pytest.raises(DataError, match="more than the 1% that may be skipped"):
+        with pytest.raises(DataError, match="2 of 199 rows cannot be used"):
             load_split(TNEWS, "dev", config(tmp_path, skip_bad_rows=True))
         return
     split = load_split(TNEWS, "dev", config(tmp_path, skip_bad_rows=True))
