@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
+from scipy.special import softmax
 
 from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.data.config import DataConfig
@@ -71,18 +71,19 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     labelled, fitted = np.flatnonzero(targets >= 0), (targets >= 0) & ~drawn
     texts = [train.columns.read(record)[:2] for record in train.records]
     logits = out_of_fold_logits(texts, targets, len(names), fitted=fitted)
-    log_probabilities = log_softmax(logits * fit_calibration(logits[fitted], targets[fitted]), axis=1)
-    probabilities = np.exp(log_probabilities)
+    probabilities = softmax(logits * fit_calibration(logits[fitted], targets[fitted]), axis=1)
     best = [names[number] for number in probabilities.argmax(axis=1).tolist()]
     counts = {
         "rows": len(targets),
         "fitted": int(fitted.sum()),
         "accuracy": float((probabilities[labelled].argmax(axis=1) == targets[labelled]).mean()),
-        "loss": -float(log_probabilities[labelled, targets[labelled]].mean()),
     }
-    unfitted = [(int((targets < 0).sum()), "row", " without a label"), (int(drawn.sum()), "dev row", "")]
-    if parts := [f"{pluralize(number, word)}{more}" for number, word, more in unfitted if number]:
-        log.note(f"{' and '.join(parts)} were in no fit of the linear model")
+    unfitted = (
+        f"{pluralize(int((targets < 0).sum()), 'row')} without a label and {pluralize(int(drawn.sum()), 'dev row')}"
+    )
+    if not fitted.all():
+        log.note(f"{unfitted} were in no fit of the linear model")
+    reliable = f"the linear model is right on {counts['accuracy']:.1%}"
     result: dict[str, Any] = {}
     if (path := request.out_of_fold) is not None:
         lines = [
@@ -91,8 +92,7 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
         ]
         _write(path, [[*table[0], *predicted], *lines])
         result["out_of_fold"] = {"path": str(path), **counts}
-        scores = f"accuracy {counts['accuracy']:.4f}, log loss {counts['loss']:.4f}"
-        log.note(f"{path}: out-of-fold probabilities of {pluralize(len(lines), 'row')}, {scores}")
+        log.note(f"{path}: out-of-fold probabilities of {pluralize(len(lines), 'row')}, {reliable}")
     if (path := request.suspects) is not None:
         found = labelled[find_suspects(probabilities[labelled], targets[labelled])].tolist()
         lines = [
@@ -102,8 +102,7 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
         _write(path, [[*table[0], *suspected], *lines])
         result["suspects"] = {"path": str(path), **counts, "suspects": len(found)}
         what = pluralize(len(found), "row", of=len(labelled))
-        reliable = f"out of fold the linear model is right on {counts['accuracy']:.1%}"
-        log.note(f"{path}: {what} with a label that may be wrong, the likeliest first ({reliable})")
+        log.note(f"{path}: {what} with a label that may be wrong, the likeliest first; {reliable}")
     return result
 
 
@@ -202,9 +201,9 @@ def _check_holdable(path: Path, table: Table, added: Sequence[str]) -> None:
 
 def _write(path: Path, table: Table) -> None:
     """Write a table as TSV or CSV."""
+    buffer = io.StringIO()
     if path.suffix == ".csv":
-        buffer = io.StringIO()
         csv.writer(buffer, lineterminator="\n").writerows(table)
-        write_atomically(path, buffer.getvalue())
     else:
-        write_atomically(path, "".join("\t".join(line) + "\n" for line in table))
+        buffer.writelines("\t".join(line) + "\n" for line in table)
+    write_atomically(path, buffer.getvalue())

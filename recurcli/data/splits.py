@@ -9,7 +9,7 @@ import math
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from recurcli.data.columns import AS_ROW, Columns, ColumnSchema, find_columns
 from recurcli.data.config import DataConfig
-from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
-from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words
+from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words, with_class_names
 from recurcli.data.rows import Format, Record, Records, kind_of
 from recurcli.data.tasks import CUSTOM, PLAIN, Source, Task, find_source, is_local, task_with_columns
 from recurcli.data.values import (
@@ -199,6 +198,8 @@ ROWS_PER_FIRST_TEXT = 20
 """A first text in more rows, or in more than one of so many, does not keep them together (ours; 15 is the most in OCNLI)."""
 BAD_ROWS_ALLOWED = 0.01
 BAD_ROWS_SHOWN = 5
+HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+"""Maps a split to its name on the Hub."""
 ROWS_AT_ONCE = 4096
 """Rows after which the caller of `load_split` hears of the progress."""
 
@@ -393,11 +394,9 @@ def draw_share(train: Split, share: float, seed: int) -> Split:
     kept = {label: math.floor(share * count + 0.5) for label, count in counts.items()}
     if missing := [label for label, count in kept.items() if not count]:
         label = min(missing, key=counts.__getitem__)
-        rows = pluralize(counts[label], "row")
-        least = math.ceil(5000 / counts[label]) / 10_000
         raise DataError(
-            f"data.train_share {share:g} leaves no training row of the label '{escaped(label)}', which has {rows}; "
-            f"{least:g} leaves one"
+            f"data.train_share {share:g} leaves no training row of the label '{escaped(label)}', which has "
+            f"{pluralize(counts[label], 'row')}; give a larger share"
         )
     order = np.array([hash_of(seed, digest) for digest in train.hashes.tolist()], np.uint64).argsort(kind="stable")
     chosen = np.zeros(len(labels), np.bool_)
@@ -423,7 +422,7 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
 
 
 def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) -> None:
-    """Yield how the dev rows were drawn if the training file holds them, and which labels have a single row."""
+    """Note how the dev rows were drawn if the training file holds them."""
     if train.dev is None:
         return
     task = task_with_columns(task, config)
@@ -432,11 +431,48 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
     remote = task.hub is not None
     name = train.path.name if train.path is not None else "the Hub" if remote else "the data"
     log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
-    counts = Counter(example.label for example in (*train.examples, *train.dev.examples))
-    single = ordered_labels(str(label) for label, count in counts.items() if count == 1)
-    if single:
-        shown = ", ".join(f"'{escaped(label)}'" for label in single[:8]) + (", …" if len(single) > 8 else "")
-        log.warn(f"labels with one row, which is a training row: {shown}")
+
+
+def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
+    """Return the rows of a task's split, and whether they are the rows of both train and dev (no validation split).
+
+    Labels are strings, None where the Hub hides them. `HF_HUB_OFFLINE=1` restricts the search to the cache, as does a
+    missing network. Raises DataError if neither has the rows.
+    """
+    if task.hub is None or split not in HUB_SPLITS:
+        raise DataError(f"the Hub has no split {split} of {task.name}; name a folder or file with --data")
+    import datasets
+
+    repository, configuration = task.hub
+    try:
+        splits = datasets.load_dataset(repository, configuration)
+    except Exception as error:  # a dozen types of five libraries, for no network, no cache, no repository
+        reason = escaped(str(error).strip().partition("\n")[0] or type(error).__name__, limit=300)
+        raise DataError(
+            f"{task.name} can be loaded neither from the Hub nor from its cache ({repository}, {configuration}: {reason}); "
+            "name a folder or file with --data"
+        ) from None
+    without_dev = HUB_SPLITS["dev"] not in splits
+    hub_split = "train" if split == "dev" and without_dev else HUB_SPLITS[split]
+    if hub_split not in splits:
+        known = ", ".join(map(escaped, splits))
+        raise DataError(f"{escaped(repository)} has no split '{hub_split}'; known: {known}")
+    rows = splits[hub_split]
+    columns = dict.fromkeys(task.id if name == "idx" and task.id is not None else name for name in rows.features)
+    name = " ".join(part for part in (repository, configuration, split) if part)
+    # Arrow rows share their columns, as those of a Parquet file do.
+    records = Records(name, "parquet", tuple(columns), records_of(rows, task))
+    return records, without_dev and split in ("train", "dev")
+
+
+def records_of(rows: Any, task: Task) -> Iterator[Record]:
+    """Yield the records of a `datasets.Dataset`: class numbers become names, the Hub's `idx` the row's id."""
+    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
+    for line, row in enumerate(rows, 1):
+        fields = with_class_names(dict(row), class_names)
+        if "idx" in fields and task.id is not None:
+            fields.setdefault(task.id, fields.pop("idx"))
+        yield Record(line, fields)
 
 
 def open_source(source: Source, task: Task, config: DataConfig) -> Records:

@@ -362,18 +362,13 @@ def _found(task: Task, split: str, config: DataConfig, *, use_dev_split: bool) -
         names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
         names = names or [*(f"{split}{ending}" for ending in FORMATS), f"{split}/LABEL/*"]
         looked_for = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        others = files_in_words(path) or "--data (data.path) names a folder with these files, or one file"
+        others = "--data (data.path) names a folder with these files, or one file"
+        files = sorted(entry.name for entry in path.iterdir() if entry.name.removesuffix(".gz").endswith((*FORMATS,)))
+        if files:
+            shown = ", ".join(escaped(name, 60) for name in files[:8]) + (", …" if len(files) > 8 else "")
+            others = f"it holds {shown}; give the path of one file, or name files with --train, --dev and --test"
         raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {others}")
     return source
-
-
-def files_in_words(folder: Path) -> str:
-    """Return which files of rows lie in `folder`, and how to name them, or "" if there are none."""
-    files = sorted(entry.name for entry in folder.iterdir() if entry.name.removesuffix(".gz").endswith((*FORMATS,)))
-    if not files:
-        return ""
-    shown = ", ".join(escaped(name, 60) for name in files[:8]) + (", …" if len(files) > 8 else "")
-    return f"it holds {shown}; give the path of one file, or name files with --train, --dev and --test"
 
 
 def is_local(config: DataConfig, split: str) -> bool:

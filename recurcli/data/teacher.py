@@ -6,7 +6,7 @@ Shapes: N training rows, C classes.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,13 +44,6 @@ class Teacher:
         return np.where(self.gold, 1.0, teacher_weight)
 
 
-class _SoftLabel(NamedTuple):
-    """A soft label, and its row."""
-
-    probabilities: Row
-    example: Example
-
-
 def read_teacher(
     path: Path, train: Split, held_out: Sequence[Split], task: Task, config: DataConfig, log: Log
 ) -> tuple[Teacher, Split]:
@@ -68,8 +61,7 @@ def read_teacher(
     """
     never = {digest for split in held_out for digest in split.hashes.tolist()}
     first_texts = _first_texts_of_drawn(train)
-    soft_labels: dict[tuple[str, str], _SoftLabel] = {}
-    contradicted: list[tuple[int, int]] = []
+    soft_labels: dict[tuple[str, str], tuple[Row, Example]] = {}
     without = left_out = 0
     own = replace(config, path=str(path), files=None, header=True, skip_bad_rows=False, label=None, id=None)
     rows = load_split(task, "train", own, labelled=False, trained=train.column_schema, keep_records=True)
@@ -87,30 +79,23 @@ def read_teacher(
             left_out += 1
         else:
             label = task.labels[int(probabilities.argmax())]
-            soft_label = _SoftLabel(
-                probabilities, Example(f"teacher-{record.line}", text, pair, label, line=record.line)
-            )
-            first = soft_labels.setdefault(canonical_texts(text, pair), soft_label)
-            if not np.allclose(first.probabilities, probabilities, atol=SAME_SOFT_LABEL, rtol=0):
-                contradicted.append((record.line, first.example.line))
-    if contradicted:
-        (line, first_line), *others = contradicted
-        more = f" ({pluralize(len(others), 'row')} more like it)" if others else ""
-        raise DataError(
-            f"{path}:{line}: has another soft label for the text of line {first_line}{more}; keep one row of each text"
-        )
+            example = Example(f"teacher-{record.line}", text, pair, label, line=record.line)
+            first = soft_labels.setdefault(canonical_texts(text, pair), (probabilities, example))
+            if not np.allclose(first[0], probabilities, atol=SAME_SOFT_LABEL, rtol=0):
+                what = f"has another soft label for the text of line {first[1].line}; keep one row of each text"
+                raise DataError(f"{path}:{record.line}: {what}")
     if not soft_labels:
         counts = f"{left_out:,} are dev or test rows, and {without:,} have no soft label"
         raise DataError(f"{path}: none of its rows can teach: {counts}")
     known = [canonical_texts(*row) for row in train.texts]
     new = soft_labels.keys() - set(known)
-    added = {key: soft_label.example for key, soft_label in soft_labels.items() if key in new}
+    added = {key: example for key, (_, example) in soft_labels.items() if key in new}
     hashes = np.concatenate([train.hashes, hashes_of((row.text, row.pair) for row in added.values())])
     longer = train.with_examples([*train.examples, *added.values()], hashes)
     probabilities = np.zeros((len(hashes), len(task.labels)), np.float32)
     for number, key in enumerate([*known, *added]):
         if key in soft_labels:
-            probabilities[number] = soft_labels[key].probabilities
+            probabilities[number] = soft_labels[key][0]
     gold = np.arange(len(hashes)) < len(train.examples)
     facts: dict[str, Any] = {
         "path": str(path),
@@ -128,8 +113,6 @@ def read_teacher(
         *([f"{pluralize(without, 'row')} without a soft label left out"] if without else []),
     ]
     log.note(f"{path}: {', '.join(parts)} (column {column})")
-    if column != "label" and "label" in names:
-        log.note(f"{path}: the column label is not read, since {column} has the soft labels")
     return Teacher(probabilities, gold, facts), longer
 
 

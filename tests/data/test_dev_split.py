@@ -224,7 +224,7 @@ def test_a_share_of_the_training_rows_has_that_share_of_each_class_and_lies_in_a
     for share in (0.01, 0.03, 0.1, 0.3, 0.31, 0.9, 1.0):
         if share * min(counts.values()) < 0.5:
             with pytest.raises(
-                DataError, match=r"leaves no training row of the label 'c', which has 20 rows; 0.025 leaves"
+                DataError, match=r"leaves no training row of the label 'c', which has 20 rows; give a larger"
             ):
                 draw_share(rows, share, 0)
             continue

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from recurcli.data.config import DataConfig
-from recurcli.data.hub import load_hub_split, records_of
-from recurcli.data.splits import load_split
+from recurcli.data.splits import load_hub_split, load_split, records_of
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 

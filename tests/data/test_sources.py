@@ -101,7 +101,6 @@ def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> 
     assert [*log.notes, *log.warnings] == [
         f"x.tsv holds train and dev rows: {len(train.dev.examples)} dev rows, the share 0.1 of each class "
         "(data.dev_fraction), drawn by data.dev_seed 0; equal or nearly equal texts stay together",
-        "labels with one row, which is a training row: 'd'",
     ]
 
 
