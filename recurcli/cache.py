@@ -12,21 +12,18 @@ import os
 import re
 import stat
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recurcli.errors import ModelError, StorageError
-from recurcli.files import OpenedFile, atomic_replace, locked, storage_errors, to_json, warn_once
+from recurcli.files import OpenedFile, atomic_replace, locked, storage_errors, to_json
 
 FORMAT = 2
 """Format version of the cached files. It is part of their keys, so files of another version are not read."""
 MAX_BYTES = 2 << 30
 """The size of the cache: the oldest files above it are deleted when one is written."""
 _OURS = re.compile(r"\.?[0-9a-f]{32}\.[a-z.]+?(\.lock|\.[0-9a-f]{8}\.tmp)?")
-_ABANDONED = 24 * 3600
-"""Seconds after which a temporary file or a lock is that of a killed process."""
 
 
 def cache_folder() -> Path:
@@ -67,7 +64,7 @@ def cached(
 
 
 def _own(folder: Path) -> bool:
-    """Make the cache `folder`, or close it to others. Return whether it is one's own; warn if it is not."""
+    """Make the cache `folder`, or close it to others. Return whether it is one's own."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -75,13 +72,9 @@ def _own(folder: Path) -> bool:
     if not stat.S_ISDIR(facts.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     if facts.st_uid != os.geteuid() or facts.st_mode & stat.S_ISVTX:  # /tmp is everybody's, root's too
-        warn_once(
-            f"{folder}: belongs to another user or to all, so it is not used as a cache; RECUR_CACHE names another"
-        )
         return False
     if facts.st_mode & 0o022:
         folder.chmod(0o700)
-        warn_once(f"{folder}: others could write to this cache; only you can open it now (mode 0700)")
     return True
 
 
@@ -110,17 +103,14 @@ def _written(path: Path, key: str, write: Callable[[Path], dict[str, Any]]) -> t
 
 
 def _shrink(newest: Path) -> None:
-    """Delete the oldest files but `newest` while all take more than MAX_BYTES, and what killed processes left long ago."""
-    found, excess = [], -MAX_BYTES
+    """Delete the oldest files but `newest`, with those that killed processes left, while all take more than MAX_BYTES."""
+    found = []
     with contextlib.suppress(FileNotFoundError):  # another process deletes them
         for path in newest.parent.iterdir():
-            if match := _OURS.fullmatch(path.name):
-                facts = path.lstat()
-                excess += 0 if match[1] else facts.st_size
-                found.append((facts.st_mtime, facts.st_size, path, match[1]))
-    for modified, size, path, leftover in sorted(found):
-        if leftover and time.time() - modified > _ABANDONED:
-            path.unlink(missing_ok=True)
-        elif not leftover and excess > 0 and path != newest:
+            if _OURS.fullmatch(path.name):
+                found.append((path.lstat().st_mtime, path.lstat().st_size, path))
+    excess = sum(size for _, size, _ in found) - MAX_BYTES
+    for _, size, path in sorted(found):
+        if excess > 0 and path != newest:
             path.unlink(missing_ok=True)
             excess -= size

@@ -18,29 +18,21 @@ def as_stored(facts: Facts) -> dict[str, Any]:
     return json.loads(json.dumps(facts))
 
 
-def find_difference(stored: Facts, current: Facts) -> tuple[str, str, str] | None:
-    """Return the name of the first fact whose values differ, and both values as text. Return None if all agree.
-
-    The task comes first and the encoder's name second, because they explain other differences. A missing value is `absent`.
-    """
-    stored, current = as_stored(stored), as_stored(current)
-    for key in sorted(stored.keys() | current.keys(), key=lambda key: (key != "task", key != "encoder.name", key)):
-        before, now = (_shown(facts[key]) if key in facts else "absent" for facts in (stored, current))
-        if key not in stored or key not in current or stored[key] != current[key]:
-            return key, before, now
-    return None
-
-
-def _shown(value: Any) -> str:
-    """Return a value as text. Twelve digits of a sha256 are shown."""
-    return "null" if value is None else escaped(re.sub(r"([0-9a-f]{12})[0-9a-f]{52}", r"\1…", repr(value)), 60)
-
-
 def first_difference(stored: Facts, current: Facts) -> str | None:
-    """Return the difference that `find_difference` finds, as a sentence, or None if all facts are equal."""
-    if difference := find_difference(stored, current):
-        key, before, now = difference
-        return f"{key} was {before} and is now {now}"
+    """Return the name of the first fact whose values differ, and both values, as a sentence; None if all are equal.
+
+    The task comes first and the encoder's name second, because they explain other differences. A missing value is `absent`,
+    and of a sha256 twelve digits are shown.
+    """
+    both = as_stored(stored), as_stored(current)
+    for key in sorted({*both[0], *both[1]}, key=lambda key: (key != "task", key != "encoder.name", key)):
+        before, now = (each.get(key, "absent") for each in both)
+        if before != now:
+            shown = (
+                "null" if value is None else value if value == "absent" else repr(value) for value in (before, now)
+            )
+            before, now = (escaped(re.sub(r"([0-9a-f]{12})[0-9a-f]{52}", r"\1…", text), 60) for text in shown)
+            return f"{key} was {before} and is now {now}"
     return None
 
 
@@ -62,8 +54,6 @@ def parameters_in_words(result: Mapping[str, Any]) -> str:
     if not ensemble or not ensemble["linear_weight"]:
         return f"{encoder:,}"
     linear = (result["linear_baseline"]["ngrams"] + 1) * len(result["dev"]["names"])
-    if "parts" not in result:  # there is no encoder
-        return f"{linear:,}"
-    if not ensemble["encoder_weight"]:
-        return f"{linear:,}, of the linear model alone (the encoder, which is not run, has {encoder:,})"
+    if "parts" not in result or not ensemble["encoder_weight"]:  # no encoder is run
+        return f"{linear:,} of the linear model"
     return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"

@@ -8,7 +8,6 @@ from the bytes that were hashed; it is replaced by a rename only, so these bytes
 import contextlib
 import errno
 import fcntl
-import functools
 import glob
 import hashlib
 import json
@@ -19,7 +18,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
@@ -64,24 +62,13 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"{path}: cannot be written: {error.strerror or error}{way_out}") from None
 
 
-class RecurWarning(UserWarning):
-    """What a layer without a log tells the user; the command line shows it as its other warnings."""
-
-
-@functools.cache
-def warn_once(text: str) -> None:
-    """Warn with `text`, once a process."""
-    warnings.warn(text, RecurWarning, stacklevel=2)
-
-
 def sync_directory(folder: Path) -> None:
-    """Make renames and new names in `folder` durable. Some network mounts cannot; a warning then says so."""
+    """Make renames and new names in `folder` durable, but for network mounts that cannot sync folders."""
     try:
         sync_file(folder, os.O_DIRECTORY)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        warn_once("folders cannot be synced on this file system: new files may be lost where the machine crashes")
 
 
 def sync_file(path: Path, flag: int = os.O_NOFOLLOW) -> None:
@@ -192,7 +179,21 @@ class OpenedFile:
 
     def __init__(self, path: Path, content: memoryview | None = None) -> None:
         self.path = path
-        self.content = _mapped(path) if content is None else content
+        if content is not None:
+            self.content = content
+            return
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # a null character is in no name
+            raise ModelError(f"{path}: is missing") from None
+        try:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode):
+                raise ModelError(f"{path}: is not a plain file")
+            size = facts.st_size
+            self.content = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) if size else bytearray())
+        finally:
+            os.close(descriptor)
 
     def read(self, limit: int | None = None) -> bytes:
         """Return a copy of the content. Raises ModelError if it has more than `limit` bytes."""
@@ -208,21 +209,6 @@ class OpenedFile:
             if isinstance(self.content.obj, mmap.mmap):  # its pages would count as memory of the process
                 self.content.obj.madvise(mmap.MADV_DONTNEED, start, HASHED_AT_ONCE)
         return digest.hexdigest()
-
-
-def _mapped(path: Path) -> memoryview:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # a null character is in no name
-        raise ModelError(f"{path}: is missing") from None
-    try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise ModelError(f"{path}: is not a plain file")
-        size = facts.st_size
-        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) if size else bytearray())
-    finally:
-        os.close(descriptor)
 
 
 class CommittedFolder:
@@ -257,18 +243,8 @@ class CommittedFolder:
 
     def __getitem__(self, name: str) -> OpenedFile:
         """Return the verified file `name`. Raises ModelError if it is not listed, damaged, missing or no plain file."""
-        if name not in self._opened:
-            self._opened[name] = self._verified(name)
-        return self._opened[name]
-
-    def verify(self, required: Iterable[str] = (), *, may_miss: str | None = None) -> Self:
-        """Verify all files, which must include `required`. The file `may_miss` may have been deleted."""
-        for name in [*required, *self.listed]:
-            if name != may_miss or (self.path / name).exists():
-                self[name]
-        return self
-
-    def _verified(self, name: str) -> OpenedFile:
+        if name in self._opened:
+            return self._opened[name]
         if name not in self.listed:
             raise ModelError(f"{self.path / MANIFEST}: does not list {name}")
         path = self.path / str(name)
@@ -277,7 +253,15 @@ class CommittedFolder:
         file = OpenedFile(path)
         if (len(file.content), file.sha256()) != self.listed[name]:
             raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
+        self._opened[name] = file
         return file
+
+    def verify(self, required: Iterable[str] = (), *, may_miss: str | None = None) -> Self:
+        """Verify all files, which must include `required`. The file `may_miss` may have been deleted."""
+        for name in [*required, *self.listed]:
+            if name != may_miss or (self.path / name).exists():
+                self[name]
+        return self
 
 
 @contextlib.contextmanager

@@ -82,9 +82,6 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return dropout(x, self.p, self.training)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
 
 class FeedForward(nn.Module):
     """W_2 dropout(activation(W_1 x + b_1)) + b_2: (…, D) -> (…, D)."""

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,13 +16,11 @@ from recurcli.files import (
     MANIFEST,
     CommittedFolder,
     OpenedFile,
-    RecurWarning,
     commit_directory,
     extend_manifest,
     is_locked,
     locked,
     read_manifest,
-    warn_once,
     write_atomically,
     write_manifest,
 )
@@ -74,7 +71,7 @@ def test_no_other_thread_can_write_a_file_for_all_meanwhile(tmp_path: Path, monk
     assert modes == {"x": 0o640, "y": 0o750, "a": 0o640, "manifest.json": 0o640}
 
 
-def test_a_folder_that_cannot_be_synced_is_a_note_once_and_other_errors_stay_errors(
+def test_a_folder_that_cannot_be_synced_is_no_error_and_other_errors_stay_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some network mounts answer EINVAL."""
@@ -86,16 +83,11 @@ def test_a_folder_that_cannot_be_synced_is_a_note_once_and_other_errors_stay_err
         honest(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    warn_once.cache_clear()
-    with pytest.warns(RecurWarning, match="folders cannot be synced on this file system") as caught:
-        write_atomically(tmp_path / "x", b"1")
-        warnings.simplefilter("always")
-        write_atomically(tmp_path / "y", b"2")
-    assert (len(caught), (tmp_path / "y").read_bytes()) == (1, b"2")
+    write_atomically(tmp_path / "x", b"1")
+    assert (tmp_path / "x").read_bytes() == b"1"
     answer = errno.EIO
     with pytest.raises(StorageError, match="its disk may be failing"):
         write_atomically(tmp_path / "x", b"3")
-    warn_once.cache_clear()
 
 
 def test_a_directory_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import signal
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from types import FrameType
@@ -24,7 +23,6 @@ import typer
 from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
-from recurcli.files import RecurWarning
 from recurcli.requirements import check_packages
 
 app = typer.Typer(
@@ -136,9 +134,8 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr."""
-    with signals_as_errors() as received, warnings.catch_warnings():
+    with signals_as_errors() as received:
         try:
-            warnings.showwarning = show_warning
             open_streams()
             group.join()
             code = app(arguments, prog_name="recur", standalone_mode=False)
@@ -163,15 +160,6 @@ def run(arguments: list[str]) -> int:
                     print(last_line(code, line), file=sys.stderr)
             group.exit_group(code)
             return code
-
-
-def show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
-) -> None:
-    """Print a warning of Python's; a RecurWarning as recur's other warnings are."""
-    ours = f"recur: warning: {escaped(message, limit=1000)}\n"
-    shown = ours if issubclass(category, RecurWarning) else warnings.formatwarning(message, category, filename, lineno)
-    print(shown, end="", file=sys.stderr)
 
 
 @contextlib.contextmanager

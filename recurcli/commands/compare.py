@@ -26,7 +26,7 @@ from recurcli.evaluation.significance import (
     share_interval,
     tango,
 )
-from recurcli.facts import find_difference
+from recurcli.facts import first_difference
 from recurcli.log import Log
 from recurcli.requests.compare import CompareRequest
 from recurcli.runs.predictions import Part
@@ -210,8 +210,6 @@ def _notes(runs: Sequence[ComparedRun], part: Part, log: Log) -> None:
         log.note(f"{text}; --part encoder compares the encoders alone")
     machines: list[Mapping[str, Any]] = [run.result["machine"] for run in runs]
     for run, machine in zip(runs[1:], machines[1:], strict=True):
-        if difference := find_difference(machines[0], machine):
-            key, before, now = difference
-            text = f"{key} was {before} in {runs[0].path} and {now} in {run.path}"
-            log.warn(f"times and tokens/s are not of equal machines: {text}")
+        if difference := first_difference(machines[0], machine):
+            log.warn(f"times and tokens/s are not of equal machines: {runs[0].path} and {run.path}: {difference}")
             break

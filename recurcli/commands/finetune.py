@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import TrainingRequest, finished_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens
 from recurcli.data.columns import check_same_kind
@@ -22,14 +21,22 @@ from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows
-from recurcli.facts import find_difference
+from recurcli.facts import first_difference
 from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log, Note
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
-from recurcli.runs.model_files import KnownRows, TrainedFiles, is_refitted, log_known_rows, read_model, write_refit
+from recurcli.runs.model_files import (
+    KnownRows,
+    TrainedFiles,
+    log_known_rows,
+    read_known_rows,
+    read_model,
+    write_refit,
+)
+from recurcli.runs.run_directory import LINEAR_FIRST_FIT
 from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
@@ -57,11 +64,11 @@ def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
         known = KnownRows.of(train.hashes, splits["dev"].hashes) if preset.finetuning.keep_texts else None
         # A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
         if init is not None and init.config.labels:
-            before = known_rows_of(init.folder, log)
+            before = read_known_rows(init.folder, log)
             known = known and before and known.joined(before)
             if before is not None:
                 scored = {name: rows for name, rows in splits.items() if name != "train"}
-                _note_on_known_rows(before, scored, log, str(init.path))
+                _note_on_known_rows(before, scored, log, str(init.folder))
         given = None if init is None else init.tokenizer
         # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
         texts = [(label, None) for label in task.labels] if preset.is_linear else train.texts
@@ -75,7 +82,7 @@ def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
         )
         if init is not None:
             load_pretrained(model, init)
-            log.note(f"starting from {init.path}, with its tokenizer")
+            log.note(f"starting from {init.folder}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
         if preset.finetuning.word_dropout == "auto":
             rate = WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT
@@ -278,8 +285,8 @@ def _with_teacher(
     if (run := preset.finetuning.teacher_run) is not None:
         folder = read_model(Path(run)).folder
         folder.note_if_unfinished(log)
-        if (before := known_rows_of(folder, log)) is not None:
-            _note_on_known_rows(before.refitted() if is_refitted(folder) else before, scored, log, run)
+        if (before := read_known_rows(folder, log)) is not None:
+            _note_on_known_rows(before.refitted() if LINEAR_FIRST_FIT in folder else before, scored, log, run)
     return teacher, longer
 
 
@@ -342,9 +349,8 @@ def read_init(path: Path, preset: Preset) -> TrainedFiles:
     before, now = (_architecture(values) for values in (files.folder.read_preset(), preset.to_dict()))
     if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
         now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
-    if difference := find_difference(before, now):
-        key, its, ours = difference
-        raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same")
+    if difference := first_difference(before, now):
+        raise UsageError(f"--init {path}: {difference} in the preset; give both the same")
     return files
 
 
@@ -383,4 +389,4 @@ def load_pretrained(model: Classifier, init: TrainedFiles) -> None:
         else:
             shared.pop(name, None)
     head = {name: tensor for name, tensor in initial.items() if name.startswith(("head.", "bag."))}
-    load_weights(model, {**shared, **head}, init.path / "model.safetensors")
+    load_weights(model, {**shared, **head}, init.folder.path / "model.safetensors")

@@ -184,7 +184,6 @@ class BlockRecurrentTransformer(TransformerXL):
     Config = BlockRecurrentConfig
     Attention = WindowAttention
     export_obstacle = "it runs a loop over the blocks, and a graph has one length"
-    effect_on_short_texts = ("its state is never updated", "attention to all tokens and to learned vectors computes")
 
     def __init__(self, config: BlockRecurrentConfig) -> None:
         super().__init__(config)

@@ -53,11 +53,6 @@ class Encoder(nn.Module):
     """Learning rate after pre-training where the preset says null (Xu, Hu & Tang, 2021, section 4: StarSaber)."""
     min_effective_length: int | None = None
     """The least number of tokens of a text that reaches what distinguishes the encoder; None: every text does."""
-    effect_on_short_texts: ClassVar[tuple[str, str]] = (
-        "its attention is full",
-        "the Transformer with its encoder.norm computes",
-    )
-    """Words for a note on texts with fewer tokens: the reason, and what the encoder computes for them."""
     second_after_separator: ClassVar[bool] = False
     """Whether the second text of a pair begins after the first separator, as in BERT, and not with it."""
     embedding_size: int | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from recurcli.errors import ModelError, UsageError, escaped, pluralize
+from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import naming_damage, read_header, read_limited
 from recurcli.requirements import check_packages
 
@@ -21,10 +21,6 @@ MAX_CONFIG = 1 << 20
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-LAYER, GROUP = (re.compile(rf"(?:^|[._]){name}\.(\d{{1,9}})\.") for name in ("layers?", "layer_groups"))
-"""Where the name of a tensor has the number of its layer, or of its group of layers."""
-
-
 class Family(NamedTuple):
     """What a family's config.json says of its encoder, and how it counts positions."""
 
@@ -32,8 +28,6 @@ class Family(NamedTuple):
     """The keys that are passed on to `transformers`: those that shape the encoder and its head for masked tokens."""
     hidden_size: str = "hidden_size"
     num_layers: str = "num_hidden_layers"
-    layers: Mapping[str, re.Pattern[str]] = {"num_hidden_layers": LAYER}
-    """The keys that say how many layers have tensors of their own, with what numbers them in the names of these."""
     after_padding: bool = False
     """Whether the first position has the number padding_idx + 1."""
 
@@ -55,40 +49,35 @@ _MODERNBERT = (
     "mlp_dropout initializer_cutoff_factor local_attention global_attn_every_n_layers layer_types rope_parameters "
     "global_rope_theta local_rope_theta"
 )
-_GROUPS = {"num_hidden_groups": GROUP, "inner_group_num": LAYER}
 FAMILIES = {
     "bert": Family(_BERT),
     "electra": Family(f"{_BERT} embedding_size"),
-    "albert": Family(f"{_BERT} embedding_size num_hidden_groups inner_group_num", layers=_GROUPS),
+    "albert": Family(f"{_BERT} embedding_size num_hidden_groups inner_group_num"),
     "deberta-v2": Family(_DEBERTA),
     "modernbert": Family(_MODERNBERT),
     "ernie": Family(f"{_BERT} task_type_vocab_size use_task_id"),
     **dict.fromkeys(("roberta", "xlm-roberta"), Family(_BERT, after_padding=True)),
     "mpnet": Family(f"{_OF_MOST} relative_attention_num_buckets", after_padding=True),
-    "distilbert": Family(_DISTILBERT, "dim", "n_layers", {"n_layers": LAYER}),
+    "distilbert": Family(_DISTILBERT, "dim", "n_layers"),
 }
 """The families, by `model_type`.
 
 A key of config.json that a family does not list never reaches `transformers`. It is no error, since files of the Hub have many
 that no encoder reads; one that would change what the encoder computes is (`_REFUSED`).
 """
-_DECODER = "recur reads encoders, which see the tokens on both sides"
-_REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
-    **dict.fromkeys(("is_decoder", "is_encoder_decoder", "add_cross_attention"), ((), _DECODER)),
-    "quantization_config": ((), "recur reads floating-point weights, none that are quantised"),
-    "attn_implementation": (
-        ("sdpa", "eager"),
-        "recur computes attention by torch and fetches no kernel; remove the key",
-    ),
-    "position_embedding_type": (("absolute",), "recur reads encoders with absolute positions"),
-    "chunk_size_feed_forward": ((), "recur computes all positions at once; remove the key"),
-    **dict.fromkeys(("pruned_heads", "per_layer_config"), ((), "recur reads encoders whose layers are alike")),
+_REFUSED: Mapping[str, tuple[object, ...]] = {
+    **dict.fromkeys(("is_decoder", "is_encoder_decoder", "add_cross_attention", "quantization_config"), ()),
+    **dict.fromkeys(("chunk_size_feed_forward", "pruned_heads", "per_layer_config"), ()),
+    "attn_implementation": ("sdpa", "eager"),
+    "position_embedding_type": ("absolute",),
 }
-"""Keys that would change what is computed, with the values that do not beside those that are false, and the reason."""
+"""Keys that would change what is computed, with the values that do not beside those that are false."""
 _COUNTS = ("type_vocab_size", "vocab_size", "pad_token_id")
 """Numbers that may be 0 or missing."""
 MAX_REPEATS = 100
-"""Most layers of a model that does not have the tensors of as many, since its layers share weights; ALBERT has 12 or 24."""
+"""Most layers of a model that does not have as many tensors, since its layers share weights; ALBERT has 12 or 24."""
+_LAYERS = ("num_layers", "num_hidden_layers", "n_layers", "num_hidden_groups", "inner_group_num")
+_SIZES = ("hidden_size", "dim", "num_heads", "head_size")
 
 
 def check_transformers() -> None:
@@ -120,11 +109,10 @@ def folder_of(path: str, *, download: bool = False) -> Path:
     )
 
 
-def read_folder(folder: Path, *, predicts_tokens: bool = False) -> dict[str, Any]:
+def read_folder(folder: Path) -> dict[str, Any]:
     """Return the keys of PretrainedConfig that the config.json in `folder` gives.
 
-    Raises ModelError if the folder has no config.json of a known encoder, no safetensors with as many layers or no tokenizer,
-    and with `predicts_tokens` UsageError for ELECTRA's discriminator.
+    Raises ModelError if the folder has no config.json of a known encoder, no safetensors, no tokenizer, or as `check_sizes`.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -136,28 +124,21 @@ def read_folder(folder: Path, *, predicts_tokens: bool = False) -> dict[str, Any
         if values.get("model_type") == "recurcli":
             start = f"`recur finetune --init {escaped(quote(str(folder)))}` starts from it"
             raise ModelError(f"{path}: is a run of recur; {start}")
-        read_architecture(values, path)  # another model is named as such before its weights are looked for
-    architectures = values.get("architectures")
-    _check_files(folder, architectures)
-    if predicts_tokens and "ElectraForPreTraining" in (architectures or ()):
-        raise UsageError(
-            f"{folder}: is ELECTRA's discriminator, which predicts no tokens; pretrain its generator, or finetune it"
-        )
-    shapes: dict[str, tuple[int, ...]] = {}
+        architecture = read_architecture(values, path)
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        raise ModelError(f"{folder}: has no tokenizer.json and no vocab.txt of WordPiece")
+    shapes: list[Sequence[int]] = []
     for file in weight_files(folder):
         with naming_damage(file):
-            shapes |= {name: tuple(dict(entry).get("shape", ())) for name, entry in read_header(file).items()}
-    with naming_damage(path):
-        return read_architecture(values, path, shapes)
+            shapes += (tuple(dict(entry).get("shape", ())) for entry in read_header(file).values())
+    check_sizes(path, values, shapes)
+    return architecture
 
 
-def read_architecture(
-    values: Mapping[str, Any], where: Path | str, shapes: Mapping[str, Sequence[int]] | None = None
-) -> dict[str, Any]:
+def read_architecture(values: Mapping[str, Any], where: Path | str) -> dict[str, Any]:
     """Return the keys of PretrainedConfig that the content `values` of a config.json gives; others of it are left out.
 
-    Raises ModelError, which begins with `where`, for another model_type, for a key that recur cannot read, and as
-    `check_tensors` does for the `shapes` of the tensors.
+    Raises ModelError, which begins with `where`, for another model_type and for a key that recur cannot read.
     """
     kind = values.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
@@ -166,9 +147,9 @@ def read_architecture(
         raise ModelError(
             f"{where}: model_type is {escaped(repr(kind))}, which is no encoder that recur reads; it reads {known}"
         )
-    for key, (harmless, reason) in _REFUSED.items():
+    for key, harmless in _REFUSED.items():
         if (value := values.get(key)) and value not in harmless:
-            raise ModelError(f"{where}: {key} is {escaped(repr(value), 60)}; {reason}")
+            raise ModelError(f"{where}: {key} is {escaped(repr(value), 60)}; recur reads encoders without it")
     for name in (family.hidden_size, family.num_layers, "max_position_embeddings", *_COUNTS):
         least = int(name not in _COUNTS)
         number = values.get(name, None if least else 0)
@@ -177,73 +158,39 @@ def read_architecture(
         if type(number) is not int or number < least:
             raise ModelError(f"{where}: {name} must be a whole number from {least}, not {escaped(repr(number))}")
     layers, positions = values[family.num_layers], values["max_position_embeddings"]
-    if family.num_layers not in family.layers and layers > MAX_REPEATS:
-        raise ModelError(f"{where}: {family.num_layers} must be at most {MAX_REPEATS}, not {escaped(layers, 40)}")
     max_length = positions - (values.get("pad_token_id", 1) + 1 if family.after_padding else 0)
     if max_length < 1:
         why = f"must be above pad_token_id + 1, since positions begin there, not {positions}"
         raise ModelError(f"{where}: max_position_embeddings {why}")
     numbers = {"hidden_size": values[family.hidden_size], "num_layers": layers, "max_length": max_length}
-    if shapes is not None:
-        counted = {key: (values.get(key, 1), pattern) for key, pattern in family.layers.items()}
-        check_tensors(where, shapes, counted, {family.hidden_size: numbers["hidden_size"]})
     keys = ("model_type", *family.keys.split())
     return {**numbers, "architecture": {key: values[key] for key in keys if key in values}}
 
 
-def check_tensors(
-    where: Path | str,
-    shapes: Mapping[str, Sequence[int]],
-    layers: Mapping[str, tuple[object, re.Pattern[str]]],
-    sizes: Mapping[str, object],
-) -> None:
-    """Raise ModelError if a number of `layers`, by its key, is not that of the tensors, or if none has one of the `sizes`.
+def check_sizes(where: Path | str, values: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> None:
+    """Raise ModelError if an encoder's `values` claim more layers or a larger size than tensors of these `shapes` have.
 
-    `shapes` are those of the tensors, by name. What claims to be a giant is refused before a module of it is built.
+    So a giant is refused before a module of it is built; `check_weights` compares the rest.
     """
-    for key, (number, pattern) in layers.items():
-        found = max((int(match[1]) + 1 for name in shapes if (match := pattern.search(name))), default=0)
-        if isinstance(number, int) and number != found:
-            count = pluralize(found, "layer")
-            raise ModelError(f"{where}: {key} is {escaped(number, 40)}, but the weights have {count}")
-    known = {size for shape in shapes.values() for size in shape}
-    for key, size in sizes.items():
-        if isinstance(size, int) and size not in known:
-            raise ModelError(f"{where}: {key} is {escaped(size, 40)}, but no tensor of the weights has this size")
-
-
-def _check_files(folder: Path, architectures: object) -> None:
-    """Raise ModelError if weights or a tokenizer are missing; `architectures` are the classes that config.json names."""
-    first = architectures[0] if isinstance(architectures, list) and architectures else None
-    made_by = first if isinstance(first, str) and first.isidentifier() else "AutoModel"
-    if not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
-        pickles = sorted(found.name for found in folder.glob("*.bin"))
-        if pickles:
-            raise ModelError(
-                f"{folder / pickles[0]}: is a pickle, which runs code when it is read, so recur does not read it; if you trust "
-                f"it, convert it: {_saved_again(folder, made_by)}"
-            )
-        raise ModelError(f"{folder}: has no {WEIGHTS}")
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        raise no_tokenizer(folder)
-
-
-def no_tokenizer(folder: Path) -> ModelError:
-    """Return the error for a folder without a tokenizer that recur reads, with the line that makes one."""
-    made = _saved_again(folder, "AutoTokenizer")
-    return ModelError(f"{folder}: has no tokenizer.json and no vocab.txt of WordPiece; this makes one: {made}")
-
-
-def _saved_again(folder: Path, made_by: str) -> str:
-    """Return the command that loads what is in `folder` by a class of transformers, and saves it as recur reads it."""
-    place = escaped(repr(str(folder)), 300)
-    return f'python -c "from transformers import {made_by} as M; M.from_pretrained({place}).save_pretrained({place})"'
+    largest = max((size for shape in shapes for size in shape), default=0)
+    for keys, limit in ((_LAYERS, max(len(shapes), MAX_REPEATS)), (_SIZES, largest)):
+        for key in keys:
+            if isinstance(number := values.get(key), int) and number > limit:
+                raise ModelError(f"{where}: {key} is {escaped(number, 40)}, and the weights allow {limit} at most")
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of `folder`: one, or those that its index names. Raises ModelError for a damaged index."""
+    """Return the safetensors files of `folder`: one, or those that its index names.
+
+    Raises ModelError if there are none, or the index is damaged.
+    """
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
+    if not (folder / INDEX).is_file():
+        if pickles := sorted(folder.glob("*.bin")):
+            why = "is a pickle, which runs code when it is read, so recur does not read it"
+            raise ModelError(f"{pickles[0]}: {why}; save the model as safetensors")
+        raise ModelError(f"{folder}: has no {WEIGHTS}")
     with naming_damage(folder / INDEX):
         names = sorted(set(json.loads(read_limited(folder / INDEX, 1 << 24))["weight_map"].values()))
         if any(Path(name).name != name or not name.endswith(".safetensors") for name in names):

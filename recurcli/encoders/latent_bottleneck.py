@@ -116,10 +116,6 @@ class TemporalLatentBottleneck(Encoder):
     scalar_names = ("eta", "nu", "theta")
     scratch_learning_rate = 3e-4
     """Ours: the Transformer's."""
-    effect_on_short_texts = (
-        "its slow stream is never updated",
-        "attention to all tokens and to learned vectors computes",
-    )
     export_obstacle = "it runs a loop over the chunks, and a graph has one length"
     carry_obstacle = ""
 

@@ -233,7 +233,6 @@ class TransformerXL(BlockEncoder):
     scalar_names = ("eta", "nu", "theta")
     scratch_learning_rate = 3e-4
     """Ours: the Transformer's."""
-    effect_on_short_texts = ("its memory is not used", "encoder.memory 0 computes")
     carry_obstacle = ""
 
     def __init__(self, config: TransformerXLConfig | BlockRecurrentConfig) -> None:

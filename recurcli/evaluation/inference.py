@@ -24,8 +24,9 @@ from recurcli.log import AfterBatch, ignore
 from recurcli.model.config import Label
 from recurcli.model.device import Precision, autocast, choose_device
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import build_trained_classifier, read_ensemble, read_model, read_temperature
-from recurcli.runs.run_directory import Run
+from recurcli.runs.model_files import build_trained, read_ensemble, read_model
+from recurcli.runs.run_directory import CALIBRATION, Run
+from recurcli.runs.schemas import TEMPERATURE, read_json
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
@@ -279,8 +280,10 @@ class Predictor:
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
         ensemble = read_ensemble(files.folder, len(files.config.labels)) if ranks.is_main else None
-        temperature = 1.0 if ensemble else read_temperature(files.folder)
-        model = build_trained_classifier(files, config.device)
+        temperature = 1.0
+        if ensemble is None and CALIBRATION in files.folder:
+            temperature = float(read_json(files.folder[CALIBRATION], TEMPERATURE)["temperature"])
+        model = build_trained(Classifier, files, config.device)
         predictor = cls(model, files.tokenizer, config, files.folder.name, ensemble, temperature)
         return predictor.linear_model() if fast and ranks.is_main else predictor
 
@@ -304,15 +307,6 @@ class Predictor:
     def cut_to(self) -> str:
         """The words for the length to which texts are cut. The linear model of an ensemble reads whole texts."""
         return f"{'encoder' if self.ensemble else 'model'}'s {self.model.config.max_length}"
-
-    def __repr__(self) -> str:
-        """Return run, task, labels (at most 8) and device."""
-        more = ["…"] if len(self.labels) > 8 else []
-        labels = ", ".join([*map(repr, self.labels[:8]), *more])
-        return (
-            f"Predictor(run={str(self.run)!r}, task={self.model.config.task!r}, "
-            f"labels=[{labels}], device={str(self.config.device)!r})"
-        )
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
         """Return one prediction for each text or pair of texts, in order.

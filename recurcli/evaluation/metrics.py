@@ -8,8 +8,7 @@ takes longer than a small evaluation. numpy is imported when counts are made, no
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.errors import DataError, did_you_mean, escaped
 from recurcli.facts import MAX_IN_FULL
@@ -98,10 +97,6 @@ class Metric(NamedTuple):
     bounds: tuple[float, float] = (0.0, 1.0)
     """The smallest and the largest value."""
 
-    def compute(self, labels: Sequence[int], predictions: Sequence[int]) -> float:
-        """Return the metric of the class indices of the labels (N,) and of the predictions (N,)."""
-        return float(self.of_counts(counts_of(labels, predictions))[0])
-
 
 METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy", accuracy),
@@ -169,56 +164,8 @@ def perplexity_rows(score: Mapping[str, Any], split: str = "", *, carry: bool = 
     yield f"{split}loss", f"{score['loss']:.4f} nats a token"
 
 
-class ClassScores(TypedDict):
-    """Precision, recall and F1 of one class; `support` is the number of rows with this label."""
-
-    precision: float
-    recall: float
-    f1: float
-    support: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """The metrics of a set of predictions, the scores per class, and the confusion matrix; C classes."""
-
-    names: tuple[str, ...]
-    metrics: dict[str, float]
-    """The value of each metric in METRICS."""
-    loss: float | None
-    """Mean cross-entropy in nats. None if it is unknown."""
-    per_class: dict[str, ClassScores]
-    cells: Mapping[tuple[int, int], int]
-    """The confusion table: the number of rows of each pair of label and prediction, places in `names`, without zeros."""
-
-    def scores(self) -> dict[str, float | None]:
-        """Return the metrics and the loss."""
-        return {**self.metrics, "loss": self.loss}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON-serialisable mapping, with the metrics at the top level."""
-        return {
-            "names": list(self.names),
-            **self.scores(),
-            "per_class": self.per_class,
-            "confusion": self.confusion(),
-        }
-
-    def confusion(self) -> list[list[Any]]:
-        """Return (C, C) counts: row = label, column = prediction, both in the order of `names`.
-
-        Of more than MAX_IN_FULL classes it is a list of the cells that are not 0: [[label, prediction, rows], ...].
-        """
-        if len(self.names) > MAX_IN_FULL:
-            return [[self.names[row], self.names[column], count] for (row, column), count in self.cells.items()]
-        table = [[0] * len(self.names) for _ in self.names]
-        for (row, column), count in self.cells.items():
-            table[row][column] = count
-        return table
-
-
 def cells_of(metrics: Mapping[str, Any]) -> dict[tuple[int, int], int]:
-    """Return `Report.cells` of the content of a file, the JSON of a report in either form of its confusion."""
+    """Return the numbers of rows by places of label and prediction in `names`, without zeros, of a `classification_report`."""
     names, confusion = metrics["names"], metrics["confusion"]
     if confusion and isinstance(confusion[0][0], str):
         place = {name: number for number, name in enumerate(names)}
@@ -230,26 +177,36 @@ def cells_of(metrics: Mapping[str, Any]) -> dict[tuple[int, int], int]:
 
 def classification_report(
     labels: Sequence[str], predictions: Sequence[str], names: Sequence[str], *, loss: float | None = None
-) -> Report:
-    """Compute all metrics of `predictions` (N,) against `labels` (N,).
+) -> dict[str, Any]:
+    """Return each metric of METRICS of `predictions` (N,) against `labels` (N,) by its name, for the JSON, and:
 
-    `loss` is the mean cross-entropy in nats; None: unknown. Raises DataError if there are no rows, or if a label is not in
-    `names`.
+    `names`, the C classes; `loss`, the mean cross-entropy in nats (None: unknown); `per_class`, the precision, recall, F1 and
+    the number of rows (`support`) of each class; and `confusion`, (C, C) counts: row = label, column = prediction. Of more than
+    MAX_IN_FULL classes this is a list of the cells that are not 0: [[label, prediction, rows], ...].
+
+    Raises DataError if there are no rows, or if a label is not in `names`.
     """
     right, predicted = _class_indexes(labels, predictions, names)
-    counts = counts_of(right, predicted, range(len(names)))
+    counts, present = counts_of(right, predicted, range(len(names))), counts_of(right, predicted)
     columns = [precision(counts), recall(counts), f1(counts), counts.support]
     rows = zip(names, *(column[0].tolist() for column in columns), strict=True)
-    return Report(
-        names=tuple(names),
-        metrics={name: metric.compute(right, predicted) for name, metric in METRICS.items()},
-        loss=loss,
-        per_class={
-            name: ClassScores(precision=precision, recall=recall, f1=f1, support=int(support))
+    cells = sorted(Counter(zip(right, predicted, strict=True)).items())
+    confusion: list[list[Any]] = [[0] * len(names) for _ in names if len(names) <= MAX_IN_FULL]
+    for (row, column), count in cells:
+        if len(names) <= MAX_IN_FULL:
+            confusion[row][column] = count
+        else:
+            confusion.append([names[row], names[column], count])
+    return {
+        "names": list(names),
+        **{name: float(metric.of_counts(present)[0]) for name, metric in METRICS.items()},
+        "loss": loss,
+        "per_class": {
+            name: {"precision": precision, "recall": recall, "f1": f1, "support": int(support)}
             for name, precision, recall, f1, support in rows
         },
-        cells=dict(sorted(Counter(zip(right, predicted, strict=True)).items())),
-    )
+        "confusion": confusion,
+    }
 
 
 def _class_indexes(

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, probabilities, score_text
-from recurcli.evaluation.metrics import PERPLEXITY, Report, classification_report
+from recurcli.evaluation.metrics import METRICS, PERPLEXITY, classification_report
+from recurcli.files import to_json
 from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature, write_text_losses
-from recurcli.runs.run_directory import PREDICTIONS, TEST_PREDICTIONS
+from recurcli.runs.model_files import write_listed, write_predictions
+from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
 
@@ -68,11 +69,16 @@ def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
     return float(F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(targets)))
 
 
-def report_of(logits: np.ndarray, labels: Sequence[str], task: Task) -> Report:
-    """Return the metrics and the cross-entropy of the logits (N, C) for the labels (N,)."""
+def report_of(logits: np.ndarray, labels: Sequence[str], task: Task) -> dict[str, Any]:
+    """Return the `classification_report` of the logits (N, C) for the labels (N,)."""
     loss = cross_entropy(logits, np.array(task.targets(labels)))
     predictions = [task.labels[index] for index in logits.argmax(axis=1)]
     return classification_report(labels, predictions, task.labels, loss=loss)
+
+
+def _scores(report: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics and the loss alone."""
+    return {name: report[name] for name in (*METRICS, "loss")}
 
 
 BINS = 15
@@ -127,7 +133,7 @@ def report_with_parts(
     known: Mapping[str, float],
     temperature: float = 1.0,
     refitted: np.ndarray | None = None,
-) -> tuple[Report, dict[str, Any], np.ndarray]:
+) -> tuple[dict[str, Any], dict[str, Any], np.ndarray]:
     """Return the report on the model, facts for the JSON, and the logits (N, C) of the model.
 
     `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
@@ -143,7 +149,7 @@ def report_with_parts(
         parts["encoder"] = report_of(encoder, labels, task)
         if linear is not None:
             parts["linear"] = report_of(linear, labels, task)
-            facts["baselines"]["linear"] = parts["linear"].metrics["accuracy"]
+            facts["baselines"]["linear"] = parts["linear"]["accuracy"]
     if ensemble is None:
         assert encoder is not None, "a model without an encoder has a linear model"
         report, logits = parts["encoder"], encoder
@@ -154,7 +160,7 @@ def report_with_parts(
         report = report_of(logits, labels, task)
         facts["ensemble"] = ensemble.to_json()
         if parts:
-            facts["parts"] = {name: part.scores() for name, part in parts.items()}
+            facts["parts"] = {name: _scores(part) for name, part in parts.items()}
     return report, {**facts, "calibration": calibration_of(logits, np.array(task.targets(labels)), temperature)}, logits
 
 
@@ -221,7 +227,7 @@ class DevEvaluation:
         if self.inference.ranks.is_main:
             targets = torch.tensor(self.task.targets(self.dev.labels))
             loss = self.mean_loss(torch.from_numpy(logits), targets)
-            score = DevScore(report_of(logits, self.dev.labels, self.task).metrics[self.metric_name], loss)
+            score = DevScore(report_of(logits, self.dev.labels, self.task)[self.metric_name], loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
     def score_linear_model(self) -> tuple[Ensemble, float]:
@@ -229,7 +235,7 @@ class DevEvaluation:
         assert self.linear is not None
         logits = self.linear.logits(self.dev.split.texts)
         whole = Ensemble.of_linear_model(self.linear, logits, np.array(self.task.targets(self.dev.labels)))
-        return whole, report_of(logits, self.dev.labels, self.task).metrics[self.metric_name]
+        return whole, report_of(logits, self.dev.labels, self.task)[self.metric_name]
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Write the predictions, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
@@ -251,16 +257,17 @@ class DevEvaluation:
             elif self.ensemble is not None:
                 ensemble = Ensemble.fit(self.linear, (encoder, linear), targets, self._selection_key)
         if ensemble is not None:
-            write_ensemble(folder, ensemble)
+            write_listed(folder / ENSEMBLE, to_json(ensemble.to_json()))
         else:
             assert encoder is not None
             temperature = fit_temperature(encoder, targets)
-            write_temperature(folder, temperature, len(targets))
+            calibration = {"temperature": temperature, "fitted_on": "dev", "rows": len(targets)}
+            write_listed(folder / CALIBRATION, to_json(calibration))
         path, known = folder / PREDICTIONS, self.task.baselines
         dev, facts = self._write_scores(path, self.dev, (encoder, linear), ensemble, temperature, known)
         if self.linear is not None:
             assert linear is not None
-            scores = report_of(linear, self.dev.labels, self.task).scores()
+            scores = _scores(report_of(linear, self.dev.labels, self.task))
             facts["linear_baseline"] = {**self.linear.facts(), "dev": scores}
         if self.refit is not None and ensemble is not None and ensemble.linear_weight:
             fitted = self.refit(folder)  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
@@ -299,7 +306,7 @@ class DevEvaluation:
             shares |= {"encoder_probabilities": probabilities(encoder), "linear_probabilities": probabilities(linear)}
         texts = rows.split.texts if self.keep_texts and rows is self.dev else None
         write_predictions(path, rows.ids, rows.labels, self.task.labels, shares, texts)
-        return report.to_json(), facts
+        return report, facts
 
     def _selection_key(self, logits: np.ndarray) -> tuple[float, float]:
         """Return what is larger for a better ensemble's `logits` (N, C): the dev metric, then the negative cross-entropy.
@@ -307,8 +314,7 @@ class DevEvaluation:
         The weights of the ensemble are fitted by cross-entropy, whatever loss the encoder was trained with.
         """
         report = report_of(logits, self.dev.labels, self.task)
-        assert report.loss is not None
-        return report.metrics[self.metric_name], -report.loss
+        return report[self.metric_name], -report["loss"]
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
         """Return the logits (N, C) of the encoder. Raises what `check_stop` raises."""
@@ -341,7 +347,8 @@ class DevPerplexity:
         """
         score = self._score()
         if self.inference.ranks.is_main:
-            write_text_losses(folder, score.block_nats.tolist(), score.block_tokens)
+            losses = {"tokens": score.block_tokens, "nats": score.block_nats.tolist()}
+            write_listed(folder / TEXT_LOSSES, to_json(losses))
         return {"metric": self.metric_name, "carry": self.carry, "dev": score.to_json()}
 
     def _score(self) -> TextScore:

@@ -18,7 +18,13 @@ def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
     If several processes share a machine, each gets its own CUDA device.
     """
     if ranks.local_world_size > 1 and (name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())):
-        return _own_device(name, ranks)
+        count = torch.cuda.device_count()
+        if name not in ("auto", "cuda") or ranks.local_world_size > count:
+            raise UsageError(
+                f"{ranks.local_world_size} processes need a CUDA device each, of which there are {count}, and not "
+                f"'{escaped(name)}'; start fewer, or use --device cuda or cpu"
+            )
+        return torch.device("cuda", ranks.local_rank)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -32,18 +38,6 @@ def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
             f"device '{name}' is not available; torch sees {torch.cuda.device_count()} CUDA devices; use auto or cpu"
         )
     return device
-
-
-def _own_device(name: str, ranks: Ranks) -> torch.device:
-    if name not in ("auto", "cuda"):
-        raise UsageError(
-            f"device '{escaped(name)}' cannot be shared by {ranks.local_world_size} processes; use cuda to give each its own"
-        )
-    if ranks.local_world_size > (count := torch.cuda.device_count()):
-        raise UsageError(
-            f"{ranks.local_world_size} processes need as many CUDA devices, not {count}; start fewer, or use --device cpu"
-        )
-    return torch.device("cuda", ranks.local_rank)
 
 
 def choose_precision(name: Precision, device: torch.device) -> SettledPrecision:

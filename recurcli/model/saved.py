@@ -274,16 +274,6 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
     return {**parts, "total": sum(parts.values())}
 
 
-def cpu_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of a model's state dict on the CPU."""
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in model.state_dict().items()}
-
-
-def total_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """Return the total size of `tensors` in bytes."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-
-
 Key = Literal["hidden_size", "num_layers"]
 LARGEST: Mapping[Key, int] = {"hidden_size": 8192, "num_layers": 256}
 """The largest values of the search, which are ours."""
@@ -305,13 +295,11 @@ def solve_size(config: Mapping[str, Any], target: int, fixed: frozenset[str] = f
     """Return the size with the number of encoder parameters nearest to `target`. Of two sizes equally near it is the smaller.
 
     The size is `hidden_size`, in multiples of 8 and of `num_heads`. A numeric `feed_forward_size` keeps its ratio to it. The
-    size is `num_layers` if `hidden_size` is among the `fixed` keys, or if the encoder takes no other width. Raises UsageError
-    if both are fixed, or if the target is outside the range.
+    size is `num_layers` if `hidden_size` is among the `fixed` keys. Raises UsageError if both are fixed, if the encoder
+    takes no other width, or if the target is outside the range.
     """
     keys: list[Key] = [key for key in LARGEST if isinstance(config.get(key), int) and key not in fixed]
     multiple_of = math.lcm(8, max(1, config.get("num_heads") or 1))
-    if "hidden_size" in keys and not all(_takes_width(config, times * multiple_of, fixed) for times in (1, 2)):
-        keys.remove("hidden_size")
     if not keys:
         raise UsageError("encoder.hidden_size and encoder.num_layers are both fixed, so no size is left to solve for")
     key = keys[0]
@@ -345,12 +333,3 @@ def _with_width(config: Mapping[str, Any], width: int, fixed: frozenset[str]) ->
     if not isinstance(inner, int) or "feed_forward_size" in fixed:
         return {"hidden_size": width}
     return {"hidden_size": width, "feed_forward_size": max(1, round(inner * width / config["hidden_size"]))}
-
-
-def _takes_width(config: Mapping[str, Any], width: int, fixed: frozenset[str]) -> bool:
-    """Return whether the encoder takes this width. A fault that it also has at its own width is raised later."""
-    try:
-        encoder_parameters({**config, **_with_width(config, width, fixed)})
-    except UsageError:
-        return False
-    return True

@@ -302,7 +302,7 @@ def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, str], section: st
     if section is not None:
         check_transformers()
     folder = folder_of(str(path), download=section is not None)
-    found = read_folder(folder, predicts_tokens=section == "pretraining")
+    found = read_folder(folder)
     for size in _OF_FOLDER:
         if values.get(size) not in (None, found[size]):
             reason = f"is {escaped(values[size])}, but {path} has {found[size]}; leave it out"

@@ -32,10 +32,6 @@ class EvaluateRequest:
     diagnose: Annotated[bool, typer.Option("--diagnose", help="Measure distances and attention layer by layer.")] = (
         False
     )
-    plots: Annotated[
-        Path | None,
-        typer.Option(help="Draw the diagnosis into this .png, .svg or .pdf (needs [report]).", metavar="FILE"),
-    ] = None
     errors: Annotated[
         Path | None,
         typer.Option(help="Write the rows that are predicted wrongly to this .tsv, the surest first.", metavar="FILE"),
@@ -47,14 +43,12 @@ class EvaluateRequest:
             metavar="FILE",
         ),
     ] = None
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace existing files of --plots, --errors and --report.")
-    ] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files of --errors and --report.")] = (
+        False
+    )
     inference: Inference = field(default_factory=Inference)
 
     def __post_init__(self) -> None:
         given = [key for key, value in vars(self.columns).items() if value is not None]
         if given and self.data is None:
             raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
-        if self.plots is not None and not self.diagnose and self.report is None:
-            raise UsageError("--plots draws a diagnosis; add --diagnose")

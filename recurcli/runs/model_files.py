@@ -15,8 +15,7 @@ from torch import Tensor
 
 from recurcli.data.splits import row_hash
 from recurcli.encoders import PRETRAINED
-from recurcli.encoders.config import built_in
-from recurcli.encoders.folder import LAYER, MAX_REPEATS, check_tensors, read_architecture
+from recurcli.encoders.folder import check_sizes, read_architecture
 from recurcli.errors import ModelError, UsageError, escaped, pluralize
 from recurcli.facts import MAX_IN_FULL
 from recurcli.files import (
@@ -47,7 +46,7 @@ from recurcli.runs.run_directory import (
     Run,
     open_run,
 )
-from recurcli.runs.schemas import ENSEMBLE_FILE, TEMPERATURE, read_json
+from recurcli.runs.schemas import ENSEMBLE_FILE, read_json
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -117,12 +116,17 @@ def known_to_bytes(known: KnownRows | None) -> bytes:
     return save({} if known is None else {"trained": known.trained, "selected": known.selected})
 
 
-def read_known_rows(folder: CommittedFolder) -> KnownRows | None:
-    """Read the known rows of a classifier or a language model; None if it keeps none. Raises ModelError if they are damaged or
-    missing."""
+def read_known_rows(folder: CommittedFolder, log: Log | None = None) -> KnownRows | None:
+    """Read the known rows of a run. None, with a warning to the `log`, if it or the run that it started from keeps none.
+
+    Raises ModelError if they are damaged or missing.
+    """
     file = folder[KNOWN_ROWS]
     tensors = stored_arrays(file)
     if not tensors:
+        if log is not None:
+            why = f"{folder} keeps no hashes of the rows of its training (finetuning.keep_texts)"
+            log.warn(f"the number of training rows among these rows is unknown: {why}")
         return None
     if tensors.keys() != {"trained", "selected"} or any(
         hashes.dtype != np.uint64 or hashes.ndim != 1 for hashes in tensors.values()
@@ -143,11 +147,6 @@ class TrainedFiles(NamedTuple):
     tokenizer: Tokenizer
     tensors: Mapping[str, Tensor]
     folder: Run
-
-    @property
-    def path(self) -> Path:
-        """The run directory."""
-        return self.folder.path
 
 
 def write_model(
@@ -186,18 +185,13 @@ def read_linear_model(folder: CommittedFolder, num_classes: int, *, first_fit: b
 
     `first_fit`: the one that was fitted on the training rows only. Raises ModelError if it does not have `num_classes` classes.
     """
-    name = LINEAR_FIRST_FIT if first_fit and is_refitted(folder) else LINEAR_MODEL
+    name = LINEAR_FIRST_FIT if first_fit and LINEAR_FIRST_FIT in folder else LINEAR_MODEL
     if name not in folder:
         return None
     linear = LinearModel.load(folder[name])
     if len(linear.bias) != num_classes:
         raise ModelError(f"{folder.path / name}: has {len(linear.bias)} classes, but the model has {num_classes}")
     return linear
-
-
-def is_refitted(folder: CommittedFolder) -> bool:
-    """Return whether the linear model of a run was fitted again on the dev rows too."""
-    return LINEAR_FIRST_FIT in folder
 
 
 def write_refit(folder: Path, linear: LinearModel) -> None:
@@ -213,14 +207,10 @@ def write_refit(folder: Path, linear: LinearModel) -> None:
     write_manifest(folder, (*before.listed, LINEAR_FIRST_FIT))
 
 
-def _write_listed(path: Path, content: str) -> None:
+def write_listed(path: Path, content: str) -> None:
+    """Write a file beside the model, and list it in the manifest."""
     write_atomically(path, content)
     extend_manifest(path.parent, path.name)
-
-
-def write_ensemble(folder: Path, ensemble: Ensemble) -> None:
-    """Write ensemble.json beside the model and its linear model, and list it in the manifest."""
-    _write_listed(folder / ENSEMBLE, to_json(ensemble.to_json()))
 
 
 def read_ensemble(folder: CommittedFolder, num_classes: int) -> Ensemble | None:
@@ -235,16 +225,6 @@ def read_ensemble(folder: CommittedFolder, num_classes: int) -> Ensemble | None:
         raise ModelError(f"{folder.path / ENSEMBLE}: is damaged: it needs {LINEAR_MODEL}")
     encoder, weight, alone = (float(stored[f"{name}_weight"]) for name in ("encoder", "linear", "linear_alone"))
     return Ensemble(linear, encoder, weight, stored["rows"], alone)
-
-
-def write_temperature(folder: Path, temperature: float, rows: int) -> None:
-    """Write calibration.json beside the model, and list it in the manifest. `rows` is the number of dev rows that gave it."""
-    _write_listed(folder / CALIBRATION, to_json({"temperature": temperature, "fitted_on": "dev", "rows": rows}))
-
-
-def read_temperature(folder: CommittedFolder) -> float:
-    """Read the temperature of a run; 1 if its manifest lists none. Raises ModelError if it is damaged."""
-    return float(read_json(folder[CALIBRATION], TEMPERATURE)["temperature"]) if CALIBRATION in folder else 1.0
 
 
 def write_predictions(
@@ -268,27 +248,19 @@ def write_predictions(
     for row, (row_id, label) in enumerate(zip(ids, labels, strict=True)):
         shares: dict[str, Any] = {}
         for key, rows in probabilities.items():
-            shares |= _shares_of_row(key, names, rows[row])
+            own = rows[row]
+            if len(names) <= MAX_IN_FULL:
+                shares[key] = dict(zip(names, own.tolist(), strict=True))
+            else:
+                largest = np.argsort(-own, kind="stable")[:MAX_PROBABLE]
+                shares[key] = {names[place]: float(own[place]) for place in largest}
+                shares[f"other_{key}"] = max(0.0, float(own.sum() - own[largest].sum()))
         line = {"id": row_id, "label": label, "prediction": names[best[row]], **shares}
         if texts is not None:
             text, pair = texts[row]
             line |= {"text": text} if pair is None else {"text": text, "pair": pair}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    _write_listed(path, "".join(lines))
-
-
-def write_text_losses(folder: Path, nats: Sequence[float], tokens: Sequence[int]) -> None:
-    """Write the losses of a language model on the blocks of its dev text, and their numbers of tokens. The manifest then lists
-    the file."""
-    _write_listed(folder / TEXT_LOSSES, to_json({"tokens": list(tokens), "nats": list(nats)}))
-
-
-def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) -> dict[str, Any]:
-    if len(names) <= MAX_IN_FULL:
-        return {key: dict(zip(names, shares.tolist(), strict=True))}
-    largest = np.argsort(-shares, kind="stable")[:MAX_PROBABLE]
-    rest = max(0.0, float(shares.sum() - shares[largest].sum()))
-    return {key: {names[place]: float(shares[place]) for place in largest}, f"other_{key}": rest}
+    write_listed(path, "".join(lines))
 
 
 def read_model(run: Path | Run) -> TrainedFiles:
@@ -304,49 +276,23 @@ def read_model(run: Path | Run) -> TrainedFiles:
     return TrainedFiles(config, tokenizer, load_tensors(folder["model.safetensors"]), folder)
 
 
-def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Classifier:
-    """Return the classifier of `files` on `device`, in evaluation mode.
+def build_trained(kind: type[Model], files: TrainedFiles, device: torch.device) -> Model:
+    """Return the model of `files` on `device`, in evaluation mode.
 
-    Raises ModelError if the model has no labels, or if config.json and the weights are inconsistent. This is checked before
+    Raises ModelError if a classifier has no labels, or if config.json and the weights are inconsistent. This is checked before
     any memory is allocated.
     """
-    if not files.config.labels:
-        raise ModelError(
-            f"{files.path}: is a pretrained run without classes; `recur finetune --init` trains a classifier from it"
-        )
-    return _build_trained(Classifier, files, device)
-
-
-def build_trained_language_model(files: TrainedFiles, device: torch.device) -> LanguageModel:
-    """Return the language model of `files` on `device`, in evaluation mode. Raises ModelError as the classifier's does."""
-    return _build_trained(LanguageModel, files, device)
-
-
-def _build_trained(kind: type[Model], files: TrainedFiles, device: torch.device) -> Model:
-    config_path, weights_path = files.path / "config.json", files.path / "model.safetensors"
-    _check_encoder(config_path, files.config.encoder, files.tensors)
+    config, path = files.config, files.folder.path / "config.json"
+    if kind is Classifier and not config.labels:
+        way_out = "`recur finetune --init` trains a classifier from it"
+        raise ModelError(f"{files.folder}: is a pretrained run without classes; {way_out}")
+    shapes = [tensor.shape for tensor in files.tensors.values()]
+    check_sizes(path, config.encoder, shapes)
+    if isinstance(architecture := config.encoder.get("architecture"), dict):  # of a pre-trained encoder
+        read_architecture(architecture, f"{path}: encoder.architecture")
+        check_sizes(f"{path}: encoder.architecture", architecture, shapes)
     try:
-        model = build_from_weights(partial(kind, files.config), files.tensors, weights_path)
+        model = build_from_weights(partial(kind, config), files.tensors, path.with_name("model.safetensors"))
     except (UsageError, ArithmeticError, RuntimeError, TypeError, MemoryError) as error:  # sizes that torch rejects
-        raise ModelError(f"{config_path}: encoder: {escaped(error, limit=1000)}") from None
+        raise ModelError(f"{path}: encoder: {escaped(error, limit=1000)}") from None
     return model.to(device).eval()
-
-
-def _check_encoder(where: Path, encoder: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Raise ModelError if the config.json at `where` gives the `encoder` other layers or sizes than the tensors have."""
-    shapes, architecture = {name: tensor.shape for name, tensor in tensors.items()}, encoder.get("architecture")
-    layers, heads, size = (encoder.get(key) for key in ("num_layers", "num_heads", "head_size"))
-    if isinstance(architecture, dict):  # of a pre-trained one
-        keys = read_architecture(architecture, f"{where}: encoder.architecture", shapes)
-        for key in keys.keys() - {"architecture"}:
-            if encoder.get(key) != keys[key]:
-                given = escaped(repr(encoder.get(key)), 40)
-                raise ModelError(f"{where}: encoder.{key} is {given}, but its architecture gives {keys[key]}")
-    elif built_in(str(encoder.get("name"))) is not None:
-        sizes = {"encoder.hidden_size": encoder.get("hidden_size")}
-        if isinstance(heads, int) and isinstance(size, int):
-            sizes["encoder.num_heads · encoder.head_size"] = heads * size
-        check_tensors(where, shapes, {"encoder.num_layers": (layers, LAYER)}, sizes)
-    elif isinstance(layers, int) and layers > max(len(shapes), MAX_REPEATS):
-        count = f"the weights have {len(shapes):,} tensors"
-        raise ModelError(f"{where}: encoder.num_layers is {escaped(layers, 40)}, but {count}")

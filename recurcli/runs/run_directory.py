@@ -195,7 +195,7 @@ class RunReader:
             values = read_mapping(self.path / PRESET, content)[0]
         except UsageError as error:
             raise ModelError(str(error)) from None
-        self._command_in(content)
+        self.read_command()
         return values
 
     def read_command(self) -> str | None:
@@ -205,10 +205,7 @@ class RunReader:
         """
         if not (self.path / PRESET).is_file():
             return None
-        return self._command_in(self.file(PRESET).content[:120].tobytes())
-
-    def _command_in(self, preset: bytes) -> str | None:
-        header = _HEADER.match(preset)
+        header = _HEADER.match(self.file(PRESET).content[:120].tobytes())
         check_format(int(header[1]) if header else 1, self.path / PRESET)
         return header[2].decode() if header and header[2] else None
 
@@ -346,11 +343,6 @@ class RunDirectory(RunReader):
             return "continue with the same command and --resume in place of --overwrite"
         return "run the same command again"
 
-    @property
-    def has_model(self) -> bool:
-        """Whether a model is complete in the folder, whether or not the training has ended."""
-        return self.has(MANIFEST)
-
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder within the block. Creates a missing folder, and removes it again if it is still empty.
@@ -401,18 +393,12 @@ class RunDirectory(RunReader):
             raise UsageError(f"{new}: a new training is written there, and it holds other files; move them away")
         if overwrite:
             return RunDirectory(new), "new"
-        fault: ModelError | UsageError | None = None
-        try:
-            other = run.read_command()
-            if other not in (None, command):
-                fault = UsageError(f"{self.path}: is a run of recur {other}, not of {command}")
-        except ModelError as error:
-            fault = error
         if not resume:
-            way_out = "choose another --output" if fault else "continue it with --resume"
-            raise UsageError(f"{self.path}: already has a run; {way_out}, or replace it with --overwrite")
-        if fault:
-            raise fault
+            raise UsageError(
+                f"{self.path}: already has a run; continue it with --resume, or replace it with --overwrite"
+            )
+        if (other := run.read_command()) not in (None, command):
+            raise UsageError(f"{self.path}: is a run of recur {other}, not of {command}")
         return run, "finished" if run.is_finished else "unfinished"
 
     def start(self) -> None:

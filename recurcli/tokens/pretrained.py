@@ -7,7 +7,6 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 
-from recurcli.encoders.folder import no_tokenizer
 from recurcli.errors import ModelError
 from recurcli.files import OpenedFile, naming_damage, read_limited
 from recurcli.tokens.tokenizer import MAX_FILE, Template, Tokenizer, read_vocabulary
@@ -51,7 +50,7 @@ class PretrainedTokenizer(Tokenizer):
             words = folder / "vocab.txt"
             vocab = read_vocabulary(words, special=()) if words.is_file() else {}
             if not {CLASS, SEPARATOR, PADS[0], UNKNOWNS[0]} <= vocab.keys():
-                raise no_tokenizer(folder)
+                raise ModelError(f"{folder}: has no tokenizer.json, and its vocab.txt is none of WordPiece")
             path, settings = folder / "tokenizer_config.json", {}
             if path.is_file():
                 with naming_damage(path):

@@ -23,7 +23,7 @@ from recurcli.files import CommittedFolder, commit_directory, remove, storage_er
 from recurcli.log import Log, Progress
 from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.model.models import Backbone
-from recurcli.model.saved import cpu_state, load_tensors, load_weights, save_tensors
+from recurcli.model.saved import load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, checkpoint_folders
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
 from recurcli.validation import parse_config
@@ -339,7 +339,9 @@ class Session:
         """Publish the best model, write metrics and checkpoints that are due. Returns whether a signal asks to stop."""
         config, at_end = self.loop.config, self.loop.finished
         if progress.improved and self.ranks.is_main:
-            self.best = cpu_state(self.loop.model)
+            self.best = {
+                name: tensor.detach().to("cpu", copy=True) for name, tensor in self.loop.model.state_dict().items()
+            }
             self.publish(self.best)
         if progress.dev_metric is not None or progress.step % config.log_every == 0 or at_end:
             self._write_metrics(progress)

@@ -18,7 +18,7 @@ from tiny_task import tiny, write_rows
 
 from recurcli.commands.comparison.groups import differing_keys
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import classification_report
+from recurcli.evaluation.metrics import METRICS, classification_report
 from recurcli.evaluation.significance import holm, share_interval, tango
 from recurcli.files import CommittedFolder, to_json, write_manifest
 from recurcli.runs.predictions import read_predictions
@@ -59,7 +59,7 @@ def variant(
     report = classification_report([line["label"] for line in lines], [line["prediction"] for line in lines], names)
     with edited(target) as result:
         result["seed"] = seed
-        result["dev"] |= report.metrics
+        result["dev"] |= {name: report[name] for name in METRICS}
         result["data"]["train"]["rows"] = int(result["data"]["train"]["rows"] * (share or 1))
     return target
 

@@ -1,4 +1,4 @@
-"""`recur eval --diagnose`: a table, JSON, and a picture."""
+"""`recur eval --diagnose`: a table and JSON."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def test_without_the_option_nothing_is_diagnosed(recur: Recur, trained: Path) ->
 def test_measures_that_short_texts_do_not_define_are_null(recur: Recur, trained: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "x.json", [{"sentence": text, "label": "100"} for text in ("鼠牛", "鼠", "")])
     code, out, err = recur("eval", trained, "--data", tmp_path / "x.json", "--diagnose", "--json", "--quiet")
-    assert (code, "the diagnosis has no value for distance preservation: " in err) == (0, True)
+    assert code == 0, err
     assert {layer["distance_preservation"] for layer in json.loads(out)["diagnosis"]["layers"]} == {None}
     table = recur("eval", trained, "--data", tmp_path / "x.json", "--diagnose", "--quiet")[1]
     assert "nan" not in table and "–" in table
@@ -46,44 +46,8 @@ def test_texts_of_one_token_are_scored_without_a_diagnosis(recur: Recur, trained
     assert (code, json.loads(out)["diagnosis"]) == (0, None), err
     assert "no row has two tokens, so the layers are not diagnosed" in err
     assert "Most confused" in page.read_text() and "layer by layer" not in page.read_text()
-    code, out, err = recur("eval", trained, *data, "--diagnose", "--plots", tmp_path / "d.png")
-    assert (code, out, "--plots has nothing to draw" in err) == (3, "", True)
 
 
 def test_json_has_null_for_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": [math.nan, 1.5, (math.inf,)], "b": {"c": -math.inf, "d": "NaN"}})
     assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5, [None]], "b": {"c": None, "d": "NaN"}}
-
-
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [
-        ("d.png", b"\x89PNG"),
-        pytest.param("d.svg", b"<?xml", marks=pytest.mark.slow),
-        pytest.param("d.pdf", b"%PDF", marks=pytest.mark.slow),
-    ],
-)
-def test_the_picture_has_the_format_of_its_name(
-    name: str, start: bytes, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("matplotlib")
-    code, _, err = recur("eval", trained, "--diagnose", "--plots", tmp_path / name, "--quiet")
-    assert code == 0, err
-    assert (tmp_path / name).read_bytes().startswith(start)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--plots", "d.png"], "add --diagnose"),
-        (["--diagnose", "--plots", "d.jpg"], "a plot ends in one of .png, .svg, .pdf"),
-        (["--diagnose", "--plots", "nowhere/d.png"], "no such folder"),
-    ],
-)
-def test_a_picture_that_cannot_be_drawn_is_refused_at_once(
-    arguments: list[str], message: str, recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = recur("eval", trained, *arguments)
-    assert (code, out) == (2, "")
-    assert message in err

@@ -20,8 +20,8 @@ from recurcli.cli import run
 from recurcli.commands import finetune
 from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import CommittedFolder, extend_manifest, sha256_of
-from recurcli.runs.model_files import read_ensemble, read_linear_model, write_ensemble
+from recurcli.files import CommittedFolder, extend_manifest, sha256_of, to_json
+from recurcli.runs.model_files import read_ensemble, read_linear_model, write_listed
 from recurcli.runs.predictions import read_predictions
 
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
@@ -32,7 +32,9 @@ def weighted(trained: Path, target: Path, encoder: float, linear: float) -> Path
     run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
     ensemble = read_ensemble(CommittedFolder(run), 15)
     assert ensemble is not None
-    write_ensemble(run, replace(ensemble, encoder_weight=encoder, linear_weight=linear))
+    write_listed(
+        run / "ensemble.json", to_json(replace(ensemble, encoder_weight=encoder, linear_weight=linear).to_json())
+    )
     return run
 
 

@@ -24,10 +24,10 @@ from tiny_task import tiny
 from recurcli.cli import run
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
-from recurcli.files import CommittedFolder, OpenedFile
+from recurcli.files import CommittedFolder, OpenedFile, to_json
 from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import read_ensemble, write_ensemble
+from recurcli.runs.model_files import read_ensemble, write_listed
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -74,7 +74,9 @@ def weighted(run: Path, target: Path, encoder: float, linear: float) -> Path:
     shutil.copytree(run, target, ignore=shutil.ignore_patterns("checkpoints"))
     ensemble = read_ensemble(CommittedFolder(target), 15)
     assert ensemble is not None
-    write_ensemble(target, replace(ensemble, encoder_weight=encoder, linear_weight=linear))
+    write_listed(
+        target / "ensemble.json", to_json(replace(ensemble, encoder_weight=encoder, linear_weight=linear).to_json())
+    )
     return target
 
 
@@ -419,7 +421,7 @@ def test_a_model_of_pairs_labels_as_predict_does(kind: str, recur: Recur, real_d
     assert recur("finetune", *line, *settings)[0] == 0
     ensemble = read_ensemble(CommittedFolder(source), 3)
     assert ensemble is not None
-    write_ensemble(source, replace(ensemble, encoder_weight=1.1, linear_weight=0.7))
+    write_listed(source / "ensemble.json", to_json(replace(ensemble, encoder_weight=1.1, linear_weight=0.7).to_json()))
     assert RunDirectory(source).is_finished
     code, _, err = recur("export", source, "--format", "onnx", "--output", folder)
     assert code == 0, err

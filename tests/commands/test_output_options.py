@@ -10,7 +10,6 @@ Recur = Callable[..., tuple[int, str, str]]
 ENDINGS = {
     ("eval", "--report"): ".html",
     ("eval", "--errors"): ".tsv",
-    ("eval", "--plots"): ".png",
     ("compare", "--output"): ".md",
     ("compare", "--report"): ".html",
     ("predict", "--output"): ".csv",

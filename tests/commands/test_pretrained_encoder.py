@@ -186,7 +186,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (content("config.json", "{"), "config.json: is damaged", 4),
     (without("model.safetensors"), "bert: has no model.safetensors", 4),
     (as_pickle, "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it", 4),
-    (without("tokenizer.json"), "bert: has no tokenizer.json and no vocab.txt of WordPiece; this makes one", 4),
+    (without("tokenizer.json"), "bert: has no tokenizer.json and no vocab.txt of WordPiece", 4),
     (content("tokenizer.json", "{}"), "tokenizer.json: is damaged or no tokenizer", 4),
     (edit("config.json", model_type="gpt2"), "model_type is 'gpt2', which is no encoder that recur reads; it reads al", 4),
     (edit("config.json", model_type="vit"), "model_type is 'vit', which is no encoder that recur reads", 4),
@@ -199,9 +199,8 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (edit("config.json", model_type="roberta", pad_token_id=None), "pad_token_id must be a whole number from 0", 4),
     (edit("config.json", model_type="roberta", pad_token_id=30), "max_position_embeddings must be above pad_token", 4),
     (edit("config.json", type_vocab_size=3), "has the shape [2, 16], but its config.json gives [3, 16]", 4),
-    (edit("config.json", hidden_size=1 << 20), "hidden_size is 1048576, but no tensor of the weights has this", 4),
-    (edit("config.json", num_hidden_layers=10**6), "num_hidden_layers is 1000000, but the weights have 2 layers", 4),
-    (edit("config.json", num_hidden_layers=1), "num_hidden_layers is 1, but the weights have 2 layers", 4),
+    (edit("config.json", hidden_size=1 << 20), "hidden_size is 1048576, and the weights allow", 4),
+    (edit("config.json", num_hidden_layers=10**6), "num_hidden_layers is 1000000, and the weights allow 100 at most", 4),
     (edit("config.json", num_attention_heads=5), "encoder.architecture: The hidden size (16) is not a multiple", 2),
     (edit("config.json", quantization_config={"load_in_8bit": True}), "quantization_config is {'load_in_8bit'", 4),
     (edit("config.json", chunk_size_feed_forward=7), "config.json: chunk_size_feed_forward is 7; recur", 4),
@@ -255,7 +254,7 @@ def test_neither_a_folder_nor_a_run_makes_transformers_fetch_a_kernel(
     copy = claiming(trained, tmp_path / "run", encoder={}, attn_implementation=KERNEL)
     (tmp_path / "x.txt").write_text("a b good\n")
     edit("config.json", attn_implementation=KERNEL)(folder)
-    reason = f"attn_implementation is '{KERNEL}'; recur computes"
+    reason = f"attn_implementation is '{KERNEL}'; recur reads"
     recur.refused(4, reason, "finetune", *options(place, tmp_path / "x", folder=folder))
     recur.refused(4, reason, "predict", copy, tmp_path / "x.txt", "--quiet", "--no-header")
     others = {"_attn_implementation": KERNEL, "use_kernels": True, "auto_map": {"AutoModel": "evil/code--m.M"}}
@@ -277,12 +276,12 @@ def test_keys_that_no_encoder_reads_are_left_out(place: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("encoder", "architecture", "reason"),
     [
-        ({}, {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, but the weights have 2 layers"),
-        ({}, {"chunk_size_feed_forward": 7}, "encoder.architecture: chunk_size_feed_forward is 7; recur computes"),
+        ({}, {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, and the weights allow 100 at most"),
+        ({}, {"chunk_size_feed_forward": 7}, "encoder.architecture: chunk_size_feed_forward is 7; recur reads"),
         ({}, {"attn_implementation": "flash_attention_2"}, "attn_implementation is 'flash_attention_2'; recur"),
         ({}, {"model_type": ["bert"]}, "encoder.architecture: model_type is ['bert'], which is no encoder"),
-        ({"num_layers": 10**6}, {}, "encoder.num_layers is 1000000, but its architecture gives 2"),
-        ({"num_layers": "2"}, {}, "encoder.num_layers is '2', but its architecture gives 2"),
+        ({"num_layers": 10**6}, {}, "num_layers is 1000000, and the weights allow 100 at most"),
+        ({"num_layers": "2"}, {}, "encoder: num_layers: '2' should be a valid integer"),
     ],
 )
 def test_a_run_that_claims_another_architecture_is_refused_before_it_is_built(
@@ -295,7 +294,7 @@ def test_a_run_that_claims_another_architecture_is_refused_before_it_is_built(
 def test_alberts_shared_layers_are_bounded(key: str, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / "albert", "albert")
     edit("config.json", **{key: 10**6})(folder)
-    with pytest.raises(ModelError, match=f"{key} (is 1000000, but|must be at most 100, not 1000000)"):
+    with pytest.raises(ModelError, match=f"{key} is 1000000, and the weights allow 100 at most"):
         read_folder(folder)
 
 
@@ -316,15 +315,6 @@ def test_a_setting_that_does_not_fit_the_folder_is_refused(setting: str, reason:
     settings = [f"encoder.path={place / 'bert'}", setting]
     with pytest.raises(RecurError, match=reason):
         build_encoder(compose("pretrained-custom", settings=settings, section="pretraining").preset.encoder)
-
-
-def test_a_discriminator_is_fine_tuned_but_not_pretrained(tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "electra", "electra", head=False)
-    edit("config.json", architectures=["ElectraForPreTraining"])(folder)
-    settings = [f"encoder.path={folder}"]
-    assert compose("pretrained-custom", settings=settings, section="finetuning").preset.encoder["hidden_size"] == 16
-    with pytest.raises(RecurError, match="is ELECTRA's discriminator, which predicts no tokens"):
-        compose("pretrained-custom", settings=settings, section="pretraining")
 
 
 def test_without_transformers_a_line_says_what_to_install(place: Path, without: Callable[..., None]) -> None:

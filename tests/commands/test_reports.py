@@ -77,7 +77,7 @@ def page_of(recur: Recur, run: Path, folder: Path) -> Page:
 @pytest.mark.parametrize(
     ("encoder_weight", "counted"),
     [
-        pytest.param(0.0, "{linear:,}, of the linear model alone", marks=pytest.mark.slow),
+        pytest.param(0.0, "{linear:,} of the linear model", marks=pytest.mark.slow),
         (0.5, "{both:,}: {encoder:,} of the encoder and {linear:,} of the linear model"),
     ],
 )

@@ -19,7 +19,7 @@ from recurcli.files import write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_shapes, find_weights, load_folder
-from recurcli.runs.model_files import TrainedFiles, build_trained_classifier
+from recurcli.runs.model_files import TrainedFiles, build_trained
 from recurcli.runs.run_directory import Run
 from recurcli.tokens.batching import collate
 from recurcli.tokens.pretrained import PretrainedTokenizer
@@ -125,7 +125,7 @@ def test_a_run_of_a_family_is_built_from_its_own_tensors_with_attention_by_torch
     model = Classifier(config)
     write_manifest(tmp_path, [])
     files = TrainedFiles(config, tokenizer, model.state_dict(), Run(tmp_path))
-    encoder = build_trained_classifier(files, torch.device("cpu")).encoder
+    encoder = build_trained(Classifier, files, torch.device("cpu")).encoder
     assert isinstance(encoder, Pretrained)
     assert encoder.architecture._attn_implementation in ("sdpa", "eager")
 
@@ -210,7 +210,7 @@ def test_a_vocab_txt_gives_the_ids_of_tokenizer_json(folders: Any, tmp_path: Pat
     assert found.encode(rows, 20).ids.tolist() == expected.encode(rows, 20).ids.tolist()
     assert found.encode([("GOOD", None)], 20).ids.tolist() == [2, 1, 3], "cased"
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in WORDS))
-    with pytest.raises(ModelError, match=r"this makes one: python -c"):
+    with pytest.raises(ModelError, match=r"its vocab\.txt is none of WordPiece"):
         PretrainedTokenizer.of_folder(tmp_path)
 
 

@@ -37,11 +37,6 @@ def test_a_prediction_is_the_label_of_the_highest_probability(loaded: Predictor)
     assert loaded.predict([]) == []
 
 
-def test_a_predictor_shows_its_run_task_labels_and_device(trained: Path, loaded: Predictor) -> None:
-    labels = ", ".join(map(repr, loaded.labels[:8]))
-    assert repr(loaded) == f"Predictor(run='{trained}', task='tnews', labels=[{labels}, …], device='cpu')"
-
-
 def test_a_stream_is_read_a_window_at_a_time(loaded: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW", 4)
     read = 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recurcli.evaluation.metrics import METRICS, accuracy
+from recurcli.evaluation.metrics import METRICS, accuracy, counts_of
 from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,
@@ -156,7 +156,7 @@ def test_resampled_scores_are_the_metric_on_the_drawn_rows(name: str) -> None:
     draws = np.random.default_rng(7)
     for resample in range(40):
         rows = draws.integers(25, size=25)
-        expected = [metric.compute(labels[rows].tolist(), run[rows].tolist()) for run in predictions]
+        expected = [metric.of_counts(counts_of(labels[rows].tolist(), run[rows].tolist()))[0] for run in predictions]
         assert found[:, resample] == pytest.approx(expected)
 
 

@@ -95,7 +95,7 @@ def test_the_manifest_of_a_finished_run_lists_its_result_wherever_the_finish_die
 
     finished = []
     for point, folder in deaths(forks, "saves:result", one_model, lambda folder: [folder]):
-        assert read_model(folder).path == folder, "the model is whole, finished or not"
+        assert read_model(folder).folder.path == folder, "the model is whole, finished or not"
         finished.append(RunDirectory(folder).is_finished)
         if finished[-1]:
             assert "result.json" in CommittedFolder(folder).verify(["result.json"]), f"died at change {point}"
@@ -120,7 +120,7 @@ def test_a_run_that_dies_at_its_end_is_whole_and_its_checkpoints_go_with_the_nex
     for point, output in deaths(forks, "recurcli.cli:run", whole, lambda output: [*arguments(output), "--resume"]):
         states.append((output.joinpath("result.json").exists(), output.joinpath("checkpoints").exists()))
         if states[-1][0]:
-            assert read_model(output).path == output, "a finished run's model is whole"
+            assert read_model(output).folder.path == output, "a finished run's model is whole"
         ended = forks.run(*arguments(output), "--resume")
         assert ended.code == 0, ended.err
         assert {path.name: path.read_bytes() for path in output.glob("*.safetensors")} == wanted, f"change {point}"

@@ -402,7 +402,7 @@ def test_an_overwriting_training_that_dies_at_each_of_its_changes_leaves_one_who
     for point, output in deaths(forks, "recurcli.cli:run", tmp_path / "old", arguments):
         folder = current_folder(output)
         seeds.append(RunDirectory(folder).read_result()["seed"])
-        assert read_model(folder).path == folder
+        assert read_model(folder).folder.path == folder
         if seeds[-1] == 5:
             names = ("model.safetensors", "config.json", "tokenizer.json")
             assert {name: before[name] for name in names} == {name: sha256_of(folder / name) for name in names}

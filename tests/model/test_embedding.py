@@ -13,8 +13,8 @@ from torch import Tensor
 
 from recurcli.encoders import Encoder
 from recurcli.model.config import ModelConfig
-from recurcli.model.models import Backbone, LanguageModel, TokenEmbedding
-from recurcli.runs.model_files import build_trained_classifier, read_model
+from recurcli.model.models import Backbone, Classifier, LanguageModel, TokenEmbedding
+from recurcli.runs.model_files import build_trained, read_model
 from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer
 
@@ -200,7 +200,7 @@ def test_a_run_keeps_its_orthonormal_table_and_what_was_frozen(recur: Recur, tin
     frozen = files.tensors["embedding.weight"][[files.tokenizer.tokens.index(word) for word in "鼠龙"]]
     assert frozen.shape == (2, 8)
     assert frozen.std(dim=1).max() < 1e-6
-    table = build_trained_classifier(files, torch.device("cpu")).embedding.table()
+    table = build_trained(Classifier, files, torch.device("cpu")).embedding.table()
     short = table if len(table) >= 8 else table.T
     products = short.T @ short
     assert (products - products[0, 0] * torch.eye(len(products))).abs().max() < 1e-3

@@ -120,7 +120,7 @@ def test_a_pretrained_table_is_fine_tuned_and_another_refused(recur: Recur, tiny
     recur.ok("predict", second, tiny_tnews / "dev.json", "--quiet")
     for other in ("embedding.ngrams={buckets: 90}", "embedding.ngrams=null"):
         line = ("finetune", *source, "--init", first, "--output", tmp_path / "x", *tiny(other))
-        recur.refused(2, "its embedding.ngrams", *line)
+        recur.refused(2, "embedding.ngrams", *line)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from recurcli.files import write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights
-from recurcli.runs.model_files import TrainedFiles, build_trained_classifier
+from recurcli.runs.model_files import TrainedFiles, build_trained
 from recurcli.runs.run_directory import Run
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -69,7 +69,7 @@ def test_a_classifier_comes_back_without_drawing_weights(name: str, tmp_path: Pa
     write_manifest(tmp_path, [])
     tokenizer = Tokenizer.train(["a"], TokenizerConfig(kind="char", min_frequency=1))
     files = TrainedFiles(config, tokenizer, trained.state_dict(), Run(tmp_path))
-    loaded = build_trained_classifier(files, torch.device("cpu"))
+    loaded = build_trained(Classifier, files, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), drawn)
     ids, mask = torch.randint(1, 11, (3, 5)), torch.ones(3, 5, dtype=torch.bool)
     assert torch.equal(loaded(ids, mask)[0], trained(ids, mask)[0])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from recurcli.commands.training.request import Section, preset_facts
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.metrics import PERPLEXITY, classification_report, words_of
+from recurcli.evaluation.metrics import METRICS, PERPLEXITY, classification_report, words_of
 from recurcli.facts import as_stored
 from recurcli.files import is_locked, naming_damage
 from recurcli.preset.compose import is_for_encoder
@@ -183,7 +183,8 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
             found = ComparedRun(**of_run, split=split, scores=scores, text=text)
         else:
             rows = read_predictions(files, part, split)
-            scores = classification_report(rows.labels, rows.predictions, rows.names).metrics
+            report = classification_report(rows.labels, rows.predictions, rows.names)
+            scores = {name: report[name] for name in METRICS}
             found = ComparedRun(**of_run, split=split, scores=scores, rows=rows)
         stored = result[split] if part == "model" or "parts" not in found.stored else found.stored["parts"]["encoder"]
         for name, score in scores.items():

@@ -102,7 +102,7 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     first = groups[0].runs[0]
     [(majority, _)] = Counter(first.rows.labels).most_common(1)
     constant = [majority] * len(first.rows.labels)
-    score = classification_report(first.rows.labels, constant, first.rows.names).metrics[metric]
+    score = classification_report(first.rows.labels, constant, first.rows.names)[metric]
     return [*made, Baseline("majority class", score, constant, [])]
 
 

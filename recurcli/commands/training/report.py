@@ -18,7 +18,7 @@ from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
 from recurcli.facts import parameters_in_words
 from recurcli.log import Log
-from recurcli.model.saved import count_parameters, total_bytes
+from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS
 from recurcli.training.fit import TrainingLoop, TrainingState, ngram_table
@@ -36,7 +36,7 @@ def checkpoint_bytes(training: "Training") -> int:
     two numbers for a weight, and one for a row of the n-gram table.
     """
     model = training.loop.model
-    weights, table = total_bytes(model.state_dict()), ngram_table(model)
+    weights, table = sum(tensor.nbytes for tensor in model.state_dict().values()), ngram_table(model)
     numbers = sum(len(p) if p is table else 2 * p.numel() for p in model.parameters() if p.requires_grad)
     return weights + 4 * numbers + (0 if training.dev is None else weights)
 
@@ -53,8 +53,9 @@ def notes_on_model(training: "Training", log: Log) -> None:
     model = training.loop.model
     below, most = model.encoder.min_effective_length, model.config.max_length
     if training.loop.objective.carry is None and below is not None and most < below:
-        name, (holds, same) = escaped(model.config.encoder["name"]), model.encoder.effect_on_short_texts
-        log.note(f"{name}: {holds} below {below:,} tokens, and data.max_length is {most:,}, so it computes what {same}")
+        why = f"a text below {below:,} tokens is too short for it, and data.max_length is {most:,}"
+        name = escaped(model.config.encoder["name"])
+        log.note(f"{name}: {why}; its attention is full, and no memory or state is used")
 
 
 def notes_on_disk_space(training: "Training", log: Log) -> None:

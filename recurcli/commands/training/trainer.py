@@ -42,7 +42,7 @@ from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.metrics import MINIMIZED, format_score, words_of
 from recurcli.evaluation.report import Evaluation
 from recurcli.facts import check_same, first_difference
-from recurcli.files import sha256_of, to_json
+from recurcli.files import MANIFEST, sha256_of, to_json
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
@@ -330,7 +330,7 @@ class Training(Session):
                 if self.ranks.is_main and self.status != "new":
                     self.run.write_preset(values, COMMANDS[self.section])
                 if self.linear is not None and self.dev is not None:  # on rank 0 alone
-                    if self.linear_alone is not None and not self.run.has_model:
+                    if self.linear_alone is not None and not self.run.has(MANIFEST):
                         self.publish(self.loop.model.state_dict())
                     assert self.linear_dev_metric is not None, "a linear model is scored where there are dev rows"
                     score = format_score(self.dev.metric_name, self.linear_dev_metric)
