@@ -13,12 +13,14 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperCommand
 
 from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.distributed import group
@@ -38,6 +40,20 @@ SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""
 WITHOUT_TORCH = ("compare", "presets")
 """Commands that never import torch."""
+
+
+class SingleValues(TyperCommand):
+    """A command that refuses a repeated option. Flags may be repeated, and the options that are lists."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError for an option that has two values, since one would be lost."""
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        left = super().parse_args(ctx, args)  # which first prints the help, if it is asked for
+        for option, times in Counter[Any](given).items():
+            if times > 1 and not option.multiple and (not option.is_flag or option.secondary_opts):
+                name = "/".join([*option.opts, *option.secondary_opts])
+                raise UsageError(f"{name} is given {times} times, but takes one value; give it once")
+        return left
 
 
 def _options(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
@@ -78,7 +94,7 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
 
         run.__signature__ = inspect.Signature([*_options(function)])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = function.__name__, function.__doc__
-        app.command(name=name, epilog="\n".join(shown))(run)
+        app.command(name=name, cls=SingleValues, epilog="\n".join(shown))(run)
         return function
 
     return register
