@@ -37,6 +37,8 @@ OTHER_NAMES = (
 """Names that CLUE reads and that have no row in TASKS: their contents are not checked."""
 
 Level = Literal["error", "warning", "information"]
+CSL = "csl_predict.json"
+"""The file whose ids may begin at 1, as those of CSL's test file do: CLUE reads its labels alone."""
 Rows = list[tuple[int, dict[str, Any] | None]]
 """The lines that are not blank: the number of each, and its object, or None if it is not one JSON object."""
 
@@ -125,9 +127,11 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
             found.add("error", "count", what)
     else:
         what = f"CLUE reads no file named '{escaped(name)}': it would score 0"
-        found.add("error", "name", what + did_you_mean(name.lower(), {*known, *OTHER_NAMES}))
+        found.add(
+            "error", "name", what + did_you_mean(name.lower().replace("wsc_", "cluewsc_"), {*known, *OTHER_NAMES})
+        )
     _check_labels(target and target.task, rows, found)
-    _check_ids(rows, found)
+    _check_ids(rows, found, counted_from_1=name == CSL)
     return found.ordered()
 
 
@@ -179,10 +183,13 @@ def _check_labels(task: Task | None, rows: Rows, found: Findings) -> None:
         found.add("warning", "one class", f"every row has the label '{escaped(written.pop())}'; is the model trained?")
 
 
-def _check_ids(rows: Rows, found: Findings) -> None:
-    """Check that the ids are 0 … n-1, or 1 … n as in some test files; a line that is not an object matches any id."""
+def _check_ids(rows: Rows, found: Findings, *, counted_from_1: bool) -> None:
+    """Check that the ids are 0 … n-1; a line that is not an object matches any id.
+
+    `counted_from_1`: 1 … n is right too.
+    """
     ids = [row if fields is None else fields.get("id") for row, (_, fields) in enumerate(rows)]
-    if ids == list(range(1, len(ids) + 1)):
+    if counted_from_1 and ids == list(range(1, len(ids) + 1)):
         return
     for row, (number, (line, _)) in enumerate(zip(ids, rows, strict=True)):
         if number != row or type(number) is not int:

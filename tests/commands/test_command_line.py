@@ -124,6 +124,20 @@ def test_an_output_that_no_file_could_name_is_refused_at_once(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("option", "arguments"),
+    [
+        ("--data", ["finetune", "--preset", "x", "--data", "a.csv", "--data", "b.csv"]),
+        ("--split", ["eval", "x", "--split", "dev", "--split", "test"]),
+        ("--header/--no-header", ["check", "x", "--header", "--no-header"]),
+    ],
+)
+def test_an_option_with_one_value_is_refused_twice(option: str, arguments: list[str], recur: Recur) -> None:
+    code, out, err = recur(*arguments)
+    assert (code, out, f"{option} is given 2 times" in err) == (2, "", True), err
+    assert recur(*arguments, "--help")[0] == 0
+
+
 def test_flags_and_lists_may_be_repeated(recur: Recur) -> None:
     settings = ["--set", "encoder.num_layers=1", "--set", "encoder.hidden_size=16"]
     code, out, _ = recur("presets", "starsaber-custom", *settings, "--debug", "--debug")

@@ -131,8 +131,14 @@ def test_a_label_that_is_no_string_is_counted(label: object) -> None:
     assert found[0] == "afqmc_predict.json line 4: label is not a string (and 1 more)"
 
 
-def test_ids_that_begin_at_1_are_those_of_a_test_file() -> None:
-    assert validate_file(AFQMC, afqmc(lambda row: {"id": row + 1, "label": str(row % 2)})) == []
+def test_ids_may_begin_at_1_as_in_the_test_file_of_csl_alone() -> None:
+    rows = afqmc(lambda row: {"id": row + 1, "label": str(row % 2)}, rows=3_000)
+    assert validate_file("csl_predict.json", rows) == []
+    assert any("line 1: the id is not the row number 0" in message for message in errors(validate_file(AFQMC, rows)))
+
+
+def test_the_former_name_of_a_task_is_told_its_present_one() -> None:
+    assert "did you mean 'cluewsc1" in errors(validate_file("wsc_predict.json", afqmc()))[0]
 
 
 @pytest.mark.parametrize("key", ["id", "label", "other"])
