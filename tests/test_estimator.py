@@ -167,7 +167,7 @@ def test_texts_are_of_one_kind() -> None:
         with pytest.raises(ValueError, match=re.escape(reason)):
             tiny().fit(some, LABELS)
     for texts, dev, message in ((TEXTS, pairs, "holds pairs of texts"), (pairs, TEXTS, "holds single texts")):
-        with pytest.raises(ValueError, match=f"^dev texts: {message}.*, but texts holds .*; give rows of one kind"):
+        with pytest.raises(ValueError, match=f"^dev texts: {message}.*, but texts has .*; give rows of one kind"):
             tiny().fit(texts, LABELS[: len(texts)], dev=(dev[:10], LABELS[:10]))
 
 
