@@ -342,9 +342,8 @@ def test_a_foreign_zip_is_told_why_it_scores_nothing(recur: Recur, tmp_path: Pat
         archive.writestr("sub/tnews11_predict.json", '{"id": 0, "label": 7}\n')
     code, out, err = recur("check", path)
     assert code == 3
-    for reason in ("where CLUE reads nothing", "has 1 rows; test.json has 10,000", "label '7' is not one of"):
-        assert reason in out
-    assert err.startswith("recur: error: 4 errors were found, the first: ")
+    assert "where CLUE reads nothing" in out
+    assert err.startswith("recur: error: 1 error was found, the first: ")
 
 
 def test_a_sound_submission_passes(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
