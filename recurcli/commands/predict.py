@@ -209,10 +209,25 @@ def _summary(
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
+_COMPARED_AS_RESOLVED = (
+    "format",
+    "input_format",
+    "text",
+    "pair",
+    "header",
+    "delimiter",
+    "quote",
+    "encoding",
+    "fast",
+    "inference",
+)
+_FREE_AT_RESUME = ("run", "source", "output", "unbuffered", "resume", "overwrite")
+
+
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     columns, config = rows.columns, predictor.config
-    given = ("probabilities", "top_k", "threshold", "strict", "explain")
+    others = set(vars(request)) - {*_COMPARED_AS_RESOLVED, *_FREE_AT_RESUME}  # what is added here must match too
     return {
         "options": {
             "the model": run.sha256,
@@ -223,7 +238,7 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input,
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
             "--header": columns.header,
-            **{f"--{name.replace('_', '-')}": getattr(request, name) for name in given},
+            **{f"--{name.replace('_', '-')}": getattr(request, name) for name in sorted(others)},
             "--fast": predictor.is_linear,
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),

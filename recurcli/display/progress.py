@@ -80,7 +80,7 @@ class Screen(Log):
             self._steps(state)
 
     def _steps(self, progress: Progress) -> None:
-        """Return the line of progress of a training."""
+        """Show the state of a training."""
         rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
         metric = ""
         if progress.best_dev_metric is not None:

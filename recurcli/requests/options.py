@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -135,10 +135,6 @@ class Computation:
     device: Annotated[str | None, device_option] = None
     precision: Annotated[Precision | None, precision_option] = None
     batch_size: Annotated[int | None, batch_size_option] = None
-
-    def given(self) -> dict[str, Any]:
-        """Return the given options as keyword arguments. Options that were left out keep the command's defaults."""
-        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:

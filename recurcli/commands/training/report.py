@@ -1,4 +1,4 @@
-"""Writes what a training reports: its notes, the plan of a dry run, result.json and the model card."""
+"""What a training reports: its notes, the plan of a dry run, and the contents of result.json and of the model card."""
 
 import math
 import platform
@@ -21,7 +21,7 @@ from recurcli.log import Log
 from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS
-from recurcli.training.fit import TrainingLoop, TrainingState, ngram_table
+from recurcli.training.fit import TrainingLoop, ngram_table
 from recurcli.validation import flatten
 from recurcli.version import __version__
 
@@ -74,9 +74,10 @@ def notes_on_disk_space(training: "Training", log: Log) -> None:
         )
 
 
-def notes_on_result(training: "Training", state: TrainingState, result: Mapping[str, Any], log: Log) -> None:
-    """Log notes on early stopping, a best model in the last step, a missed baseline, and classes that are never predicted."""
-    steps, best_step, section = result["steps"], result["best_step"], training.section
+def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -> None:
+    """Log notes on early stopping, a best model in the last step, a missed baseline, and a single predicted class."""
+    state, section = training.loop.state, training.section
+    steps, best_step = result["steps"], result["best_step"]
     whose = "encoder" if "ensemble" in result else "model"
     if stopped := result["early_stopping"]:
         metric, change = stopped["metric"], "fall" if training.loop.minimize else "rise"
@@ -163,10 +164,10 @@ def _flops(loop: TrainingLoop) -> int | None:
         return None
 
 
-def result_of(training: "Training", state: TrainingState, report: Mapping[str, Any]) -> dict[str, Any]:
+def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of result.json: settings, data, speed, and the dev metrics in `report`."""
     request, loop, preset = training.request, training.loop, training.request.resolved.preset
-    stopped = None
+    state, stopped = loop.state, None
     if training.dev is not None and state.step < loop.total_steps:
         stopped = {
             "metric": training.dev.metric_name,

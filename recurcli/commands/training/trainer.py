@@ -337,7 +337,7 @@ class Training(Session):
                     log.note(f"dev {words_of(self.dev.metric_name)} of the linear model: {score}")
                 self.train(log)
                 result = self._finish()
-                notes_on_result(self, self.loop.state, result, log)
+                notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
             if self.run.path != output:
@@ -394,7 +394,7 @@ class Training(Session):
         self._has_published = True
 
     def _finish(self) -> dict[str, Any]:
-        """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json.
+        """Write the model (the best weights, or the last ones where nothing is evaluated), its dev predictions and result.json.
 
         Then the run takes the place of the one before, and the checkpoints are removed, unless they are to be kept.
         """
@@ -410,7 +410,7 @@ class Training(Session):
             self.leave()
         if not self.ranks.is_main:
             return self.ranks.broadcast(None)
-        result = result_of(self, self.loop.state, report)
+        result = result_of(self, report)
         self.run.write_result(result, model_card(result))
         run = RunDirectory(self.request.output)
         run.settle()
