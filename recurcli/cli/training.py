@@ -107,7 +107,7 @@ def finetune(
     teacher: Annotated[
         Path | None,
         typer.Option(
-            help="File with another model's opinions on rows, as `recur predict --probabilities` writes them: the key "
+            help="File with another model's soft labels of rows, as `recur predict --probabilities` writes them: the key "
             "finetuning.teacher. Rows without a label of their own are trained on too.",
             metavar="FILE",
         ),
@@ -123,8 +123,8 @@ def finetune(
     linear model beside it, or a weighted sum of both.
     """
     files = named_files(data, train=train, dev=dev, test=test)
-    opinions = None if teacher is None else str(teacher.expanduser().absolute())
-    given = {**files, **columns.given(), "teacher": opinions}
+    soft_labels = None if teacher is None else str(teacher.expanduser().absolute())
+    given = {**files, **columns.given(), "teacher": soft_labels}
     _train("finetuning", preset, data, given, options, init, json=json, quiet=quiet)
 
 

@@ -137,7 +137,7 @@ def _read_rows(
     """Read the rows of a training, and log notes on them.
 
     Returns the request with the delimiter that was recognised; the task; the rows of "train" and "dev", and of "test" if there
-    are any to score; the training rows without those that extra columns and a teacher add; and the teacher's opinions.
+    are any to score; the training rows without those that extra columns and a teacher add; and the teacher's soft labels.
     """
     task, splits = _load_splits(request)
     train, dev = splits["train"], splits["dev"]
@@ -266,7 +266,7 @@ def _refit_of(
 def _with_teacher(
     request: TrainingRequest, train: Split, scored: Mapping[str, Split], task: Task, log: Log
 ) -> tuple[Teacher | None, Split]:
-    """Return the opinions of the teacher's file, if there is one, and the training rows with those that it adds.
+    """Return the soft labels of the teacher's file, if there is one, and the training rows with those that it adds.
 
     Test rows that are not `scored`, by `finetuning.score_test` or since they have no labels, are left out too. Logs warnings on
     dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it.
@@ -281,7 +281,7 @@ def _with_teacher(
     file = Path(preset.finetuning.teacher)
     teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
     if preset.is_linear and not teacher.facts["added"]:
-        log.warn(f"{file}: has no effect; the linear model reads the opinions on rows without a label")
+        log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
     if (run := preset.finetuning.teacher_run) is not None:
         folder = read_model(Path(run)).folder
         folder.note_if_unfinished(log)

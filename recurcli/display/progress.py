@@ -42,7 +42,7 @@ class Screen(Log):
         self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         self.bar: Any = None
         self.task: Any = None
-        self.started = self.told = time.monotonic()
+        self.started = self.shown = time.monotonic()
         self.first: int | None = None
         self.done = 0
 
@@ -127,7 +127,7 @@ class Screen(Log):
     def _rows(self, rows: RowsDone) -> None:
         """Show how many rows are scored. The first call sets the start, which is not 0 after a resume."""
         if self.first is None:
-            self.first, self.started, self.told = rows.done, time.monotonic(), time.monotonic()
+            self.first, self.started, self.shown = rows.done, time.monotonic(), time.monotonic()
         self.done, self.unit = rows.done, rows.unit
         seconds = time.monotonic() - self.started
         rate = f"{(rows.done - self.first) / max(seconds, 1e-9):,.0f} {self.unit}s/s"
@@ -147,19 +147,19 @@ class Screen(Log):
         self.note(f"{done}{before} in {seconds:.1f} s{rate}")
 
     def _line(self, text: str, *, now: bool = False) -> None:
-        if now or time.monotonic() - self.told >= SECONDS_BETWEEN_LINES:
+        if now or time.monotonic() - self.shown >= SECONDS_BETWEEN_LINES:
             self.note(text)
-            self.told = time.monotonic()
+            self.shown = time.monotonic()
 
     def _show(self, done: int, total: int | None, text: str) -> None:
         if self.bar is None:
             self.bar = _new_bar(self.console, counts=total is not None)
             self.task = self.bar.add_task("", total=total, text="", count="")
             self.bar.start()
-        elif time.monotonic() - self.told < SECONDS_BETWEEN_FRAMES and done != total:
+        elif time.monotonic() - self.shown < SECONDS_BETWEEN_FRAMES and done != total:
             return
         self.bar.update(self.task, completed=done, total=total, text=text, count=f"{done:,}/{total or 0:,}")
-        self.told = time.monotonic()
+        self.shown = time.monotonic()
 
 
 def _new_bar(console: Console, *, counts: bool) -> Any:

@@ -141,7 +141,7 @@ class FinetuningConfig(OptimizationConfig):
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
 
     teacher: str | None = None
-    """File with another model's opinions on rows, as `recur predict --probabilities` writes them; null: none. Rows without a
+    """File with another model's soft labels of rows, as `recur predict --probabilities` writes them; null: none. Rows without a
     label of their own become training rows."""
     teacher_run: str | None = None
     """Run that wrote the file `teacher`; null: unknown. A warning counts the dev and test rows that it was trained on."""

@@ -173,10 +173,10 @@ def soften(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 class ClassificationObjective:
-    """Hinge loss or cross-entropy on labelled rows, weighted by class, and the loss of a teacher's opinions on them.
+    """Hinge loss or cross-entropy on labelled rows, weighted by class, and the loss of a teacher's soft labels on them.
 
-    A row with a gold label and an opinion has (1 - w) CE + w T² KL, with the keys `teacher_weight` w and `teacher_temperature`
-    T. A row with an opinion alone has T² KL (Hinton, Vinyals & Dean, 2015, section 2).
+    A row with a gold label and a soft label has (1 - w) CE + w T² KL, with the keys `teacher_weight` w and
+    `teacher_temperature` T. A row with a soft label alone has T² KL (Hinton, Vinyals & Dean, 2015, section 2).
     """
 
     carry: Carry | None = None
@@ -201,9 +201,9 @@ class ClassificationObjective:
         self.class_weights = class_weights(config, labels, self.targets)
         self.teacher: tuple[Tensor, Tensor] | None = None
         if teacher is not None:
-            opinions, gold = torch.from_numpy(teacher.probabilities), torch.from_numpy(teacher.gold)
-            weights = torch.where(gold, config.teacher_weight, 1.0) * opinions.any(dim=1)
-            self.teacher = soften(opinions, config.teacher_temperature), weights
+            soft, gold = torch.from_numpy(teacher.probabilities), torch.from_numpy(teacher.gold)
+            weights = torch.where(gold, config.teacher_weight, 1.0) * soft.any(dim=1)
+            self.teacher = soften(soft, config.teacher_temperature), weights
 
     def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
         """Split the batch of `rows` into at most `count` micro-batches; word dropout draws from `generator`."""
@@ -254,8 +254,8 @@ class ClassificationObjective:
             losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.config.label_smoothing)
         if teacher is not None:
             probabilities, weights = teacher
-            opinions = distillation_loss(logits, probabilities, self.config.teacher_temperature)
-            losses = (1 - weights) * losses + weights * opinions
+            distilled = distillation_loss(logits, probabilities, self.config.teacher_temperature)
+            losses = (1 - weights) * losses + weights * distilled
         return (losses * self.class_weights.to(logits.device)[targets]).sum()
 
 
