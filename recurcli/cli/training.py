@@ -154,7 +154,7 @@ def _train(
         from recurcli.preset.matching import match_parameters
 
         resolved, matched = match_parameters(resolved, options.match_parameters)
-    from recurcli.commands.training.request import TrainingRequest
+    from recurcli.commands.training.request import TrainingRequest, repeat_finished_run, repeats_finished_run
 
     request = TrainingRequest(
         resolved,
@@ -167,7 +167,9 @@ def _train(
         matched=matched,
     )
     keep_freed_memory()
-    if finetunes:
+    if repeats_finished_run(request, section):  # within a second, because torch is not imported
+        train = repeat_finished_run
+    elif finetunes:
         from recurcli.commands.finetune import finetune as train
     else:
         from recurcli.commands.pretrain import pretrain as train

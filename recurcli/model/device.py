@@ -50,7 +50,7 @@ def multiplies_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     # torch has only private functions for this; without them fp32 is safe.
-    tests = (getattr(torch.cpu, f"_is_{feature}_supported", None) for feature in ("amx_tile", "avx512_bf16"))
+    tests = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
     return any(test() for test in tests if test)
 
 

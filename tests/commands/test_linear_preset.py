@@ -127,14 +127,6 @@ def test_test_rows_that_are_dev_rows_are_counted(recur: Recur, tmp_path: Path) -
     assert "test: 0 of 15 rows are in the training rows (equal or nearly equal texts), 5 in the dev rows" in err
 
 
-def test_labels_that_look_like_no_classes_are_told_in_training_and_in_eval(recur: Recur, tmp_path: Path) -> None:
-    path, output = tmp_path / "x.tsv", tmp_path / "run"
-    path.write_text("text\tlabel\n" + "".join(f"{'good' if n % 2 else 'bad'} {n}\t{n % 2 + 0.5}\n" for n in range(40)))
-    training = ("finetune", "--preset", "linear-custom", "--data", path, "--output", output)
-    for line in (training, ("eval", output, "--data", path)):
-        assert recur.ok(*line)[1].count("the label '0.5' looks like regression") == 1
-
-
 def test_a_run_reads_later_files_with_the_quote_of_its_training(recur: Recur, tmp_path: Path) -> None:
     path, run, output = tmp_path / "x.csv", tmp_path / "run", tmp_path / "o.csv"
     rows = [f"'{'good' if n % 2 else 'bad'}; it''s \"{n}\"';{'pn'[n % 2]}" for n in range(40)]

@@ -339,7 +339,7 @@ def test_its_size_is_a_target_for_others_and_is_not_changed(place: Path, tmp_pat
     tensors = load_file(place / "bert" / "model.safetensors").items()
     encoder = [tensor for name, tensor in tensors if name.startswith("bert.") and "word_emb" not in name]
     assert facts["target"] == sum(tensor.numel() for tensor in encoder), "without word embeddings and head"
-    with pytest.raises(RecurError, match="--match-parameters pretrained-custom: names no model; name a preset file"):
+    with pytest.raises(RecurError, match=r"encoder\.path is null"):
         match_parameters(compose("transformer-custom"), "pretrained-custom")
     with pytest.raises(RecurError, match="the size of mine is that of its folder"):
         match_parameters(compose(str(preset)), "3M")

@@ -7,7 +7,7 @@ paper=linear-transformer
 # 1. Its time a token does not grow with the length (figure 1).
 if claim 1 && ! is_dry; then
     keep "$output/1-speed.json" recur bench linear-transformer transformer --layers 4 --hidden-size 128 --batch-size 1 \
-        --length 64,128,256,512,1024,2048,4096 --precision fp32 --rounds 5 --no-peers --plot "$output/1-speed.png" --overwrite --json
+        --length 64,128,256,512,1024,2048,4096 --precision fp32 --rounds 5 --no-peers --json
 fi
 
 # 2. Its quality is that of softmax attention: nested lists.

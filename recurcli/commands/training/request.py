@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from recurcli.data.config import DataConfig
 from recurcli.data.rows import canonical_encoding
 from recurcli.distributed.group import current
-from recurcli.errors import UsageError, check_not_both
-from recurcli.facts import check_same
+from recurcli.errors import ModelError, UsageError, check_not_both
+from recurcli.facts import check_same, first_difference
 from recurcli.files import sha256_of
 from recurcli.log import Log
 from recurcli.model.config import LabelType
@@ -96,6 +96,27 @@ def check_inputs(
             replaced |= place == own or any(own.is_relative_to(place / name) for name in contents)
         if replaced:
             raise UsageError(f"{output}: the training reads {path}, which it would replace; choose another --output")
+
+
+def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
+    """Return whether `request` resumes a finished run with its own preset, so that nothing is left to train.
+
+    It is False under torchrun, whose ranks decide together, and for a device that only torch can tell to exist.
+    """
+    run, preset = RunDirectory(request.output).resumed, request.resolved.preset
+    if not request.resume or request.dry_run or current().heartbeat is not None or not run.is_finished:
+        return False
+    try:
+        same = run.read_command() == COMMANDS[section] and preset.runtime.device in ("auto", "cpu")
+        return same and not first_difference(*facts_before_and_now(run, preset.to_dict(), section))
+    except ModelError:
+        return False  # the whole command says what is wrong
+
+
+def repeat_finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
+    """Return the stored result of a finished run while its directory is locked. Raises UsageError as `finished_run` does."""
+    with RunDirectory(request.output).lock():
+        return finished_run(request, log)
 
 
 def finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
