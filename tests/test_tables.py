@@ -13,7 +13,6 @@ from recurcli.display.tables import (
     percent,
     percent_interval,
     show,
-    to_csv,
     to_latex,
     to_markdown,
 )
@@ -59,10 +58,6 @@ def test_html_aligns_numbers_and_escapes_its_tags() -> None:
     page = environment().from_string("{% from 'parts.html' import table %}{{ table(made) }}").render(made=MADE)
     assert '<th class="number">score ± spread</th>' in page and '<td class="number">-0.5 ± 0.1</td>' in page
     assert r'<td class="words">[red]a|b_&lt;i&gt;\x1b[2J</td>' in page and "<p>50 % of $x</p>" in page
-
-
-def test_csv_escapes_control_characters() -> None:
-    assert to_csv(MADE) == ["name,score ± spread,left", r"[red]a|b_<i>\x1b[2J,-0.5 ± 0.1,1", "100 %,–"]
 
 
 def test_a_column_that_ends_early_is_filled_with_dashes() -> None:

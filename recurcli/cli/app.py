@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand
 
 from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.distributed import group
@@ -35,6 +35,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _name(self: TyperArgument) -> str:
+    """Return RUN or, for an argument that may be repeated, RUN..."""
+    return f"{self.metavar}{'' if self.nargs == 1 else '...'}"
+
+
+# Typer has no option for these: by default help shows `{RUN}...` in the usage, and `RUN <list[Path]>` below it.
+TyperArgument._usage_display_name = lambda self: _name(self) if self.required else f"[{_name(self)}]"  # type: ignore[method-assign]
+TyperArgument._rich_display_name = _name  # type: ignore[method-assign]
+TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]
 
 SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""

@@ -19,7 +19,7 @@ from recurcli.commands.training.request import TrainingRequest, check_inputs, pr
 from recurcli.commands.tuning import Range, ranges_of, short_names
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import METRICS, format_score
 from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.log import Log, Progress, State, TrialProgress
@@ -344,11 +344,14 @@ def line_of(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
     result, best = results[-1], best_of(results)
     names = short_names(result["settings"])
     shown = " ".join(f"{names[key]}={shown_value(value)}" for key, value in result["settings"].items())
-    metric = METRICS[request.resolved.preset.finetuning.metric].words
-    score = "" if result["dev_metric"] is None else f"; dev {metric} {result['dev_metric']:.4f}"
+    name = request.resolved.preset.finetuning.metric
+    metric = METRICS[name].words
+    score = "" if result["dev_metric"] is None else f"; dev {metric} {format_score(name, result['dev_metric'])}"
     after = {"complete": "", "pruned": f", pruned after {pluralize(result['evaluations'], 'evaluation')}"}
     end = after.get(result["state"], f"; diverged: {result.get('reason')}")
-    so_far = "" if best is None else f"; best dev {metric} {best['dev_metric']:.4f} (trial {best['trial']})"
+    so_far = (
+        "" if best is None else f"; best dev {metric} {format_score(name, best['dev_metric'])} (trial {best['trial']})"
+    )
     return f"trial {result['trial']} of {request.trials}: {shown}{score}{end}{so_far}"
 
 
@@ -378,8 +381,9 @@ def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> s
         *sections, last = key.split(".")
         functools.reduce(lambda holder, section: holder.setdefault(section, {}), sections, values)[last] = value
     counts = ", ".join(f"{count} {state}" for state, count in trials_by_state(results).items() if count)
+    metric = preset.finetuning.metric
     comment = [
-        f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of "
+        f"dev {METRICS[metric].words} {format_score(metric, best['dev_metric'])}: the best of "
         f"{pluralize(len(results), 'trial')} of `recur tune` ({counts}), trial {best['trial']}"
         f"{', the preset itself' if best['trial'] == 1 else ''}.",
         "This score is optimistic, because it selected the trial; it is no test score.",

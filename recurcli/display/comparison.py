@@ -1,5 +1,7 @@
 """The tables of `recur compare`, scores with costs and tests: on the screen, and as Markdown, LaTeX, CSV or JSON in a file."""
 
+import csv
+import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +19,10 @@ from recurcli.display.tables import (
     percent_interval,
     show,
     styled,
-    to_csv,
     to_latex,
     to_markdown,
 )
-from recurcli.errors import pluralize
+from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import PERPLEXITY, words_of
 from recurcli.files import OutputKind, to_json, write_atomically
 
@@ -197,10 +198,27 @@ def _tables_in(form: Callable[[Table], list[str]], *head: str) -> Callable[[Mapp
     return text
 
 
+def _to_csv(result: Mapping[str, Any]) -> str:
+    """Return a line for each group and baseline: the preset keys that differ, and its names and numbers with all digits."""
+    rows = [
+        {
+            escaped(key): escaped(value, 1000) if isinstance(value, str) else value
+            for key, value in {**row.get("values", {}), **row}.items()
+            if not isinstance(value, list | dict)
+        }
+        for row in (*result["groups"], *result["baselines"])
+    ]
+    paper = io.StringIO()
+    table = csv.DictWriter(paper, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return paper.getvalue()
+
+
 FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ".md": _tables_in(to_markdown),
     ".tex": _tables_in(to_latex, r"% needs \usepackage{booktabs}"),
-    ".csv": lambda result: "\n".join([*to_csv(group_table(result)), ""]),
+    ".csv": _to_csv,
     ".json": lambda result: to_json(dict(result)),
 }
 """The formats of a table by the suffix of its file."""

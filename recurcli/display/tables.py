@@ -1,6 +1,5 @@
 """Tables: their content, and their forms on a terminal, in Markdown, LaTeX and CSV. A macro of parts.html is that in HTML."""
 
-import csv
 import io
 import json
 import re
@@ -187,13 +186,6 @@ _LATEX = {
 def _in_latex(text: str) -> str:
     """Return `text` with the characters that LaTeX would read as commands escaped, and with minus signs before numbers."""
     return re.sub(r"(?<![\w$-])-(?=\d)", "$-$", "".join(_LATEX.get(character, character) for character in text))
-
-
-def to_csv(table: Table) -> list[str]:
-    """Return the lines of the table in CSV."""
-    paper = io.StringIO()
-    csv.writer(paper, lineterminator="\n").writerows(_text_rows(table))
-    return paper.getvalue().splitlines()
 
 
 def to_latex(table: Table) -> list[str]:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from recurcli.commands.tune import shown_value
 from recurcli.commands.tuning import short_names
-from recurcli.display.tables import Table, cell, heading, show, styled
+from recurcli.display.tables import Table, cell, heading, percent, show, styled
 from recurcli.evaluation.metrics import METRICS
 
 
@@ -16,7 +16,7 @@ def print_study(result: Mapping[str, Any]) -> None:
     best, metric = result["best"], f"dev {METRICS[result['metric']].words}"
     named = {"preset": result["preset_dev_metric"], f"best trial ({best['trial']})": best["dev_metric"]}
     named["linear model"] = result["linear_dev_metric"]
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in named.items() if value is not None)
+    scores = ", ".join(f"{name} {percent(value)}" for name, value in named.items() if value is not None)
     show(
         heading(result["preset"], f"seed {result['seed']}"),
         _trials(result, metric),
@@ -31,7 +31,7 @@ def _trials(result: Mapping[str, Any], metric: str) -> Table:
     names = short_names(result["ranges"])
     rows = []
     for trial in result["trials"]:
-        score = "–" if trial["dev_metric"] is None else f"{trial['dev_metric']:.4f}"
+        score = "–" if trial["dev_metric"] is None else percent(trial["dev_metric"])
         values = [shown_value(trial["settings"][key]) for key in names]
         state = "best" if trial["trial"] == result["best"]["trial"] else trial["state"]
         style = {"best": "bold", "complete": ""}.get(state, "dim")

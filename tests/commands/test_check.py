@@ -92,8 +92,8 @@ def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) ->
     path = written(tmp_path / "x.tsv", *SOUND[:1], "b", *SOUND[1:], *["d"] * 7)
     code, out, err = recur("check", path)
     assert code == 3
-    assert "x.tsv:3: has 1 field, not 2" in out
-    assert "x.tsv: 8 of 38 rows cannot be used: x.tsv:3: has 1 field, not 2; line 33: " in err
+    assert "x.tsv:3: has 1 field, not 2; line 33: " in " ".join(out.split())
+    assert "x.tsv: 8 of 38 rows cannot be used: x.tsv:3: has 1 field, not 2" in err
     few = written(tmp_path / "few.tsv", *["a\tx", "c\ty"] * 50, "b")
     code, _, err = recur("check", few)
     assert (code, "data.skip_bad_rows=true skips up to 1% of the rows" in err) == (3, True)

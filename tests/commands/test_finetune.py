@@ -304,7 +304,7 @@ def test_a_score_below_a_baseline_is_told(recur: Recur, tiny_tnews: Path, tmp_pa
     result = json.loads(out)
     accuracy, baselines = result["parts"]["encoder"]["accuracy"], result["baselines"]
     assert accuracy < baselines["majority"] < baselines["linear"] <= result["dev"]["accuracy"]
-    assert f"the encoder's accuracy, {100 * accuracy:.1f}, is below that of the baseline majority and linear" in err
+    assert f"the encoder's accuracy, {100 * accuracy:.1f}, is below that of the baseline majority (" in err
     out, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "alone", *settings, "ensemble=null"), "--json")
     accuracy = json.loads(out)["dev"]["accuracy"]
     assert accuracy < baselines["linear"]

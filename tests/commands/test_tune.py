@@ -89,8 +89,8 @@ def test_the_first_trial_is_the_preset_itself(recur: Recur, study: Study, tiny_t
     assert f"linear model: {preset['linear_baseline']['ngrams']} n-grams" in study.err
     out, _ = recur.ok(*options(tiny_tnews, study.folder, "--trials", TRIALS, "--resume"))
     best, linear = result["best"], result["linear_dev_metric"]
-    scores = f"best trial ({best['trial']}) {best['dev_metric']:.4f}, linear model {linear:.4f}"
-    assert f"preset {result['preset_dev_metric']:.4f}, {scores}" in " ".join(out.split())
+    scores = f"best trial ({best['trial']}) {100 * best['dev_metric']:.1f}, linear model {100 * linear:.1f}"
+    assert f"preset {100 * result['preset_dev_metric']:.1f}, {scores}" in " ".join(out.split())
 
 
 def test_the_command_for_the_best_preset_runs_as_it_is_printed(recur: Recur, study: Study) -> None:
@@ -114,7 +114,7 @@ def test_each_trial_lies_in_the_ranges_and_has_a_line(study: Study) -> None:
         assert settings["pooling"] in ("max", "mean")
         line = f"trial {trial['trial']} of {TRIALS}: learning_rate={settings[RATE]} num_layers={settings[LAYERS]}"
         assert line in study.err
-        assert f"; dev accuracy {trial['dev_metric']:.4f}" in study.err
+        assert f"; dev accuracy {100 * trial['dev_metric']:.1f}" in study.err
     assert len({json.dumps(trial["settings"]) for trial in result["trials"]}) > 1
     scores = {trial["trial"]: trial["dev_metric"] for trial in result["trials"]}
     assert result["best"]["dev_metric"] == max(scores.values()) == scores[result["best"]["trial"]]
@@ -124,7 +124,7 @@ def test_each_trial_lies_in_the_ranges_and_has_a_line(study: Study) -> None:
 def test_the_best_preset_trains_to_its_score(recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:
     best, path = study.result["best"], study.folder / "best.yaml"
     text, values = path.read_text(), read_mapping(path)[0]
-    assert f"accuracy {best['dev_metric']:.4f}: the best of {TRIALS} trials" in text
+    assert f"accuracy {100 * best['dev_metric']:.1f}: the best of {TRIALS} trials" in text
     assert "it is no test score" in text
     assert values["extends"] == "starsaber-tnews"
     assert values["encoder"] == {"hidden_size": 16, "num_layers": best["settings"][LAYERS]}
@@ -225,7 +225,7 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
         earlier.tell(trial, 0.5)
     more = ("--trials", 6, "--resume", "--set", "finetuning.evaluate_every=2", "--json")
     code, out, err = recur(*options(tiny_tnews, tmp_path, *more))
-    assert (code, "pruned after 2 evaluations; best dev accuracy 0.5000 (trial 1)" in err) == (0, True)
+    assert (code, "pruned after 2 evaluations; best dev accuracy 50.0 (trial 1)" in err) == (0, True)
     found = json.loads(out)
     assert (found["complete"], found["pruned"], found["best"]["trial"]) == (5, 1, 1)
     assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)

@@ -93,7 +93,11 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     if "parts" in result:
         log.note(ensemble_in_words(result["ensemble"]))
     of, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
-    above = [name.replace("_", " ") for name, least in result["baselines"].items() if scores["accuracy"] < least]
+    above = [
+        f"{name.replace('_', ' ')} ({format_score('accuracy', least)})"
+        for name, least in result["baselines"].items()
+        if scores["accuracy"] < least
+    ]
     if above:
         accuracy = format_score("accuracy", scores["accuracy"])
         log.note(f"the {of}accuracy, {accuracy}, is below that of the baseline {' and '.join(above)}")
