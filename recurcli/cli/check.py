@@ -34,4 +34,4 @@ def check(request: CheckRequest, json: Json = False, quiet: Quiet = False, debug
     if result["errors"]:
         findings = (finding for report in result["reports"] for finding in report["findings"])
         first = next(finding["message"] for finding in findings if finding["level"] == "error")
-        raise DataError(f"{pluralize(result['errors'], 'error', 'were')} found, the first: {first.partition('; ')[0]}")
+        raise DataError(f"{pluralize(result['errors'], 'error', 'were')} found, the first: {first}")
