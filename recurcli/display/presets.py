@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
 
 ADVICE = (
-    ("any texts", "starsaber-custom", "keeps the best of a linear model, the encoder and their sum"),
-    ("in seconds", "linear-custom", "the linear model alone: 55.0 % on 10,000 OCNLI pairs, where their sum has 56.4 %"),
+    ("any texts", "starsaber-custom", "keeps the best of a linear model, the encoder and their ensemble"),
+    (
+        "in seconds",
+        "linear-custom",
+        "the linear model alone: 55.0 % on 10,000 OCNLI pairs, where their ensemble has 56.4 %",
+    ),
     ("order matters", "bilstm-custom", "52.5 % on nested lists; StarSaber 50.8 %, all others below 45 %"),
 )
 """Advice on the encoder for each kind of rows: preset and measured reason (presets/RESULTS.md)."""

@@ -18,7 +18,7 @@ Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
 Buckets = Annotated[int, Ge(1), Lt(2**31)]
 NgramLength = Annotated[int, Ge(1), Le(16)]
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Format version of preset.yaml, config.json and checkpoints."""
 
 

@@ -31,6 +31,7 @@ from recurcli.display.training import print_training
 from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, write_atomically, write_manifest
+from recurcli.model.config import FORMAT_VERSION
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory, open_run
 from recurcli.tokens.tokenizer import Tokenizer
@@ -43,7 +44,7 @@ SCORING = ("eval", "predict", "export")
 STARTING = (*SCORING, "init")
 PRESET_READERS = ("eval", "init", "resume")
 SIZES = {"hidden_size": 16, "num_layers": 2}
-ANOTHER = "has format version {}; this recur reads 4: train the run again"
+ANOTHER = f"has format version {{}}; this recur reads {FORMAT_VERSION}: train the run again"
 
 
 class Attack(NamedTuple):
@@ -145,7 +146,7 @@ def of_version(number: int, pattern: str) -> Change:
 
     def change(run: Path) -> None:
         for path in run.glob(pattern):
-            path.write_text(re.sub('(format_version"?: )4', rf"\g<1>{number}", path.read_text()))
+            path.write_text(re.sub(rf'(format_version"?: ){FORMAT_VERSION}', rf"\g<1>{number}", path.read_text()))
             extend_manifest(path.parent, path.name)
 
     return change
@@ -255,9 +256,9 @@ ATTACKS: dict[str, Attack] = {
         )
         for name in ("laughs", "a python object", "sequences without end", "a key twice, deep", "too much")
     },
-    **{f"a model of format {n}": Attack(of_version(n, "config.json"), ANOTHER.format(n), STARTING) for n in (3, 5, 99)},
+    **{f"a model of format {n}": Attack(of_version(n, "config.json"), ANOTHER.format(n), STARTING) for n in (4, 6, 99)},
     "a finished run of format 3": Attack(of_version(3, "preset.yaml"), ANOTHER.format(3), ("resume",)),
-    "a begun run of format 5": resumed(of_version(5, "preset.yaml"), ANOTHER.format(5)),
+    "a begun run of format 6": resumed(of_version(6, "preset.yaml"), ANOTHER.format(6)),
     "checkpoints of format 3": resumed(of_version(3, "checkpoints/*/state.json"), ANOTHER.format(3)),
     "checkpoints without a state": resumed(emptied("checkpoints/*/state.json"), "state.json: is damaged"),
     "optimizer state of another shape": resumed(
