@@ -169,7 +169,7 @@ def test_training_rows_of_the_teacher_are_counted(recur: Recur, data: tuple[str 
     assert f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'} (equal or nearly equal texts)" in err
     write_tsv(file, "text prediction", [(GOLD[0][0], "y")])
     _, err = recur.ok(*LINEAR, *data, "--teacher", file, "--overwrite")
-    assert "f.tsv: has no effect; the linear model reads the opinions on rows without a label" in err
+    assert "f.tsv: has no effect; the linear model reads the soft labels of rows without a label" in err
 
 
 @pytest.mark.parametrize(
