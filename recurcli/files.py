@@ -404,6 +404,7 @@ class OutputKind(NamedTuple):
 
 
 PLOT = OutputKind("a plot", (".png", ".svg", ".pdf"), ("matplotlib",))
+REPORT = OutputKind("a report", (".html",), ("matplotlib", "jinja2"))
 
 
 def check_ending(output: Path, kind: OutputKind) -> None:

@@ -48,9 +48,8 @@ def compare(
     """
     from recurcli.commands.compare import compare as run_compare
     from recurcli.display import comparison, progress, tables
-    from recurcli.display.report.page import REPORT
     from recurcli.errors import UsageError
-    from recurcli.files import PLOT, check_writable
+    from recurcli.files import PLOT, REPORT, check_writable
     from recurcli.runs.run_directory import contents_of
 
     read = [file for run in request.runs for file in contents_of(run)]

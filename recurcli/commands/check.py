@@ -139,7 +139,7 @@ def _task_of(path: Path) -> str:
 
 
 def find_files(task: Task, config: DataConfig) -> dict[str, Source]:
-    """Return the file of each split. One that holds train and dev rows stands once, as train.
+    """Map the name of each split to its file. A file of both train and dev rows is listed as "train" alone.
 
     They are the files that `config.files` names, else those in the folder `config.path`, or that file alone. Raises DataError
     if there is none, or if a named file does not exist.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
-    """Compare the runs of the request, which are run directories or folders of them.
+    """Compare the runs of the request. Each of its paths is a run directory or a folder of run directories.
 
     Classifiers are compared on their dev or test rows, causal language models by the perplexity of their dev text. A run
     without predictions of test rows is left out of a comparison on these. The metric is by default the `finetuning.metric`

@@ -11,26 +11,26 @@ import torch
 
 from recurcli.commands.trained_run import (
     data_config,
+    known_task,
     task_of,
     training_rows,
 )
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
-from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_named, task_with_columns
+from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_with_columns
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError, UsageError, pluralize
+from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig, Predictor, probabilities, score_text
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import intervals
-from recurcli.files import OutputKind, check_writable, finite, sha256_of, write_atomically
+from recurcli.files import REPORT, OutputKind, check_writable, finite, sha256_of, write_atomically
 from recurcli.log import Log
 from recurcli.model.device import choose_device
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (
-    LINES_REPEAT,
     Hashes,
     build_trained,
     log_known_rows,
@@ -44,7 +44,6 @@ from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
 
 ERRORS = OutputKind("a file of mistakes", (".tsv",))
-REPORT = OutputKind("a report", (".html",), ("matplotlib", "jinja2"))
 DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
 
@@ -68,7 +67,8 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         if (path := getattr(request, option)) is not None:
             check_writable(path, kind, overwrite=request.overwrite, option=f"--{option}", inputs=read)
     run = open_run(request.run)
-    if run.read_command() == "pretrain" and run.read_preset()["pretraining"].get("objective") == "causal":
+    pretraining = run.read_preset().get("pretraining") if run.read_command() == "pretrain" else None
+    if isinstance(pretraining, dict) and pretraining.get("objective") == "causal":
         return _evaluate_language_model(request, run, log)
     return _evaluate_classifier(request, run, log)
 
@@ -192,8 +192,7 @@ def _training_overlap(
     if LINEAR_FIRST_FIT in run and not own_dev:
         known = known.refitted()
     counts = known.count(hashes)
-    if not is_own or counts["training_rows"] > (LINES_REPEAT * len(hashes) if lines else 0):
-        log_known_rows(log, counts, len(hashes), lines=lines)
+    log_known_rows(log, counts, len(hashes), lines=lines, warnings_only=is_own)
     return {**counts}
 
 
@@ -296,11 +295,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
     files = read_model(run)
     model = build_trained(LanguageModel, files, device)
     run.note_if_unfinished(log)
-    try:
-        task = task_named(files.config.task)
-    except UsageError as error:
-        raise ModelError(f"{run.path / 'config.json'}: {error}") from None
-
+    task = known_task(run, files.config.task)
     split, config = _scored_split(request, run, "text")
     divided = request.data is None or _is_training_data(run, task, config)
     text = load_texts(

@@ -193,7 +193,7 @@ def _label(
 def _summary(
     request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress, log: Log
 ) -> None:
-    """Log notes on all rows: what labelled them, faults, and rows without a prediction or cut."""
+    """Log the number of rows with a fault, of rows without a prediction, and of rows that were cut."""
     if not progress.rows:
         log.warn(f"{records.name}: the input has no rows")
     if progress.faults:
@@ -209,7 +209,7 @@ def _summary(
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
-_COMPARED_AS_RESOLVED = (
+_RESOLVED = (
     "format",
     "input_format",
     "text",
@@ -221,13 +221,15 @@ _COMPARED_AS_RESOLVED = (
     "fast",
     "inference",
 )
+"""Options that a resume compares by what they were resolved to."""
 _FREE_AT_RESUME = ("run", "source", "output", "unbuffered", "resume", "overwrite")
+"""Options that a resume may change, or compares by the content of what they name."""
 
 
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     columns, config = rows.columns, predictor.config
-    others = set(vars(request)) - {*_COMPARED_AS_RESOLVED, *_FREE_AT_RESUME}  # what is added here must match too
+    others = set(vars(request)) - {*_RESOLVED, *_FREE_AT_RESUME}  # what is added here must match too
     return {
         "options": {
             "the model": run.sha256,

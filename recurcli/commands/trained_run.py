@@ -47,12 +47,17 @@ def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
     )
 
 
-def task_of(run: Run, predictor: Predictor) -> Task:
-    """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
+def known_task(run: Run, name: str) -> Task:
+    """Return the task that the config.json of `run` names. Raises ModelError if this recur does not know it."""
     try:
-        task = task_named(predictor.model.config.task)
+        return task_named(name)
     except UsageError as error:
         raise ModelError(f"{run.path / 'config.json'}: {error}") from None
+
+
+def task_of(run: Run, predictor: Predictor) -> Task:
+    """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
+    task = known_task(run, predictor.model.config.task)
     labels = task_with_columns(task, run.read_data_config()).labels
     if labels and labels != predictor.labels:
         raise ModelError(f"{run.path / 'config.json'}: its labels are not those of {task.name}")

@@ -293,7 +293,10 @@ def results_of(study: "optuna.Study") -> list[dict[str, Any]]:
 
 
 def _stored(trial: "optuna.Trial", result: Mapping[str, Any]) -> float:
-    """Store the result of a trial, and return its dev metric. A diverged trial is stored like a pruned one."""
+    """Store the result of a trial in the study, and return its dev metric.
+
+    Raises TrialPruned for a trial that was pruned or diverged.
+    """
     from optuna import TrialPruned
 
     trial.set_user_attr("result", result)

@@ -113,7 +113,10 @@ class ColumnNames:
         return self.names[self.keys.index(key)] if key in self.keys else key
 
     def ask(self, what: str, cells: Sequence[str] = ()) -> DataError:
-        """Return an error that asks which column is the `what`. `cells`: those of line 1 if it is taken as a row."""
+        """Return the error for a column that was not found. It names the option to add, and lists the columns.
+
+        `what` is "text" or "label", for example. `cells` are the cells of line 1 if that line is taken as a row.
+        """
         if not self.names:
             return DataError(f"{self.source}: has no rows, or its first rows cannot be read")
         answer = f"add {option(what)}" + (", a name in line 1 or a number" if cells else "")

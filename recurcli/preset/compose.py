@@ -426,7 +426,7 @@ def _make_absolute(values: dict[str, Any], folder: Path) -> None:
 
 
 def _located(path: KeyPath, reason: str, origins: Mapping[KeyPath, str]) -> UsageError:
-    """Return the fault of the key `path` with its file and line, or those of the innermost section that has one."""
+    """Return the error for an invalid key. It names the file and line of the key, or of the innermost section that has them."""
     fault = InvalidConfig(path, reason)
     for length in range(len(path), 0, -1):
         if origin := origins.get(path[:length]):

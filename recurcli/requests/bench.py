@@ -18,7 +18,7 @@ LARGEST = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRequest:
-    """The options of `recur bench`, as the command line gives them; lists are written 32,128.
+    """The options of `recur bench`. A list is a string such as "32,128".
 
     A setting is one combination of mode, precision, width, depth, batch size and length. Raises UsageError for an option
     that no setting can have.

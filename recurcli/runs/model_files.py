@@ -95,18 +95,22 @@ def log_known_rows(
     name: str = "",
     run: str = "",
     lines: bool = False,
-    more: str = "",
+    warnings_only: bool = False,
 ) -> None:
-    """Log the `counts` of KnownRows among so many rows `name`, `more` after them; `run` is whose training rows they are.
+    """Log how many of the `rows` of the split `name` are known, by `counts` from `KnownRows.count`. `run` names their run.
 
-    It is a warning if there are training rows among them; for `lines` of plain text, if they are more than LINES_REPEAT.
+    It is a warning if there are training rows among them; for `lines` of plain text, if they are more than LINES_REPEAT. With
+    `warnings_only` anything else is not logged.
     """
     trained, unit = counts["training_rows"], "line" if lines else "row"
     found = f"{name and f'{name}: '}{pluralize(trained, unit, 'are', of=rows)}"
     text = f"{found} in the training {unit}s{run and f' of {run}'} (equal or nearly equal texts)"
     if counts["dev_rows"]:
         text += f", {counts['dev_rows']:,} in the dev {unit}s, on which the model was selected"
-    (log.warn if trained > (LINES_REPEAT * rows if lines else 0) else log.note)(text + more)
+    if trained > (LINES_REPEAT * rows if lines else 0):
+        log.warn(text)
+    elif not warnings_only:
+        log.note(text)
 
 
 def known_to_bytes(known: KnownRows | None) -> bytes:

@@ -8,9 +8,6 @@ from annotated_types import Ge, Gt, Le, Lt
 from recurcli.evaluation.metrics import METRICS
 from recurcli.validation import STRICT, Fraction, NonNegative, Positive, Probability
 
-LENGTH_FREE_SCHEDULES = ("constant", "inverse")
-"""Values of `lr_scheduler` with which the rate of a step does not depend on the number of steps."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizationConfig:

@@ -242,7 +242,7 @@ class TrainingLoop:
 
 
 def fit(loop: TrainingLoop, after_step: Callable[[Progress], bool]) -> None:
-    """Train from `loop.state` to the end, or until `after_step`, which follows each step and its evaluation, returns True.
+    """Train from `loop.state` to the last step. Call `after_step` after each step, and end early if it returns True.
 
     Raises NumericError if the loss or the gradient is not finite. The weights, the optimizer and the state then remain those of
     the previous step.

@@ -47,6 +47,11 @@ class Checkpoint:
     carried: Mapping[str, Tensor] = field(default_factory=dict)
     """What the objective carries from batch to batch (`Carry.state`)."""
 
+    @property
+    def name(self) -> str:
+        """The name of its folder. Names sort by step up to 99,999,999 steps."""
+        return f"step-{self.state.step:08d}"
+
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write `folder/step-NNNNNNNN`, then delete all but the newest `keep` checkpoints.
@@ -62,7 +67,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
             )
     with storage_errors(folder):
         folder.mkdir(exist_ok=True)
-    target = folder / f"step-{checkpoint.state.step:08d}"
+    target = folder / checkpoint.name
     if target.is_dir():
         return
     state = {
@@ -267,7 +272,7 @@ class Session:
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
 
     def __post_init__(self) -> None:
-        self.ranks, self._has_published = self.loop.ranks, False
+        self.ranks = self.loop.ranks
 
     def publish(self, tensors: Mapping[str, Tensor]) -> None:
         """Write `tensors` as the weights of the model of the run."""
@@ -294,11 +299,11 @@ class Session:
             self.run.cut_metrics(0)
             return
         for path in checkpoint_folders(self.run.checkpoints):
-            if path.name > f"step-{checkpoint.state.step:08d}":
+            if path.name > checkpoint.name:
                 remove(path)
         if difference := first_difference(checkpoint.environment, self.environment):
             log.warn(f"{difference}: the run continues, but its result is not bit-identical")
-        source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
+        source = self.run.checkpoints / checkpoint.name
         load_weights(self.loop.model, checkpoint.model, source)
         load_optimizer_tensors(self.loop.model, self.loop.optimizer, checkpoint.optimizer)
         if self.loop.objective.carry is not None:

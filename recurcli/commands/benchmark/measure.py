@@ -209,7 +209,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tuple[Workload, int]:
-    """Return the candidate after two steps of the setting, and the peak memory of the second one in bytes."""
+    """Build the workload and run two of its steps. Return it with the peak memory of the second step, in bytes."""
     meter = MemoryMeter(device)
     made: list[Workload] = []
     meter.peak(lambda: made.append(Workload(candidate, setting, device)))

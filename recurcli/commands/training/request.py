@@ -114,7 +114,7 @@ def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
 
 
 def repeat_finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
-    """Return the stored result of a finished run while its directory is locked. Raises UsageError as `finished_run` does."""
+    """Lock the run directory and return the stored result, as `finished_run` does."""
     with RunDirectory(request.output).lock():
         return finished_run(request, log)
 
@@ -144,8 +144,9 @@ def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConf
     before, compared = run.read_data_config(), False
     for split in dict.fromkeys([*result["data"], *config.named_files]):
         facts, file = result["data"].get(split), config.named_file(split)
-        if file is None and facts and Path(facts["path"] or "").is_relative_to(before.path or "/dev/null"):
-            file = Path(config.path or "", Path(facts["path"]).relative_to(before.path or ""))
+        if file is None and facts and facts["path"] and config.path and before.path:
+            here, folder = Path(facts["path"]), Path(before.path)
+            file = Path(config.path, here.relative_to(folder)) if here.is_relative_to(folder) else None
         if file is not None and file.is_file():
             name, compared = f"{split} sha256", True
             check_same({} if facts is None else {name: facts["sha256"]}, {name: sha256_of(file)}, run.path)

@@ -310,6 +310,8 @@ class Training(Session):
     """Facts of the teacher's file; None: there is none."""
     init_sha256: str | None = None
     """sha256 of the initial weights of --init; None: random initial weights."""
+    has_published: bool = False
+    """Whether this process has written a model of the run."""
 
     def execute(self, log: Log) -> dict[str, Any]:
         """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
@@ -385,13 +387,13 @@ class Training(Session):
     def publish(self, tensors: Mapping[str, Tensor]) -> None:
         """Write `tensors` as the weights of the model of the run. The first model brings the files that never change."""
         more: dict[str, bytes] = {}
-        if not self._has_published:
+        if not self.has_published:
             more[KNOWN_ROWS] = known_to_bytes(self.known)
             more |= {} if self.linear is None else {LINEAR_MODEL: self.linear.to_bytes()}
         if self.linear_alone is not None:
             more[ENSEMBLE] = to_json(self.linear_alone.to_json()).encode()
         write_model(self.run.path, self.loop.model.config, self.tokenizer, tensors, more)
-        self._has_published = True
+        self.has_published = True
 
     def _finish(self) -> dict[str, Any]:
         """Write the model (the best weights, or the last ones where nothing is evaluated), its dev predictions and result.json.

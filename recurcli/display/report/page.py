@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recurcli.errors import escaped
-from recurcli.files import OutputKind, write_atomically
+from recurcli.files import write_atomically
 from recurcli.version import __version__
 
 if TYPE_CHECKING:
     import jinja2
 
-REPORT = OutputKind("a report", (".html",), ("matplotlib", "jinja2"))
 LONGEST = 600
 """The number of characters of a text that are shown."""
 
