@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig, LabelType
 from recurcli.data.splits import Split, check_dev_rows, draw_dev_rows, split_in_memory
 from recurcli.data.tasks import Task
 from recurcli.display.progress import Screen
@@ -30,7 +30,6 @@ from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 from recurcli.evaluation.inference import Predictor, as_pair, probabilities, text_rows
 from recurcli.files import write_atomically
 from recurcli.log import Log
-from recurcli.model.config import LabelType
 from recurcli.preset import ResolvedPreset, compose
 from recurcli.runs.run_directory import CONTENTS, RESULT
 

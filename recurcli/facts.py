@@ -9,8 +9,6 @@ from typing import Any
 from recurcli.errors import UsageError, escaped
 
 Facts = Mapping[str, Any]
-MAX_IN_FULL = 100
-"""The largest number of classes for which files hold the whole confusion table and the probabilities of all classes."""
 
 
 def as_stored(facts: Facts) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def answer_for_the_hardware() -> None:
 
         return asked
 
-    _replace("recurcli.model.device:multiplies_bf16", answered)
+    _replace("recurcli.device:multiplies_bf16", answered)
 
 
 def _replace(function: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

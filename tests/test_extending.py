@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny_task import tiny
 
-from recurcli.evaluation.metrics import METRICS, ClassCounts, Metric
+from recurcli.metrics import METRICS, ClassCounts, Metric
 
 Recur = Callable[..., tuple[int, str, str]]
 

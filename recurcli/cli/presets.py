@@ -26,9 +26,9 @@ def presets(
     debug: Debug = False,
 ) -> None:
     """List the presets, or print one with the origin of each value."""
+    from recurcli.config import json_schema
     from recurcli.display import presets, tables
     from recurcli.preset import compose, paper_presets, preset_names
-    from recurcli.preset.schema import json_schema
 
     if schema:
         tables.print_json(json_schema())

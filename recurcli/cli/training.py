@@ -175,7 +175,7 @@ def _train(
         from recurcli.commands.pretrain import pretrain as train
     from recurcli.display import progress, tables
     from recurcli.display import training as display
-    from recurcli.evaluation.metrics import PERPLEXITY
+    from recurcli.metrics import PERPLEXITY
 
     of = " of the encoder" if finetunes and resolved.preset.ensemble is not None else ""
     metric = resolved.preset.finetuning.metric if finetunes else PERPLEXITY

@@ -15,9 +15,9 @@ from recurcli.commands.benchmark.candidates import (
     shapes,
 )
 from recurcli.commands.benchmark.measure import Setting, measure, one_thread
+from recurcli.device import Precision, choose_device, choose_precision
 from recurcli.errors import pluralize
 from recurcli.log import Log, Measured
-from recurcli.model.device import Precision, choose_device, choose_precision
 from recurcli.requests.bench import BenchRequest
 from recurcli.requirements import unmet
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.config import DataConfig, TokenizerConfig, with_options
 from recurcli.data.columns import ColumnSchema
-from recurcli.data.config import DataConfig, TokenizerConfig, with_options
 from recurcli.data.splits import Example, Split, draw_dev_rows, load_split
 from recurcli.data.tasks import (
     CUSTOM,

@@ -15,7 +15,6 @@ from recurcli.commands.comparison.groups import (
     lines_over,
 )
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
-from recurcli.evaluation.metrics import BOUNDS, METRICS
 from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,
@@ -28,6 +27,7 @@ from recurcli.evaluation.significance import (
 )
 from recurcli.facts import first_difference
 from recurcli.log import Log
+from recurcli.metrics import BOUNDS, METRICS
 from recurcli.requests.compare import CompareRequest
 from recurcli.runs.predictions import Part
 from recurcli.runs.run_directory import RunDirectory

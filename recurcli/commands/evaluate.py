@@ -15,19 +15,19 @@ from recurcli.commands.trained_run import (
     task_of,
     training_rows,
 )
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_with_columns
+from recurcli.device import choose_device
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig, Predictor, probabilities, score_text
-from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import intervals
 from recurcli.files import REPORT, OutputKind, check_writable, finite, sha256_of, write_atomically
 from recurcli.log import Log
-from recurcli.model.device import choose_device
+from recurcli.metrics import METRICS
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (

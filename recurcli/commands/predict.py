@@ -33,22 +33,22 @@ from recurcli.commands.prediction.rows import (
     windows,
 )
 from recurcli.commands.trained_run import training_rows
+from recurcli.config import QUOTE, UTF8, DataConfig, canonical_encoding
 from recurcli.data.columns import (
     ColumnSchema,
     delimiter_of_input,
     find_input_columns,
 )
-from recurcli.data.config import DataConfig
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
-from recurcli.data.rows import QUOTE, UTF8, Record, Records, canonical_encoding
+from recurcli.data.rows import Record, Records
 from recurcli.data.values import TextColumns
+from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.facts import Facts
 from recurcli.linear.explain import explain
 from recurcli.log import Log
-from recurcli.model.device import choose_precision
 from recurcli.requests.predict import PredictRequest
 from recurcli.runs.run_directory import Run, open_run
 

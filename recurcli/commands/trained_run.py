@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from recurcli.config import DataConfig, with_options
 from recurcli.data.columns import ColumnSchema
-from recurcli.data.config import DataConfig, with_options
 from recurcli.data.readers import format_of
 from recurcli.data.tasks import Task, find_source, task_named, task_with_columns
 from recurcli.data.values import TextColumns

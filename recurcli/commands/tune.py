@@ -19,10 +19,10 @@ from recurcli.commands.training.request import TrainingRequest, check_inputs, pr
 from recurcli.commands.tuning import Range, ranges_of, short_names
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
-from recurcli.evaluation.metrics import METRICS, format_score
 from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.log import Log, Progress, State, TrialProgress
+from recurcli.metrics import METRICS, format_score
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.tune import TuneRequest

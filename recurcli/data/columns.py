@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from recurcli.data.config import DataConfig
+from recurcli.config import QUOTE, DataConfig
 from recurcli.data.readers import DELIMITERS, Separation, in_words
-from recurcli.data.rows import QUOTE, Record, Records, first_repeated
+from recurcli.data.rows import Record, Records, first_repeated
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, did_you_mean, escaped

@@ -19,11 +19,10 @@ from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple
 
+from recurcli.config import QUOTE, UTF8
 from recurcli.data.rows import (
     BOM,
     NUL,
-    QUOTE,
-    UTF8,
     Format,
     Record,
     Records,

@@ -13,38 +13,18 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
+from recurcli.config import QUOTE, UTF8, canonical_encoding
 from recurcli.errors import DataError, escaped, pluralize
 
-UTF8 = "utf-8"
-QUOTE = '"'
 UNDECODED_KEPT = 1 << 16
 """The number of bytes of undecodable rows that are kept to guess the encoding of a file."""
 MANY_BYTES = 8
 """The number of bytes beyond ASCII from which an encoding is likely at fault. Fewer bytes may be a damaged character or two."""
-NO_TEXT = ("punycode", "idna", "unicode_escape", "raw_unicode_escape")
-"""The encodings of Python that are not for text files. They rewrite backslashes or host names."""
 _INVALID = "\udc80"
 _MARK_INVALID = "recur.mark-invalid"
 codecs.register_error(
     _MARK_INVALID, lambda error: (_INVALID, error.end if isinstance(error, UnicodeDecodeError) else 0)
 )
-
-
-def canonical_encoding(name: str) -> str:
-    """Return Python's name of a text encoding. It is "utf-8" for UTF-8 with and without a BOM.
-
-    Raises ValueError if there is no such encoding.
-    """
-    try:
-        found = codecs.lookup(name).name.removesuffix("-sig")
-        if found.replace("-", "_") not in NO_TEXT and "a\n".encode(name).decode(name) == "a\n":
-            return found
-    except (LookupError, ValueError):
-        pass
-    raise ValueError(
-        f"encoding {escaped(repr(name), 60)} is not known; usual ones are utf-8, utf-16, latin-1, cp1252, gb18030, big5, "
-        "shift_jis, euc-kr and koi8-r"
-    )
 
 
 class TextDecoder:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.config import DataConfig
 from recurcli.data.columns import AS_ROW, Columns, ColumnSchema, find_columns
-from recurcli.data.config import DataConfig
 from recurcli.data.listops import listops_rows
 from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words, with_class_names
 from recurcli.data.rows import Format, Record, Records, kind_of

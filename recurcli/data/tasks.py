@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from recurcli.data.config import Column, DataConfig
+from recurcli.config import Column, DataConfig
 from recurcli.data.readers import FORMATS, is_fasttext
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 

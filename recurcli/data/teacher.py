@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import Example, RowHashes, Split, canonical_texts, hash_of, hashes_of, load_split, text_key
 from recurcli.data.tasks import Task
 from recurcli.data.values import BadRow, Unlabelled, label_of

@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode  # private to torch: a move breaks this import
 from torch.utils.flop_counter import flop_registry
 
+from recurcli.config import ModelConfig
 from recurcli.encoders import build_encoder
 from recurcli.layers import normal_
-from recurcli.model.config import ModelConfig
 
 
 def forward_flops_per_token(config: ModelConfig, length: int) -> float:

@@ -23,8 +23,8 @@ from recurcli.display.tables import (
     to_markdown,
 )
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.metrics import PERPLEXITY, words_of
 from recurcli.files import OutputKind, to_json, write_atomically
+from recurcli.metrics import PERPLEXITY, words_of
 
 TESTS = {"tango": "Tango", "bootstrap": "bootstrap"}
 

@@ -18,7 +18,7 @@ from recurcli.display.tables import (
     styled,
 )
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import METRICS, cells_of, part_rows, perplexity_rows
+from recurcli.metrics import METRICS, cells_of, part_rows, perplexity_rows
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from recurcli.allocator import gc_between_steps
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.metrics import format_score, words_of
 from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
+from recurcli.metrics import format_score, words_of
 
 SECONDS_BETWEEN_LINES = 5.0
 """Seconds between two lines of progress if there is no terminal for a bar."""

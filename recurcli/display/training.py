@@ -7,8 +7,8 @@ from rich.text import Text
 
 from recurcli.display.tables import Table, heading, listing, show
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import PERPLEXITY, perplexity_rows, score_rows, words_of
 from recurcli.facts import parameters_in_words
+from recurcli.metrics import PERPLEXITY, perplexity_rows, score_rows, words_of
 
 
 def print_plan(plan: Mapping[str, Any]) -> None:

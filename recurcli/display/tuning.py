@@ -8,7 +8,7 @@ from rich.text import Text
 from recurcli.commands.tune import shown_value
 from recurcli.commands.tuning import short_names
 from recurcli.display.tables import Table, cell, heading, percent, show, styled
-from recurcli.evaluation.metrics import METRICS
+from recurcli.metrics import METRICS
 
 
 def print_study(result: Mapping[str, Any]) -> None:

@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from recurcli.config import Label
+from recurcli.device import Precision, autocast, choose_device
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import NumericError, UsageError, escaped
 from recurcli.linear.ensemble import Ensemble
 from recurcli.log import AfterBatch, ignore
-from recurcli.model.config import Label
-from recurcli.model.device import Precision, autocast, choose_device
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_ensemble, read_model
 from recurcli.runs.run_directory import CALIBRATION, Run

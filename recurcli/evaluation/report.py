@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, probabilities, score_text
-from recurcli.evaluation.metrics import METRICS, PERPLEXITY, classification_report
 from recurcli.files import to_json
 from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
+from recurcli.metrics import METRICS, PERPLEXITY, classification_report
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import write_listed, write_predictions
 from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES

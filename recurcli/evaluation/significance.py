@@ -11,7 +11,7 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
-from recurcli.evaluation.metrics import ClassCounts, CountMetric, Metric, accuracy
+from recurcli.metrics import ClassCounts, CountMetric, Metric, accuracy
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from recurcli.config import DataConfig
 from recurcli.data.columns import ColumnSchema
-from recurcli.data.config import DataConfig
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import find_source
 from recurcli.data.values import TextColumns

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import OutputKind

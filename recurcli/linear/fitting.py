@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.cache import cached
+from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.interruptible import interruptible
-from recurcli.linear.config import LinearConfig
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, Vectors, characters_read, ngram_sets
 from recurcli.log import Note

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.config import Range
 from recurcli.data.values import separates_words
-from recurcli.linear.config import Range
 
 Texts = Sequence[tuple[str, str | None]]
 Keys = NDArray[np.uint64]

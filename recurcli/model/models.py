@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recurcli.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig, PairPooling, Pooling
+from recurcli.device import at_least_float32, without_autocast
 from recurcli.encoders import build_encoder
 from recurcli.encoders.encoder import CarriedState, Encoder
 from recurcli.layers import CachedMap, Dropout, computed_once, normal_, sinusoidal_positions
-from recurcli.model.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig, PairPooling, Pooling
 from recurcli.ops.orthogonal import orthonormal
-from recurcli.ops.precision import at_least_float32, without_autocast
 
 _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 950706376, 742938285

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from recurcli.config import FORMAT_VERSION, ModelConfig, check_format
 from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import weight_files
 from recurcli.encoders.pretrained import Pretrained, TokenHead
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import OpenedFile, naming_damage, read_header, stored_tensors
-from recurcli.model.config import FORMAT_VERSION, ModelConfig, check_format
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.validation import parse_config
 

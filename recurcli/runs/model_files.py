@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recurcli.config import ModelConfig
 from recurcli.data.splits import row_hash
 from recurcli.encoders import PRETRAINED
 from recurcli.encoders.folder import check_sizes, read_architecture
 from recurcli.errors import ModelError, UsageError, escaped, pluralize
-from recurcli.facts import MAX_IN_FULL
 from recurcli.files import (
     MANIFEST,
     CommittedFolder,
@@ -30,7 +30,7 @@ from recurcli.files import (
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
-from recurcli.model.config import ModelConfig
+from recurcli.metrics import MAX_IN_FULL
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
 from recurcli.runs.run_directory import (

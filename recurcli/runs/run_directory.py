@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from recurcli.data.config import DataConfig
+from recurcli.config import FORMAT_VERSION, DataConfig, check_format
 from recurcli.errors import ModelError, StorageError, UsageError
 from recurcli.files import (
     MANIFEST,
@@ -35,7 +35,6 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
-from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.runs.schemas import METRICS_LINE, STATE, check, check_result
 from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 

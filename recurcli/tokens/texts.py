@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.cache import cached
-from recurcli.data.config import DataConfig, TokenizerConfig
+from recurcli.config import UTF8, DataConfig, TokenizerConfig, canonical_encoding
 from recurcli.data.readers import is_fasttext
-from recurcli.data.rows import UTF8, TextDecoder, canonical_encoding, open_file, rows_of_file
+from recurcli.data.rows import TextDecoder, open_file, rows_of_file
 from recurcli.data.splits import BAD_ROWS_SHOWN, bad_rows_in_words, divide_lines, hashes_of, load_split
 from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
 from recurcli.errors import DataError, UsageError, pluralize

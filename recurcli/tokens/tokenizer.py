@@ -19,7 +19,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors, trainers
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import TokenizerConfig
 from recurcli.data.rows import rows_of_file
 from recurcli.data.splits import Split
 from recurcli.data.values import separates_words

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from recurcli.config import OptimizationConfig
+from recurcli.device import SettledPrecision, autocast
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
 from recurcli.evaluation.report import DevScore
 from recurcli.log import Progress
-from recurcli.model.device import SettledPrecision, autocast
 from recurcli.model.models import Backbone
 from recurcli.tokens.batching import epoch_batches
-from recurcli.training.config import OptimizationConfig
 from recurcli.training.objectives import Objective
 
 

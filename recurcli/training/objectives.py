@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recurcli.config import FinetuningConfig, PretrainingConfig
 from recurcli.data.teacher import Teacher
 from recurcli.distributed.group import Ranks
 from recurcli.encoders.encoder import CarriedState
@@ -21,7 +22,6 @@ from recurcli.model.models import Classifier, LanguageModel
 from recurcli.tokens.batching import TokenRows, collate, drop_words, mask_tokens
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
-from recurcli.training.config import FinetuningConfig, PretrainingConfig
 
 IGNORED = -100
 POSITIONS_MULTIPLE = 256  # few distinct shapes: oneDNN prepares a new kernel for each

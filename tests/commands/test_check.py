@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from test_command_line import CHECKOUT, process
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import DevSplitter, draw_dev_rows, row_hash, split_in_memory
 
 Recur = Callable[..., tuple[int, str, str]]

@@ -14,7 +14,7 @@ from recurcli.commands.check import (
     repeated_texts,
     shared_texts,
 )
-from recurcli.data.config import DataConfig, TokenizerConfig
+from recurcli.config import DataConfig, TokenizerConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.export.clue import is_submission

@@ -11,7 +11,7 @@ from forked import ForkServer
 from predicting import Recur, jsonl
 from tiny_task import tiny
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 

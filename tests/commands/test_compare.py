@@ -18,9 +18,9 @@ from tiny_task import tiny, write_rows
 
 from recurcli.commands.comparison.groups import differing_keys
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import METRICS, classification_report
 from recurcli.evaluation.significance import holm, share_interval, tango
 from recurcli.files import CommittedFolder, to_json, write_manifest
+from recurcli.metrics import METRICS, classification_report
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
 

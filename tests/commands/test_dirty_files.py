@@ -9,7 +9,7 @@ from dirty_files import CASES, HEAD, TWO, Case, write
 from predicting import Recur, as_stdin, jsonl
 from tiny_task import tiny
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import load_split, with_labels_of
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError

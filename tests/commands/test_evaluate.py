@@ -12,12 +12,12 @@ from small_runs import edit_preset
 from tiny_task import LABELS, rows, tiny, write_rows
 
 from recurcli.cli import run as run_command
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
-from recurcli.evaluation.metrics import classification_report
 from recurcli.files import extend_manifest, read_manifest, write_manifest
+from recurcli.metrics import classification_report
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, Run

@@ -22,10 +22,10 @@ from sized_encoders import SIZED
 from tiny_task import tiny
 
 from recurcli.cli import run
+from recurcli.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
 from recurcli.files import CommittedFolder, OpenedFile, to_json
-from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import read_ensemble, write_listed
 from recurcli.runs.run_directory import RunDirectory

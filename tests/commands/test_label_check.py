@@ -11,7 +11,7 @@ from predicting import Recur
 from scipy.special import softmax
 
 from recurcli.commands.label_check import FOLDS, draw_folds, find_suspects, out_of_fold_logits
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError

@@ -15,7 +15,7 @@ from torchrun import command, completed
 
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
-from recurcli.data.config import DataConfig, TokenizerConfig
+from recurcli.config import DataConfig, TokenizerConfig
 from recurcli.data.tasks import task_named
 from recurcli.encoders import ENCODERS, causal_key
 from recurcli.errors import DataError

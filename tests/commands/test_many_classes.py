@@ -10,9 +10,9 @@ from tiny_task import tiny
 
 from recurcli.data.values import MAX_LABELS, check_labels
 from recurcli.errors import DataError
-from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import intervals
 from recurcli.files import CommittedFolder, to_json, write_manifest
+from recurcli.metrics import METRICS
 from recurcli.runs.model_files import write_predictions
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import PREDICTIONS

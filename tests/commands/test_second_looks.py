@@ -8,7 +8,7 @@ import pytest
 from predicting import Recur
 from tiny_task import tiny
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 

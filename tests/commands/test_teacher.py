@@ -11,11 +11,10 @@ import pytest
 from running import Recur
 from tiny_task import tiny, write_rows
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import hashes_of, split_in_memory
 from recurcli.data.tasks import task_named
 from recurcli.data.teacher import read_teacher
-from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_model, fit_sgd, search_hyperparameters
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngrams import NgramConfig

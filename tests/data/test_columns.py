@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from logs import Kept
 
+from recurcli.config import DataConfig
 from recurcli.data.columns import (
     LABEL_NAMES,
     PAIR_NAMES,
@@ -18,7 +19,6 @@ from recurcli.data.columns import (
     find_columns,
     find_input_columns,
 )
-from recurcli.data.config import DataConfig
 from recurcli.data.readers import read_records
 from recurcli.data.rows import Record
 from recurcli.data.splits import load_split

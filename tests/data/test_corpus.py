@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import TokenizerConfig
 from recurcli.errors import DataError, StorageError
 from recurcli.tokens.batching import collate, epoch_batches
 from recurcli.tokens.texts import corpus_tokenizer, is_text_file, read_corpus, stored_tokens, text_files

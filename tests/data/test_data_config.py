@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from recurcli.data.config import DataConfig, TokenizerConfig
+from recurcli.config import DataConfig, TokenizerConfig
 from recurcli.validation import InvalidConfig, parse_config
 
 
@@ -42,7 +42,7 @@ def test_a_value_that_cannot_be_is_refused(kind: type[object], values: dict[str,
 
 def test_reading_data_needs_neither_torch_nor_datasets() -> None:
     code = (
-        "import sys, recurcli.data.config, recurcli.data.tasks, recurcli.data.splits, recurcli.tokens.tokenizer\n"
+        "import sys, recurcli.config, recurcli.data.tasks, recurcli.data.splits, recurcli.tokens.tokenizer\n"
         "sys.exit('torch' in sys.modules or 'datasets' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

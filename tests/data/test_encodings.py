@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig, canonical_encoding
 from recurcli.data.readers import read_records
-from recurcli.data.rows import TextDecoder, canonical_encoding, likely_encoding, rows_of
+from recurcli.data.rows import TextDecoder, likely_encoding, rows_of
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError

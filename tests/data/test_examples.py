@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import Example, Split, load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, UsageError

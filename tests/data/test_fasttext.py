@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recurcli.commands.pretrain import _is_corpus
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.readers import read_records
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from logs import Kept
 
 from recurcli.commands.check import inspect
+from recurcli.config import DataConfig
 from recurcli.data.columns import (
     LABEL_NAMES,
     ROWS_FOR_HEADER,
@@ -21,7 +22,6 @@ from recurcli.data.columns import (
     find_columns,
     find_input_columns,
 )
-from recurcli.data.config import DataConfig
 from recurcli.data.readers import read_records
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS, Layout, task_with_columns

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import load_hub_split, load_split, records_of
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
@@ -18,7 +18,7 @@ TNEWS = TASKS["tnews"]
 
 LOAD = """
 import json, os, socket
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import load_split, with_labels_of
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError

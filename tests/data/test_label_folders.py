@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS, is_one_file
 from recurcli.errors import DataError

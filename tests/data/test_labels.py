@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.splits import Split, load_split, with_labels_of
 from recurcli.data.tasks import TASKS, Task
 from recurcli.data.values import (

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.listops import OPERATORS, Expression, generate, listops_rows, value_of
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import TokenizerConfig
 from recurcli.tokens.batching import MaskingScheme, collate, drop_words, mask_tokens
 from recurcli.tokens.tokenizer import Tokenizer
 

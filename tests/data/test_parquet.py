@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from recurcli.data.config import DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.readers import parquet_records
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named

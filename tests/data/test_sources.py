@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from logs import Kept
 
+from recurcli.config import DataConfig
 from recurcli.data import splits
-from recurcli.data.config import DataConfig
 from recurcli.data.readers import read_records
 from recurcli.data.splits import Split, load_split, notes_on_dev_rows
 from recurcli.data.tasks import TASKS, has_split

@@ -14,7 +14,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.config import TokenizerConfig, TokenizerKind
+from recurcli.config import TokenizerConfig, TokenizerKind
 from recurcli.errors import DataError, ModelError
 from recurcli.files import OpenedFile
 from recurcli.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer, Tokens

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import TokenizerConfig
 from recurcli.errors import DataError, ModelError
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors

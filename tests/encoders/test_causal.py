@@ -8,9 +8,9 @@ from equations import built, check_same
 from torch import Tensor
 
 from recurcli import layers
+from recurcli.config import ModelConfig
 from recurcli.encoders import ENCODERS, causal_key
 from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 from recurcli.ops import attention
 from recurcli.ops.attention import past_attention_, past_attention_loop

@@ -11,12 +11,12 @@ from hf_folders import FAMILIES, OF_ROBERTA, WORDS, save_folder, special_tokens
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from recurcli.config import ModelConfig
 from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError
 from recurcli.files import write_manifest
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.runs.model_files import TrainedFiles, build_trained

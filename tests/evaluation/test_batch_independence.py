@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from recurcli import Predictor
 from recurcli.cli import run
-from recurcli.model.device import Precision, multiplies_bf16
+from recurcli.device import Precision, multiplies_bf16
 
 LOGITS, PROBABILITIES = 1e-5, 0.005
 LENGTHS = [*range(1, 17), *range(17, 512, 45), 512, 512]

@@ -11,12 +11,12 @@ from running import Recur, result_of
 from tiny_task import LABELS, rows, tiny
 
 import recurcli
+from recurcli import device
 from recurcli.cli import run
 from recurcli.commands.export import FORMATS
 from recurcli.export.format import ExportFormat, TrainedRun
 from recurcli.files import OutputKind
 from recurcli.log import Log
-from recurcli.model import device
 
 PRECISION = {name: ["--precision", name] for name in ("fp32", "bf16")}
 TEXTS = ["".join(LABELS.values())[n % 7 : n % 7 + n % 9 + 1] for n in range(30)]

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.evaluation.inference import InferenceConfig, compute_logits
 from recurcli.layers import CachedMap
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_score, recall_score
 
 from recurcli.errors import DataError
-from recurcli.evaluation.metrics import METRICS, cells_of, classification_report, counts_of
+from recurcli.metrics import METRICS, cells_of, classification_report, counts_of
 
 NAMES = ("c", "a", "b")  # not in alphabetical order: `names` alone decides
 CLASSES = st.integers(1, 4)
@@ -99,9 +99,7 @@ def test_the_report_is_plain_json() -> None:
 
 
 def test_importing_it_loads_no_heavy_library() -> None:
-    code = (
-        "import sys, recurcli.evaluation.metrics; print([m for m in ('sklearn', 'numpy', 'torch') if m in sys.modules])"
-    )
+    code = "import sys, recurcli.metrics; print([m for m in ('sklearn', 'numpy', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

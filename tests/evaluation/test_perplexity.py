@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.errors import NumericError
 from recurcli.evaluation import inference
 from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.texts import Windows, cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer, Tokens

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recurcli.evaluation.metrics import METRICS, accuracy, counts_of
 from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,
@@ -18,6 +17,7 @@ from recurcli.evaluation.significance import (
     share_interval,
     tango,
 )
+from recurcli.metrics import METRICS, accuracy, counts_of
 
 Array = NDArray[np.float64]
 

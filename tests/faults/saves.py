@@ -4,8 +4,7 @@ from pathlib import Path
 
 import torch
 
-from recurcli.data.config import TokenizerConfig
-from recurcli.model.config import ModelConfig
+from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import NEXT, RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer

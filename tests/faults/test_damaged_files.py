@@ -26,12 +26,11 @@ from test_hostile_files import BOMBS, EVIL
 
 from recurcli.commands.comparison.collect import collect
 from recurcli.commands.comparison.groups import baselines, group_runs
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import FORMAT_VERSION, TokenizerConfig
 from recurcli.display.training import print_training
 from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, write_atomically, write_manifest
-from recurcli.model.config import FORMAT_VERSION
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory, open_run
 from recurcli.tokens.tokenizer import Tokenizer

@@ -19,10 +19,10 @@ from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import check_inputs
+from recurcli.config import FORMAT_VERSION
 from recurcli.errors import Interrupted, ModelError, StorageError, UsageError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import sha256_of, write_manifest
-from recurcli.model.config import FORMAT_VERSION
 from recurcli.preset import compose
 from recurcli.runs.model_files import read_model
 from recurcli.runs.run_directory import LOCK, MODEL_FILES, NEXT, RunDirectory, current_folder, open_run, reopen_run

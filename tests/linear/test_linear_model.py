@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from recurcli.config import LinearConfig
 from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
 from recurcli.export.onnx import ngrams_to_dict
 from recurcli.files import OpenedFile, locked
 from recurcli.linear import fitting, ngrams
-from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import IDF_POWER, MAX_TEXT, NgramConfig, Ngrams, ngram_sets

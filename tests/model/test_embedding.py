@@ -11,11 +11,10 @@ from running import Recur
 from tiny_task import tiny
 from torch import Tensor
 
+from recurcli.config import FinetuningConfig, ModelConfig
 from recurcli.encoders import Encoder
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import Backbone, Classifier, LanguageModel, TokenEmbedding
 from recurcli.runs.model_files import build_trained, read_model
-from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer
 
 

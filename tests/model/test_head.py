@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recurcli.model.config import Pooling
+from recurcli.config import Pooling
 from recurcli.model.models import ClassificationHead, pool
 
 STATES = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0)) - 5

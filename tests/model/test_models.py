@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from recurcli.config import ModelConfig
 from recurcli.encoders import build_encoder
 from recurcli.layers import CachedMap, computed_once
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 
 IDS = torch.randint(1, 30, (3, 7), generator=torch.Generator().manual_seed(0))

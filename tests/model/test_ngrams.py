@@ -13,10 +13,9 @@ from running import Recur
 from safetensors.torch import load_file
 from tiny_task import tiny, write_rows
 
+from recurcli.config import FinetuningConfig, ModelConfig, NgramBagConfig, NgramEmbeddingConfig
 from recurcli.errors import UsageError
-from recurcli.model.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier, NgramBag, NgramEmbedding, ngram_buckets, part_buckets
-from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer
 from recurcli.validation import parse_config
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recurcli.model.config import ModelConfig, NgramEmbeddingConfig, PairPooling
+from recurcli.config import ModelConfig, NgramEmbeddingConfig, PairPooling
 from recurcli.model.models import Classifier
 
 SEPARATOR = 3

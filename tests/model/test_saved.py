@@ -9,10 +9,9 @@ import torch
 from sized_encoders import SIZED
 from torch import Tensor, nn
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.errors import ModelError
 from recurcli.files import write_manifest
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights
 from recurcli.runs.model_files import TrainedFiles, build_trained

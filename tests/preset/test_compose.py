@@ -9,7 +9,7 @@ from cases import slow_but
 
 from recurcli.encoders import causal_key, encoder_class
 from recurcli.errors import UsageError
-from recurcli.evaluation.metrics import METRICS
+from recurcli.metrics import METRICS
 from recurcli.preset import compose, paper_presets, preset_folder, preset_names
 from recurcli.validation import MAX_BYTES, dump, read_mapping
 
@@ -134,7 +134,7 @@ def test_an_encoder_has_every_key_of_its_config_and_its_file_only_what_differs()
 
 
 def test_the_schema_knows_every_key_and_describes_it() -> None:
-    from recurcli.preset.schema import json_schema
+    from recurcli.config import json_schema
 
     schema = json_schema()
     assert schema["additionalProperties"] is False

@@ -4,13 +4,11 @@ from typing import Any
 
 import torch
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import FinetuningConfig, ModelConfig, OptimizationConfig, PretrainingConfig, TokenizerConfig
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.tokens.texts import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
-from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig
 from recurcli.training.fit import TrainingLoop, seed_weights
 from recurcli.training.objectives import (
     ClassificationObjective,

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import FinetuningConfig, ModelConfig, PretrainingConfig, TokenizerConfig
 from recurcli.data.teacher import Teacher
 from recurcli.errors import UsageError
-from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.tokenizer import Tokenizer
-from recurcli.training.config import FinetuningConfig, PretrainingConfig
 from recurcli.training.objectives import (
     IGNORED,
     ClassificationObjective,

@@ -10,8 +10,8 @@ from running import Recur, result_of
 from small_runs import fingerprint
 from tiny_task import tiny
 
-from recurcli.model import device
-from recurcli.model.device import choose_precision, multiplies_bf16
+from recurcli import device
+from recurcli.device import choose_precision, multiplies_bf16
 
 CPU = torch.device("cpu")
 PLAIN = ("encoder.num_layers=1", "finetuning.linear_baseline=false", "ensemble=null")

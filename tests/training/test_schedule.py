@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from recurcli.commands.training.trainer import resolve_schedule
+from recurcli.config import FinetuningConfig, OptimizationConfig
 from recurcli.encoders import build_encoder
-from recurcli.training.config import FinetuningConfig, OptimizationConfig
 from recurcli.training.fit import learning_rate
 
 

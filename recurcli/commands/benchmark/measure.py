@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.autograd.profiler import profile
 
 from recurcli.commands.benchmark.candidates import Candidate
+from recurcli.config import FinetuningConfig
+from recurcli.device import autocast
 from recurcli.errors import is_lack_of_memory
 from recurcli.layers import computed_once
-from recurcli.model.device import autocast
-from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import AdamWWithSparseRows
 
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from recurcli.commands.comparison.collect import ComparedRun
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.evaluation.metrics import METRICS, MINIMIZED, classification_report
+from recurcli.metrics import METRICS, MINIMIZED, classification_report
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import reopen_run

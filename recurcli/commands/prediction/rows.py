@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
+from recurcli.config import QUOTE
 from recurcli.data.columns import InputColumns
 from recurcli.data.readers import escapes_of
-from recurcli.data.rows import QUOTE, Record, Records, first_repeated
+from recurcli.data.rows import Record, Records, first_repeated
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind

@@ -15,9 +15,9 @@ from tokenizers.models import WordPiece
 from recurcli.commands.training.request import COMMANDS
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
 from recurcli.facts import parameters_in_words
 from recurcli.log import Log
+from recurcli.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
 from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from recurcli.data.config import DataConfig
-from recurcli.data.rows import canonical_encoding
+from recurcli.config import DataConfig, LabelType, canonical_encoding
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, UsageError, check_not_both
 from recurcli.facts import check_same, first_difference
 from recurcli.files import sha256_of
 from recurcli.log import Log
-from recurcli.model.config import LabelType
 from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory
 from recurcli.validation import flatten
 

@@ -33,31 +33,28 @@ from recurcli.commands.training.request import (
     facts_before_and_now,
     preset_facts,
 )
-from recurcli.data.config import TokenizerConfig
+from recurcli.config import LabelType, ModelConfig, OptimizationConfig, TokenizerConfig, check_encoder_length
+from recurcli.device import choose_device, choose_precision
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.encoder import Encoder
 from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
-from recurcli.evaluation.metrics import MINIMIZED, format_score, words_of
 from recurcli.evaluation.report import Evaluation
 from recurcli.facts import check_same, first_difference
 from recurcli.files import MANIFEST, sha256_of, to_json
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
-from recurcli.model.config import LabelType, ModelConfig
-from recurcli.model.device import choose_device, choose_precision
+from recurcli.metrics import MINIMIZED, format_score, words_of
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.preset import Preset, ResolvedPreset
-from recurcli.preset.schema import check_encoder_length
 from recurcli.runs.model_files import KnownRows, known_to_bytes, write_model
 from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
 from recurcli.tokens.vectors import read_vectors
-from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.session import Session, StopTraining

@@ -9,7 +9,7 @@ from recurcli.display.comparison import group_table, test_table, unfinished_tabl
 from recurcli.display.report.charts import Scores, over_chart, score_chart
 from recurcli.display.report.page import write_page
 from recurcli.errors import UsageError, pluralize
-from recurcli.evaluation.metrics import METRICS
+from recurcli.metrics import METRICS
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import Run, reopen_run
 

@@ -19,11 +19,11 @@ from recurcli.display.report.charts import (
 from recurcli.display.report.page import write_page
 from recurcli.display.tables import Table, listing, percent
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import words_of
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
 from recurcli.facts import parameters_in_words
 from recurcli.linear.explain import class_ngrams
+from recurcli.metrics import words_of
 from recurcli.runs.run_directory import Run
 
 MAX_MISTAKES = 30

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.errors import DataError, did_you_mean, escaped
-from recurcli.facts import MAX_IN_FULL
 
 if TYPE_CHECKING:
     import numpy as np
+
+MAX_IN_FULL = 100
+"""The largest number of classes for which files hold the whole confusion table and the probabilities of all classes."""
 
 
 class ClassCounts(NamedTuple):
