@@ -25,7 +25,7 @@ from recurcli.commands.training.request import TrainingRequest
 from recurcli.config import DataConfig, LabelType
 from recurcli.data.splits import Split, check_dev_rows, draw_dev_rows, split_in_memory
 from recurcli.data.tasks import Task
-from recurcli.display.progress import Screen
+from recurcli.display.screen import Screen
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 from recurcli.evaluation.inference import Predictor, as_pair, probabilities, text_rows
 from recurcli.files import write_atomically

@@ -1,20 +1,19 @@
-"""One table on a terminal, in Markdown, LaTeX, CSV and HTML: the same cells, safe in each."""
+"""One table on a terminal, in Markdown and HTML: the same cells, safe in each."""
 
 import re
 
 import pytest
 from rich.cells import cell_len
 
+from recurcli.display.comparison import to_markdown
 from recurcli.display.report.page import environment
-from recurcli.display.tables import (
+from recurcli.display.screen import (
     Styled,
     Table,
     by_columns,
     percent,
     percent_interval,
     show,
-    to_latex,
-    to_markdown,
 )
 from recurcli.errors import escaped
 
@@ -42,14 +41,6 @@ def test_markdown_aligns_numbers_and_escapes_its_marks() -> None:
         "| 100 % | – |",
         "",
         "50 % of $x",
-    ]
-
-
-def test_latex_aligns_numbers_and_escapes_its_commands() -> None:
-    assert to_latex(MADE) == [
-        *(r"\begin{tabular}{lrr}", r"\toprule", r"name & score $\pm$ spread & left \\", r"\midrule"),
-        r"[red]a|b\_$<$i$>$\textbackslash{}x1b[2J & $-$0.5 $\pm$ 0.1 & 1 \\",
-        *(r"100 \% & -- \\", r"\bottomrule", r"\end{tabular}", "", r"% 50 \% of \$x"),
     ]
 
 

@@ -33,7 +33,7 @@ def bench(
     keep_freed_memory()  # as in a training
     from recurcli.commands.bench import bench as run_bench
     from recurcli.display.bench import BenchmarkScreen, print_protocol
-    from recurcli.display.tables import print_json
+    from recurcli.display.screen import print_json
 
     with BenchmarkScreen(quiet=quiet, json=json) as log:
         result = run_bench(request, log)

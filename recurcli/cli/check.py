@@ -22,13 +22,13 @@ def check(request: CheckRequest, json: Json = False, quiet: Quiet = False, debug
     or a file would score 0; warnings leave it 0.
     """
     from recurcli.commands.check import check as run_check
-    from recurcli.display import progress, tables
     from recurcli.display.check import print_check
+    from recurcli.display.screen import Screen, print_json
 
-    with progress.Screen(quiet=quiet) as log:
+    with Screen(quiet=quiet) as log:
         result = run_check(request, log)
     if json:
-        tables.print_json(result)
+        print_json(result)
     else:
         print_check(result)
     if result["errors"]:

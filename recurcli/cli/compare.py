@@ -12,14 +12,14 @@ from recurcli.requests.options import Debug, Json, Quiet
 
 @command(
     "recur compare runs/",
-    "recur compare runs/starsaber-* runs/transformer-* --part encoder --output table.tex",
+    "recur compare runs/starsaber-* runs/transformer-* --part encoder --output table.md",
     "recur compare runs/shares --over data.train_share --plot shares.png",
 )
 def compare(
     *,
     request: CompareRequest,
     output: Annotated[
-        Path | None, typer.Option(help="Also write the table: .md, .tex (booktabs), .csv or .json.", metavar="FILE")
+        Path | None, typer.Option(help="Also write the table: .md, .csv or .json.", metavar="FILE")
     ] = None,
     report: Annotated[
         Path | None,
@@ -47,7 +47,8 @@ def compare(
     models are compared by the perplexity of their dev text. Runs that are not finished are listed with their steps.
     """
     from recurcli.commands.compare import compare as run_compare
-    from recurcli.display import comparison, progress, tables
+    from recurcli.display.comparison import TABLE, print_comparison, write_plot, write_report, write_table
+    from recurcli.display.screen import Screen, print_json
     from recurcli.errors import UsageError
     from recurcli.files import PLOT, REPORT, check_writable
     from recurcli.runs.run_directory import contents_of
@@ -55,27 +56,19 @@ def compare(
     read = [file for run in request.runs for file in contents_of(run)]
     if plot is not None and request.over is None:
         raise UsageError("--plot draws the scores over a key; name it with --over, such as --over data.train_share")
-    for option, path, kind in (
-        ("--output", output, comparison.TABLE),
-        ("--plot", plot, PLOT),
-        ("--report", report, REPORT),
-    ):
+    for option, path, kind in (("--output", output, TABLE), ("--plot", plot, PLOT), ("--report", report, REPORT)):
         if path is not None:
             check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
-    with progress.Screen(quiet=quiet) as log:
+    with Screen(quiet=quiet) as log:
         result = run_compare(request, log)
-    if output is not None:
-        comparison.write_table(result, output)
-        progress.tell_written(output, quiet=quiet)
-    if json:
-        tables.print_json(result)
-    else:
-        comparison.print_comparison(result)
-    if plot is not None:
-        comparison.draw_over(result, plot)
-        progress.tell_written(plot, quiet=quiet)
-    if report is not None:
-        from recurcli.display.report.comparison import write_report
-
-        write_report(report, result)
-        progress.tell_written(report, quiet=quiet)
+        if output is not None:
+            write_table(output, result)
+            log.note(f"{output}: written")
+        if json:
+            print_json(result)
+        else:
+            print_comparison(result)
+        for path, write in ((plot, write_plot), (report, write_report)):
+            if path is not None:
+                write(path, result)
+                log.note(f"{path}: written")

@@ -17,9 +17,9 @@ def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False,
     the training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import evaluate as run_evaluate
-    from recurcli.display import diagnosis, evaluation, progress, tables
+    from recurcli.display import diagnosis, evaluation, screen
 
-    with progress.Screen(quiet=quiet) as log:
+    with screen.Screen(quiet=quiet) as log:
         result, run, rows = run_evaluate(request, log)
         if request.report is not None and rows is not None:
             from recurcli.display.report.evaluation import write_report
@@ -27,7 +27,7 @@ def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False,
             write_report(request.report, result, rows, run)
             log.note(f"{request.report}: written")
     if json:
-        tables.print_json(result)
+        screen.print_json(result)
         return
     if "perplexity" in result:
         evaluation.print_perplexity(result)

@@ -21,11 +21,11 @@ def export(request: ExportRequest, json: Json = False, quiet: Quiet = False, deb
     quarter as large, its linear model is in half precision, and its accuracy on the run's dev rows is compared with fp32.
     """
     from recurcli.commands.export import export as run_export
-    from recurcli.display import progress, tables, training
+    from recurcli.display.screen import Screen, print_export, print_json
 
-    with progress.Screen(quiet=quiet) as log:
+    with Screen(quiet=quiet) as log:
         result = run_export(request, log)
     if json:
-        tables.print_json(result)
+        print_json(result)
     else:
-        training.print_export(result)
+        print_export(result)

@@ -20,9 +20,9 @@ def predict(request: PredictRequest, quiet: Quiet = False, debug: Debug = False)
     or a kill, the same command with --resume writes the remaining rows.
     """
     from recurcli.commands.predict import predict as run_predict
-    from recurcli.display import progress
+    from recurcli.display.screen import Screen
 
     rows_on_screen = str(request.output) == "-" and sys.stdout.isatty()
-    with progress.Screen(quiet=quiet, bar=not rows_on_screen) as log:
+    with Screen(quiet=quiet, bar=not rows_on_screen) as log:
         run_predict(request, log)
     log.summary()

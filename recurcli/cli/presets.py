@@ -27,21 +27,22 @@ def presets(
 ) -> None:
     """List the presets, or print one with the origin of each value."""
     from recurcli.config import json_schema
-    from recurcli.display import presets, tables
+    from recurcli.display.presets import print_preset, print_preset_names
+    from recurcli.display.screen import print_json
     from recurcli.preset import compose, paper_presets, preset_names
 
     if schema:
-        tables.print_json(json_schema())
+        print_json(json_schema())
     elif name is None:
         names, papers = preset_names(), paper_presets()
         if json:
-            tables.print_json({**names, "papers": papers})
+            print_json({**names, "papers": papers})
         else:
-            presets.print_preset_names(names, papers, every=every)
+            print_preset_names(names, papers, every=every)
     else:
         resolved = compose(name, settings=settings or [])
         if json:
             rows = {key: {"value": value, "origin": origin} for key, value, origin in resolved.rows()}
-            tables.print_json({"preset": resolved.name, "keys": rows})
+            print_json({"preset": resolved.name, "keys": rows})
         else:
-            presets.print_preset(resolved)
+            print_preset(resolved)

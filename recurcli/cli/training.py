@@ -173,17 +173,16 @@ def _train(
         from recurcli.commands.finetune import finetune as train
     else:
         from recurcli.commands.pretrain import pretrain as train
-    from recurcli.display import progress, tables
-    from recurcli.display import training as display
+    from recurcli.display.screen import Screen, print_json, print_plan, print_training
     from recurcli.metrics import PERPLEXITY
 
     of = " of the encoder" if finetunes and resolved.preset.ensemble is not None else ""
     metric = resolved.preset.finetuning.metric if finetunes else PERPLEXITY
-    with progress.Screen(quiet=quiet, metric=metric, of=of) as log:
+    with Screen(quiet=quiet, metric=metric, of=of) as log:
         result = train(request, log)
     if json:
-        tables.print_json(result)
+        print_json(result)
     elif options.dry_run:
-        display.print_plan(result)
+        print_plan(result)
     else:
-        display.print_training(result, output)
+        print_training(result, output)

@@ -19,12 +19,13 @@ def tune(request: TuneRequest, json: Json = False, quiet: Quiet = False, debug: 
     best preset is written to best.yaml. Its dev score chose it, so it is no test score.
     """
     from recurcli.commands.tune import tune as run_tune
-    from recurcli.display import progress, tables, tuning
+    from recurcli.display.screen import Screen, print_json
+    from recurcli.display.tuning import print_study
 
     keep_freed_memory()
-    with progress.Screen(quiet=quiet, metric=request.resolved.preset.finetuning.metric) as log:
+    with Screen(quiet=quiet, metric=request.resolved.preset.finetuning.metric) as log:
         result = run_tune(request, log)
     if json:
-        tables.print_json(result)
+        print_json(result)
     else:
-        tuning.print_study(result)
+        print_study(result)

@@ -6,8 +6,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from recurcli.commands.bench import in_words
-from recurcli.display.progress import Screen
-from recurcli.display.tables import Table, by_columns, cell, heading, show, styled
+from recurcli.display.screen import Screen, Table, by_columns, cell, heading, show, styled
 from recurcli.log import Measured, State
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from recurcli.display.tables import Cell, Styled, Table, cell, heading, listing, show
+from recurcli.display.screen import Cell, Styled, Table, cell, heading, listing, show
 from recurcli.errors import pluralize
 
 MAX_LABELS = 20

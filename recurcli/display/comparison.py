@@ -1,17 +1,22 @@
-"""The tables of `recur compare`, scores with costs and tests: on the screen, and as Markdown, LaTeX, CSV or JSON in a file."""
+"""The result of `recur compare`: on the screen, as Markdown, CSV or JSON in a file, as a plot, and as the page of --report."""
 
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from recurcli.commands.comparison.groups import text_of
-from recurcli.display.tables import (
+from recurcli.display.report.page import Scores, draw_lines, over_chart, score_chart, write_page
+from recurcli.display.screen import (
+    UNLIMITED,
     Table,
     by_columns,
     heading,
@@ -19,17 +24,63 @@ from recurcli.display.tables import (
     percent_interval,
     show,
     styled,
-    to_latex,
-    to_markdown,
 )
-from recurcli.errors import escaped, pluralize
+from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.files import OutputKind, to_json, write_atomically
-from recurcli.metrics import PERPLEXITY, words_of
+from recurcli.metrics import METRICS, PERPLEXITY, words_of
+from recurcli.runs.predictions import Predictions, read_predictions, read_texts
+from recurcli.runs.run_directory import Run, reopen_run
 
+TABLE = OutputKind("a table", (".md", ".csv", ".json"))
 TESTS = {"tango": "Tango", "bootstrap": "bootstrap"}
+MAX_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
+"""The number of groups that the page compares with the best one row by row, and the number of rows that it shows of each."""
+
+Result = Mapping[str, Any]
 
 
-def group_table(result: Mapping[str, Any]) -> Table:
+def _score(score: float, result: Result, sign: str = "") -> str:
+    """Return a score, or a difference of scores: a perplexity with two decimals, others in per cent."""
+    return f"{score:{sign}.2f}" if result["metric"] == PERPLEXITY else percent(score, sign)
+
+
+def _mean_and_spread(summary: Mapping[str, Any], result: Result) -> str:
+    """Return the mean of a summary of scores, with the standard deviation if there are several."""
+    spread = "" if summary.get("std") is None else f" ± {_score(summary['std'], result)}"
+    return _score(summary["mean"], result) + spread
+
+
+def _names(result: Result) -> list[str]:
+    return [row["name"] for row in (*result["groups"], *result["baselines"])]
+
+
+def _scores(result: Result) -> dict[str, list[str]]:
+    """Return number of seeds, mean and best score of the groups and the baselines as text, by their headers."""
+    groups, baselines = result["groups"], result["baselines"]
+    return {
+        "n": [str(group["n"]) for group in groups],
+        words_of(result["metric"]): [_mean_and_spread(row, result) for row in (*groups, *baselines)],
+        "best": [_score(group["best"], result) for group in groups],
+    }
+
+
+def _costs(result: Result) -> dict[str, list[str]]:
+    """Return the sizes and times of the groups as text, by their headers. What is unknown is a dash."""
+    columns = {
+        "parameters": ("parameters", ","),
+        "no embeddings": ("parameters_without_embeddings", ","),
+        "FLOPs/token": ("forward_flops_per_token", ","),
+        "wall s": ("seconds", ",.1f"),
+        "CPU s": ("cpu_seconds", ",.1f"),
+        "tokens/s": ("tokens_per_second", ",.0f"),
+    }
+    return {
+        header: [f"{group[key]:{form}}" if group[key] else "–" for group in result["groups"]]
+        for header, (key, form) in columns.items()
+    }
+
+
+def group_table(result: Result) -> Table:
     """Return the groups with the values of all preset keys that differ, and the baselines, with scores and costs."""
     keys = [*result["differences"], *result["other_differences"]]
     texts = {
@@ -41,164 +92,109 @@ def group_table(result: Mapping[str, Any]) -> Table:
     return by_columns({**(texts or {"preset": _names(result)}), **_scores(result), **_costs(result)})
 
 
-def _names(result: Mapping[str, Any]) -> list[str]:
-    return [row["name"] for row in (*result["groups"], *result["baselines"])]
-
-
-def _scores(result: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return number of seeds, mean and best score of the groups and the baselines as text, by their headers."""
-    groups, baselines = result["groups"], result["baselines"]
-    return {
-        "n": [str(group["n"]) for group in groups],
-        words_of(result["metric"]): [_mean_and_spread(row, result) for row in (*groups, *baselines)],
-        "best": [_score(group["best"], result) for group in groups],
-    }
-
-
-def _score(score: float, result: Mapping[str, Any], sign: str = "") -> str:
-    """Return a score, or a difference of scores: a perplexity with two decimals, others in per cent."""
-    return f"{score:{sign}.2f}" if result["metric"] == PERPLEXITY else percent(score, sign)
-
-
-def _mean_and_spread(summary: Mapping[str, Any] | None, result: Mapping[str, Any]) -> str:
-    """Return the mean of a summary of scores, with the standard deviation if there are several; – if there is none."""
-    if summary is None:
-        return "–"
-    spread = "" if summary.get("std") is None else f" ± {_score(summary['std'], result)}"
-    return _score(summary["mean"], result) + spread
-
-
-def _costs(result: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the sizes and times of the groups as text, by their headers. What is unknown is a dash."""
-
-    def shown(key: str, form: str) -> list[str]:
-        return [f"{group[key]:{form}}" if group[key] else "–" for group in result["groups"]]
-
-    return {
-        "parameters": shown("parameters", ","),
-        "no embeddings": shown("parameters_without_embeddings", ","),
-        "FLOPs/token": shown("forward_flops_per_token", ","),
-        "wall s": shown("seconds", ",.1f"),
-        "CPU s": shown("cpu_seconds", ",.1f"),
-        "tokens/s": shown("tokens_per_second", ",.0f"),
-    }
-
-
-def test_table(result: Mapping[str, Any]) -> Table:
+def test_table(result: Result) -> Table:
     """Return the tests, a significant one bold, with sentences on what they can find."""
-    rows = []
+    rows, notes, too_few = [], [], 0
     for test in result["tests"]:
-        interval = "too few seeds"
         if test["identical_predictions"]:
             interval = "identical predictions"
-        elif test["interval"] and result["metric"] == PERPLEXITY:
+        elif test["interval"] is None:
+            interval, too_few = "too few seeds", too_few + 1
+        elif result["metric"] == PERPLEXITY:
             interval = " – ".join(_score(limit, result, "+") for limit in test["interval"])
-        elif test["interval"]:
+        else:
             interval = percent_interval(test["interval"], "+")
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
         row = [test["a"], test["b"], _score(test["difference"], result, "+"), interval, *p_values, TESTS[test["test"]]]
         rows.append(styled(row, "bold" if test["p_holm"] < 0.05 else ""))
-    headers = ["A", "B", "A - B", "95 % interval", "p", "p (Holm)", "test"]
-    return Table(headers, rows, _sentences_on_tests(result))
-
-
-def _sentences_on_tests(result: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the difference that can be detected and on tests without an interval."""
-    sentences, tests = [], result["tests"]
     if result["smallest_difference"] is not None:
         smallest = _score(result["smallest_difference"], result)
-        sentences.append(
+        notes.append(
             f"Minimum detectable difference on {_rows(result)}: {smallest} "
             "(80 % power, 5 % level, before Holm's correction; the median of the tests)."
         )
-    if too_few := sum(test["interval"] is None and not test["identical_predictions"] for test in tests):
-        of = pluralize(too_few, "test", "have", of=len(tests))
-        sentences.append(f"{of} too few seeds to tell any difference of {words_of(result['metric'])}.")
-    return sentences
+    if too_few:
+        of = pluralize(too_few, "test", "have", of=len(rows))
+        notes.append(f"{of} too few seeds to tell any difference of {words_of(result['metric'])}.")
+    return Table(["A", "B", "A - B", "95 % interval", "p", "p (Holm)", "test"], rows, notes)
 
 
-def _rows(result: Mapping[str, Any]) -> str:
+def _rows(result: Result) -> str:
     if result["metric"] == PERPLEXITY:
         return f"{pluralize(result['rows'], 'token')} of the dev text"
     return pluralize(result["rows"], f"{result['split']} row")
 
 
-def unfinished_table(runs: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the runs that are not finished, with their steps."""
-    columns = {
-        "run": [run["run"] for run in runs],
-        "step": [f"{run['step']:,}" for run in runs],
-        "of": ["–" if run["steps"] is None else f"{run['steps']:,}" for run in runs],
-        "state": ["running" if run["running"] else "stopped" for run in runs],
-    }
-    return by_columns(columns)
-
-
-def print_comparison(result: Mapping[str, Any]) -> None:
-    """Print the comparison in the width of the terminal."""
-    show(*_parts(result))
-
-
-def _parts(result: Mapping[str, Any]) -> Iterator[RenderableType | Table]:
-    """Yield what the screen shows. The name of a group holds the values of the keys that differ."""
-    metric, over = words_of(result["metric"]), result["over"]
-    if result["groups"]:
-        whose = "encoders alone" if result["part"] == "encoder" else "models"
-        yield heading(f"{result['task']}, {_rows(result)}", whose, "mean ± standard deviation over seeds")
-        hidden = ", ".join(result["other_differences"])
-        notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
-        yield by_columns({"group": _names(result), **_scores(result)}, notes)
-        yield by_columns({"group": [group["name"] for group in result["groups"]], **_costs(result)})
-    if result["tests"]:
-        yield heading("tests")
-        yield test_table(result)
-    if over is not None:
-        yield heading(f"{metric} over {over['key']}")
-        yield _over_table(result)
-    if result["unfinished"]:
-        yield Text("")
-        yield heading("unfinished", "--resume continues them")
-        yield unfinished_table(result["unfinished"])
-
-
-def _over_table(result: Mapping[str, Any]) -> Table:
+def _over_table(result: Result) -> Table:
     """Return the scores over the key of `--over`, a row for each of its values and a column for each line."""
     over = result["over"]
     lines = {line["name"]: {point["value"]: point for point in line["points"]} for line in over["lines"]}
     values = sorted({value for own in lines.values() for value in own}, key=lambda v: math.inf if v is None else v)
     columns = {over["key"]: ["null" if value is None else f"{value:g}" for value in values]}
     for name, own in lines.items():
-        columns[name] = [_mean_and_spread(own.get(value), result) for value in values]
+        columns[name] = [_mean_and_spread(own[value], result) if value in own else "–" for value in values]
     return by_columns(columns)
 
 
-def draw_over(result: Mapping[str, Any], path: Path) -> None:
-    """Draw the scores over the key of `--over` to `path`, in the format of its ending."""
-    from matplotlib.figure import Figure
-
-    from recurcli.display.report.charts import draw_lines, write_figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    draw_lines(figure.subplots(), result["over"], f"{result['split']} {words_of(result['metric'])}")
-    write_figure(path, figure)
-
-
-def write_table(result: Mapping[str, Any], output: Path) -> None:
-    """Write the comparison in the format that the suffix of `output` names."""
-    write_atomically(output, FORMATS[output.suffix](result))
+def unfinished_table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the runs that are not finished, with their steps."""
+    rows = [
+        [
+            run["run"],
+            f"{run['step']:,}",
+            "–" if run["steps"] is None else f"{run['steps']:,}",
+            "running" if run["running"] else "stopped",
+        ]
+        for run in runs
+    ]
+    return Table(["run", "step", "of", "state"], rows)
 
 
-def _tables_in(form: Callable[[Table], list[str]], *head: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function that returns the table of a comparison, and that of its tests, in a form of tables.py."""
+def print_comparison(result: Result) -> None:
+    """Print the comparison in the width of the terminal. The name of a group holds the values of the keys that differ."""
+    parts: list[RenderableType | Table] = []
+    if result["groups"]:
+        whose = "encoders alone" if result["part"] == "encoder" else "models"
+        hidden = ", ".join(result["other_differences"])
+        notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
+        parts += [
+            heading(f"{result['task']}, {_rows(result)}", whose, "mean ± standard deviation over seeds"),
+            by_columns({"group": _names(result), **_scores(result)}, notes),
+            by_columns({"group": [group["name"] for group in result["groups"]], **_costs(result)}),
+        ]
+    if result["tests"]:
+        parts += [heading("tests"), test_table(result)]
+    if result["over"] is not None:
+        parts += [heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
+    if result["unfinished"]:
+        unfinished = unfinished_table(result["unfinished"])
+        parts += [Text(""), heading("unfinished", "--resume continues them"), unfinished]
+    show(*parts)
 
-    def text(result: Mapping[str, Any]) -> str:
-        tests = ["", *form(test_table(result))] if result["tests"] else []
-        return "\n".join([*head, *form(group_table(result)), *tests, ""])
 
-    return text
+def write_table(path: Path, result: Result) -> None:
+    """Write the comparison in the format that the suffix of `path` names."""
+    if path.suffix == ".json":
+        write_atomically(path, to_json(dict(result)))
+    elif path.suffix == ".csv":
+        write_atomically(path, _to_csv(result))
+    else:
+        tests = ["", *to_markdown(test_table(result))] if result["tests"] else []
+        write_atomically(path, "\n".join([*to_markdown(group_table(result)), *tests, ""]))
 
 
-def _to_csv(result: Mapping[str, Any]) -> str:
+def to_markdown(table: Table) -> list[str]:
+    """Return the lines of the table in Markdown, with control characters escaped."""
+    rows = [
+        [re.sub(r"([\\|*_`<>\[\]])", r"\\\1", escaped(text, limit=UNLIMITED)) for text in row]
+        for row in (table.columns, *table.texts)
+    ]
+    head, *lines = ("| " + " | ".join(row) + " |" for row in rows)
+    rule = "|" + "".join("---:|" if is_number else "---|" for is_number in table.numeric)
+    return [head, rule, *lines, *(line for note in table.notes for line in ("", note))]
+
+
+def _to_csv(result: Result) -> str:
     """Return a line for each group and baseline: the preset keys that differ, and its names and numbers with all digits."""
     rows = [
         {
@@ -215,11 +211,78 @@ def _to_csv(result: Mapping[str, Any]) -> str:
     return paper.getvalue()
 
 
-FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    ".md": _tables_in(to_markdown),
-    ".tex": _tables_in(to_latex, r"% needs \usepackage{booktabs}"),
-    ".csv": _to_csv,
-    ".json": lambda result: to_json(dict(result)),
-}
-"""The formats of a table by the suffix of its file."""
-TABLE = OutputKind("a table", tuple(FORMATS))
+def write_plot(path: Path, result: Result) -> None:
+    """Draw the scores over the key of `--over` to `path`, in the format of its ending."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    draw_lines(figure.subplots(), result["over"], f"{result['split']} {words_of(result['metric'])}")
+    write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
+
+
+def write_report(path: Path, result: Result) -> None:
+    """Write the page: scores of the groups, the tests, and the rows on which they differ.
+
+    Raises UsageError if no run is finished, and for language models.
+    """
+    if not result["groups"]:
+        raise UsageError(f"{path}: not written: no run is finished")
+    if result["metric"] not in METRICS:
+        raise UsageError(f"{path}: not written: --report is for classifiers; --output and --plot take language models")
+    rows = {}
+    for group in result["groups"]:
+        for name in group["runs"]:  # one at a time: each keeps files open
+            rows[name] = read_predictions(_open(group, name), result["part"], result["split"])
+    shown = f"{result['split']} {words_of(result['metric'])}"
+    scores = [
+        Scores(group["name"], group["mean"], low, high, group["scores"])
+        for group in result["groups"]
+        for low, high in [group["interval"] or (group["mean"], group["mean"])]
+    ]
+    baselines = {row["name"]: row["mean"] for row in result["baselines"]}
+    write_page(
+        path,
+        "comparison.html",
+        title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
+        rows=_rows(result),
+        whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "models",
+        score_plot=score_chart(scores, baselines, shown),
+        groups=group_table(result),
+        tests=test_table(result),
+        over=result["over"] and over_chart(result["over"], shown),
+        key=result["over"] and result["over"]["key"],
+        differences=_differences(result, rows) if result["split"] == "dev" else [],
+        best=result["groups"][0]["name"],
+        unfinished=unfinished_table(result["unfinished"]),
+    )
+
+
+def _open(group: Mapping[str, Any], name: str) -> Run:
+    """Open the run `name` of a group again. Raises StorageError if a new training has replaced it."""
+    return reopen_run(Path(name), group["manifests"][group["runs"].index(name)])
+
+
+def _differences(result: Result, rows: Mapping[str, Predictions]) -> list[dict[str, Any]]:
+    """Return the rows on which the best group and another group differ, for the first MAX_DIFFERENCES other groups.
+
+    A group predicts a row correctly if most of its runs do.
+    """
+    best, *others = result["groups"][: 1 + MAX_DIFFERENCES]
+    texts, found = read_texts(_open(best, best["runs"][0])), []
+    if not texts:  # `finetuning.keep_texts=false`
+        return []
+    shares = {group["name"]: _shares([rows[name] for name in group["runs"]]) for group in (best, *others)}
+    for other in others:
+        for right, wrong in ((best, other), (other, best)):
+            pairs = zip(shares[right["name"]], shares[wrong["name"]], strict=True)
+            numbers = [number for number, (ours, theirs) in enumerate(pairs) if ours > 0.5 > theirs]
+            predictions = rows[wrong["runs"][0]].predictions
+            listed = [{**texts[n]._asdict(), "prediction": predictions[n]} for n in numbers[:ROWS_OF_DIFFERENCE]]
+            count = {"count": len(numbers), "counted": pluralize(len(numbers), "row")}
+            found.append({"right": right["name"], "wrong": wrong["name"], **count, "rows": listed})
+    return found
+
+
+def _shares(runs: Sequence[Predictions]) -> list[float]:
+    """Return the share of the runs that predict the row correctly, for each row."""
+    return [fmean(hits) for hits in zip(*(map(str.__eq__, run.labels, run.predictions) for run in runs), strict=True)]

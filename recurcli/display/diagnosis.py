@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recurcli.display.tables import Table, by_columns, heading, show
+from recurcli.display.screen import Table, by_columns, heading, show
 from recurcli.errors import pluralize
 
 MEASURES = {

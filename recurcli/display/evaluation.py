@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recurcli.display.tables import (
+from recurcli.display.screen import (
     Cell,
     Styled,
     Table,

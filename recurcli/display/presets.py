@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from recurcli.display.tables import Styled, Table, heading, listing, show
+from recurcli.display.screen import Styled, Table, heading, listing, show
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from recurcli.commands.tune import shown_value
 from recurcli.commands.tuning import short_names
-from recurcli.display.tables import Table, cell, heading, percent, show, styled
+from recurcli.display.screen import Table, cell, heading, percent, show, styled
 from recurcli.metrics import METRICS
 
 

@@ -14,7 +14,7 @@ from test_evaluate import copy_of
 from tiny_task import tiny
 
 from recurcli.cli import app
-from recurcli.display.progress import Screen
+from recurcli.display.screen import Screen
 from recurcli.log import Note, Progress
 from recurcli.requests.options import Columns
 

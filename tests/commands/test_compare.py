@@ -283,7 +283,7 @@ def test_a_damaged_run_is_refused_by_name_and_left_out_of_a_folder(recur: Recur,
 
 def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: Path) -> None:
     found = compared(recur, runs)
-    for suffix in ("md", "tex", "csv", "json"):
+    for suffix in ("md", "csv", "json"):
         table = tmp_path / f"table.{suffix}"
         assert recur.ok("compare", runs, "--output", table)[1] == f"recur: {table}: written\n"
     assert json.loads((tmp_path / "table.json").read_text()) == found
@@ -297,13 +297,6 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
     assert [float(row["mean"]) for row in rows] == [row["mean"] for row in (*found["groups"], *found["baselines"])]
     assert [row["finetuning.learning_rate"] or row["name"] for row in rows][:2] == ["0.01", "0.001"]
     assert [row["name"] for row in rows][2:] == ["linear model", "majority class"]
-    tex = (tmp_path / "table.tex").read_text()
-    assert r"finetuning.learning\_rate & n & accuracy" in tex
-    assert r"$\pm$" in tex
-    for begun in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", tex, flags=re.DOTALL):
-        rows_of = [line for line in begun[1].splitlines() if line.endswith(r"\\")]
-        assert {line.count(" & ") + 1 for line in rows_of} == {len(begun[0])}
-    assert not re.search(r"(?<!\\)[_%#]", tex.replace("% ", ""))
     recur.ok("compare", runs, "--output", tmp_path / "table.md", "--overwrite")
     recur.refused(2, "table.xlsx: a table ends in one of ", "compare", runs, "--output", tmp_path / "table.xlsx")
 
@@ -313,7 +306,7 @@ def test_no_table_holds_a_control_character_of_a_name(recur: Recur, runs: Path, 
     (runs / "good-10").rename(odd)
     for path in runs.rglob("result.json"):
         path.write_text(path.read_text().replace('"preset": "starsaber', '"preset": "\\u001b[31m\\u202e<b>starsaber'))
-    for suffix in ("md", "tex", "csv", "json", "html"):
+    for suffix in ("md", "csv", "json", "html"):
         table = tmp_path / f"table.{suffix}"
         code, out, _ = recur("compare", runs, "--report" if suffix == "html" else "--output", table, "--quiet")
         text = out + table.read_text(encoding="utf-8")

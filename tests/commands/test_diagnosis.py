@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_task import write_rows
 
-from recurcli.display.tables import print_json
+from recurcli.display.screen import print_json
 
 Recur = Callable[..., tuple[int, str, str]]
 

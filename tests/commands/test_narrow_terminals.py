@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recurcli.display import progress
+from recurcli.display.screen import Screen
 from recurcli.log import Progress
 
 
@@ -27,7 +27,7 @@ def test_bar_metric_and_time_left_are_whole(width: int, metric: str, monkeypatch
         Progress(step=n, total_steps=2700, dev_metric=None, best_dev_metric=0.4321, improved=False, **state)
         for n in (1240, 2700)
     ]
-    with progress.Screen(quiet=False, metric=metric, of=" of the encoder") as log:
+    with Screen(quiet=False, metric=metric, of=" of the encoder") as log:
         for step in steps:
             log.progress(step)
     lines = re.split(r"[\r\n]+", re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()))
@@ -35,4 +35,4 @@ def test_bar_metric_and_time_left_are_whole(width: int, metric: str, monkeypatch
     assert len(line) <= width
     assert re.match("[━╸╺]{10,} 2,700/2,700 ", line) and re.search(r" best .*43\.2\b.* \d+:\d\d:\d\d *$", line)
     if width >= 80:
-        assert f"best dev {metric.replace('_', ' ')}" in line
+        assert f"dev {metric.replace('_', ' ')}" in line

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.commands.training.report import model_card
-from recurcli.display.training import print_training
+from recurcli.display.screen import print_training
 from recurcli.files import extend_manifest
 
 EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'

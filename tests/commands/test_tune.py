@@ -15,7 +15,7 @@ from tiny_task import TINY, rows, write_rows
 
 from recurcli.commands.tune import TrialLog, command_of, facts_of, open_study, storage_errors
 from recurcli.commands.tuning import Range, parse_range, ranges_of
-from recurcli.display import progress
+from recurcli.display import screen
 from recurcli.errors import Interrupted, StorageError
 from recurcli.log import Log, Progress, TrialProgress
 from recurcli.requests.tune import TuneRequest
@@ -232,11 +232,11 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
 
 
 def test_a_log_has_lines_of_a_study(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(screen, "SECONDS_BETWEEN_LINES", 0.0)
     step = Progress(step=7, total_steps=40, epoch=0.5, loss=1.25, measures={}, tokens=1, seconds=1.0)
-    screen = progress.Screen(quiet=False)
-    screen.progress(TrialProgress(2, 9, step, None))
-    screen.progress(TrialProgress(2, 9, step, 0.5))
+    log = screen.Screen(quiet=False)
+    log.progress(TrialProgress(2, 9, step, None))
+    log.progress(TrialProgress(2, 9, step, 0.5))
     lines = ["trial 2/9  step 7/40  loss 1.2500", "trial 2/9  step 7/40  loss 1.2500  best dev accuracy 50.0"]
     assert capsys.readouterr().err.splitlines() == [f"recur: {line}" for line in lines]
 

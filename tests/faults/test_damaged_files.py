@@ -27,7 +27,7 @@ from test_hostile_files import BOMBS, EVIL
 from recurcli.commands.comparison.collect import collect
 from recurcli.commands.comparison.groups import baselines, group_runs
 from recurcli.config import FORMAT_VERSION, TokenizerConfig
-from recurcli.display.training import print_training
+from recurcli.display.screen import print_training
 from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, write_atomically, write_manifest

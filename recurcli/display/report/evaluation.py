@@ -8,16 +8,16 @@ import numpy as np
 
 from recurcli.display.diagnosis import layer_table
 from recurcli.display.evaluation import class_table, metric_table
-from recurcli.display.report.charts import (
+from recurcli.display.report.page import (
     Chart,
     Curve,
     Scores,
     curve_chart,
     reliability_chart,
     score_chart,
+    write_page,
 )
-from recurcli.display.report.page import write_page
-from recurcli.display.tables import Table, listing, percent
+from recurcli.display.screen import Table, listing, percent
 from recurcli.errors import pluralize
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval

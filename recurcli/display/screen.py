@@ -1,0 +1,372 @@
+"""What a command shows: notes and progress on stderr, tables and JSON on stdout; the result of a training and of an export."""
+
+import io
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from typing import Any, NamedTuple, Self
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Column
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from recurcli.allocator import gc_between_steps
+from recurcli.errors import StorageError, escaped, pluralize
+from recurcli.facts import parameters_in_words
+from recurcli.files import finite
+from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
+from recurcli.metrics import PERPLEXITY, format_score, perplexity_rows, score_rows, words_of
+
+UNLIMITED = 100_000
+"""Width in characters of output to a pipe, and of a file: no value is cut."""
+SECONDS_BETWEEN_LINES = 5.0
+"""Seconds between two lines of progress if there is no terminal for a bar."""
+SECONDS_BETWEEN_FRAMES = 0.1
+SECONDS_BEFORE_BAR = 0.5
+"""Seconds before a bar is shown. Shorter work shows none."""
+NARROWEST_BAR = 10
+"""Columns of a terminal that the bar takes at least."""
+
+
+class Styled(NamedTuple):
+    """The text of a cell with a style of rich, which only a terminal shows."""
+
+    text: str
+    style: str
+
+
+Cell = str | Styled
+_NUMBER = re.compile(r"[-+<]?\d|[–·]?$")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as every output shows it. Its texts are not escaped: `to_rich`, Markdown and parts.html do that."""
+
+    columns: Sequence[str]
+    """The headers."""
+    rows: Sequence[Sequence[Cell]]
+    """Each row has a cell for each column. Cells at the end may be missing."""
+    notes: Sequence[str] = ()
+    """Sentences below the table."""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The rows without styles."""
+        return [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in self.rows]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers, which are flush right: a column with a header, but the first."""
+        columns = enumerate(zip_longest(self.columns, *self.texts, fillvalue=""))
+        return [place > 0 and header != "" and all(map(_NUMBER.match, cells)) for place, (header, *cells) in columns]
+
+
+def listing(rows: Iterable[Sequence[Cell]]) -> Table:
+    """Return a table of names and values without headers."""
+    return Table(["", ""], list(rows))
+
+
+def by_columns(columns: Mapping[str, Sequence[Cell]], notes: Sequence[str] = ()) -> Table:
+    """Return a table of columns by their headers. A column with fewer cells than others ends in dashes."""
+    return Table(list(columns), list(zip_longest(*columns.values(), fillvalue="–")), notes)
+
+
+def percent(share: float, sign: str = "") -> str:
+    """Return a share, such as an accuracy, in per cent with one decimal; `sign` is "+" for a difference."""
+    return f"{100 * share:{sign}.1f}"
+
+
+def percent_interval(limits: Sequence[float], sign: str = "") -> str:
+    """Return the two ends of an interval of shares in per cent: 90.0–96.2, or -1.2 – +3.4."""
+    return (" – " if sign else "–").join(percent(limit, sign) for limit in limits)
+
+
+def styled(row: Iterable[str], style: str) -> list[Cell]:
+    """Return the row with all its cells in one style."""
+    return [Styled(text, style) for text in row]
+
+
+def cell(text: object, style: str = "") -> Text:
+    """Text of others, safe for a terminal."""
+    return Text(escaped(text, limit=1000), style=style, overflow="fold")
+
+
+def heading(*words: str) -> Text:
+    """The line above a table."""
+    return Text("  ").join([cell(words[0], style="bold"), *(cell(word, style="dim") for word in words[1:])])
+
+
+def to_rich(table: Table) -> RichTable:
+    """Return the table for a terminal. Control characters and markup in its texts are escaped.
+
+    Where the terminal is too narrow, rich breaks the widest columns first, and loses nothing.
+    """
+    made = RichTable(
+        box=box.SIMPLE_HEAD,
+        show_header=any(table.columns),
+        header_style="dim",
+        collapse_padding=True,
+    )
+    for header, is_number in zip(table.columns, table.numeric, strict=True):
+        made.add_column(cell(header), justify="right" if is_number else "left", overflow="fold")
+    for row in table.rows:
+        made.add_row(*(cell(*each) if isinstance(each, Styled) else cell(each) for each in row))
+    return made
+
+
+def console() -> Console:
+    """Return a rich Console for stdout: as wide as the terminal or, in a pipe, as its widest line."""
+    terminal = sys.stdout.isatty()
+    return Console(
+        file=io.StringIO(),
+        highlight=False,
+        force_terminal=terminal or None,
+        width=None if terminal else UNLIMITED,
+    )
+
+
+def fits(table: Table) -> bool:
+    """Whether no line of the table is broken on the terminal."""
+    screen = console()
+    needed = screen.measure(to_rich(table), options=screen.options.update_width(UNLIMITED))
+    return needed.maximum <= screen.width
+
+
+def show(*parts: RenderableType | Table) -> None:
+    """Print `parts` without blanks at the ends of lines, and with one empty line between them at most."""
+    screen = console()
+    with screen.capture() as printed:
+        for part in parts:
+            if isinstance(part, Table):
+                screen.print("", to_rich(part), "", *(cell(note, style="dim") for note in part.notes), sep="\n")
+            else:
+                screen.print(part)
+    text = re.sub(r" +$", "", printed.get(), flags=re.MULTILINE)
+    write(re.sub(r"\n{3,}", "\n\n", text).removeprefix("\n").removesuffix("\n"))
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout, with null for a number that is NaN or infinite. All output of --json goes through here."""
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    write(json.dumps(finite(value), ensure_ascii=not unicode, indent=2, allow_nan=False))
+
+
+def write(text: str) -> None:
+    """Print `text` on stdout; StorageError where there is no room for it."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"standard output: cannot be written: {error.strerror}") from None
+
+
+class Screen(Log):
+    """Shows the notes and the progress of a command: a bar that goes away at the end, or lines that stay.
+
+    Without `bar` a terminal gets lines too. `metric` is the name of the dev metric; `of` says in words of what it is.
+    """
+
+    def __init__(self, *, quiet: bool, bar: bool = True, metric: str = "accuracy", of: str = "") -> None:
+        self.quiet = quiet
+        self.metric = words_of(metric) + of
+        self.format = partial(format_score, metric)
+        self.console = Console(stderr=True, highlight=False)
+        self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
+        self.bar: Any = None
+        self.started = self.shown = time.monotonic()
+        self.first: int | None = None
+        self.done = 0
+
+    def __enter__(self) -> Self:
+        gc_between_steps()  # all that is imported at start is here
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def note(self, text: str) -> None:
+        """Print a sentence that stays on the screen, unless `quiet` is True."""
+        if not self.quiet:
+            self._print(text)
+
+    def warn(self, text: str) -> None:
+        """Print a warning that stays on the screen."""
+        self._print(f"warning: {text}")
+
+    def _print(self, text: str) -> None:
+        text = escaped(text, limit=2000)
+        if self.bar is not None:
+            self.console.print(Text(f"recur: {text}"), soft_wrap=True)
+        else:
+            print(f"recur: {text}", file=sys.stderr, flush=True)
+
+    def progress(self, state: State) -> None:
+        """Show rows, the steps of a training or the trials of a study."""
+        if isinstance(state, RowsDone):
+            self._rows(state)
+        elif isinstance(state, TrialProgress):
+            self._trial(state)
+        elif isinstance(state, Progress):
+            self._steps(state)
+
+    def _steps(self, progress: Progress) -> None:
+        """Show the state of a training. Beside a bar the score comes first, because rich cuts the end of what does not fit."""
+        facts = f"epoch {progress.epoch:.2f}  loss {progress.loss:.4f}"
+        rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
+        best = metric = on_bar = ""
+        if progress.best_dev_metric is not None:
+            best = self.format(progress.best_dev_metric)
+            metric, on_bar = f"  best dev {self.metric} {best}", f"best {best} (dev {self.metric})  "
+        if evaluated := progress.dev_metric is not None:
+            linear = progress.linear_dev_metric
+            beside = "" if linear is None else f", linear model {self.format(linear)}"
+            metric = f"  dev {self.metric} {self.format(progress.dev_metric)} (best {best}{beside})"
+        if not self.has_bar:
+            text = f"step {progress.step:,}/{progress.total_steps:,}  {facts}{metric}  {rate}"
+            self._line(text, now=evaluated or progress.step == progress.total_steps)
+            return
+        self._show(progress.step, progress.total_steps, f"{on_bar}{facts}  {rate}")
+        if evaluated:
+            self.note(f"step {progress.step:,}:{metric[1:]}")
+
+    def _trial(self, trial: TrialProgress) -> None:
+        """Where a study stands: its trial, the step of the trial, and the best dev metric of all trials."""
+        training, best = trial.training, ""
+        if trial.best_dev_metric is not None:
+            best = f"  best dev {self.metric} {self.format(trial.best_dev_metric)}"
+        at, loss = f"trial {trial.trial}/{trial.trials}", f"loss {training.loss:.4f}"
+        if not self.has_bar:
+            self._line(f"{at}  step {training.step:,}/{training.total_steps:,}  {loss}{best}")
+        else:
+            self._show(training.step, training.total_steps, f"{at}  {loss}{best}")
+
+    def _rows(self, rows: RowsDone) -> None:
+        """Show how many rows are scored. The first call sets the start, which is not 0 after a resume."""
+        if self.first is None:
+            self.first, self.started, self.shown = rows.done, time.monotonic(), time.monotonic()
+        self.done, self.unit = rows.done, rows.unit
+        seconds = time.monotonic() - self.started
+        rate = f"{(rows.done - self.first) / max(seconds, 1e-9):,.0f} {self.unit}s/s"
+        if not self.has_bar:
+            self._line(f"{rows.done:,}{'' if rows.total is None else f' of {rows.total:,}'} {self.unit}s, {rate}")
+        elif seconds >= SECONDS_BEFORE_BAR:
+            self._show(rows.done, rows.total, rate if rows.total else f"{rows.done:,} {self.unit}s  {rate}")
+
+    def summary(self) -> None:
+        """Print how many rows were done, and how many a second."""
+        if self.first is None:
+            return
+        seconds = time.monotonic() - self.started
+        done = pluralize(self.done, self.unit)
+        before = f" ({self.first:,} of them before)" if self.first else ""
+        rate = f" ({(self.done - self.first) / seconds:,.0f} {self.unit}s/s)" if seconds >= 1 else ""
+        self.note(f"{done}{before} in {seconds:.1f} s{rate}")
+
+    def _line(self, text: str, *, now: bool = False) -> None:
+        if now or time.monotonic() - self.shown >= SECONDS_BETWEEN_LINES:
+            self.note(text)
+            self.shown = time.monotonic()
+
+    def _show(self, done: int, total: int | None, text: str) -> None:
+        if self.bar is None:
+            self.bar = _new_bar(self.console, has_total=total is not None)
+            self.task = self.bar.add_task("", total=total, text="")
+            self.bar.start()
+        elif time.monotonic() - self.shown < SECONDS_BETWEEN_FRAMES and done != total:
+            return
+        self.bar.update(self.task, completed=done, total=total, text=text)
+        self.shown = time.monotonic()
+
+
+def _new_bar(console: Console, *, has_total: bool) -> Any:
+    """A line as wide as the terminal: bar, count, text, time left; without a total the text and the time gone by."""
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    class Words(ProgressColumn):
+        """The text beside the bar, which is cut where the terminal is too narrow."""
+
+        def render(self, task: Task) -> Text:
+            return Text(task.fields["text"], no_wrap=True, overflow="ellipsis")
+
+    bar = BarColumn(bar_width=None, table_column=Column(ratio=1, width=NARROWEST_BAR))
+    count = TextColumn("{task.completed:,}/{task.total:,}", markup=False)
+    known = (bar, count, Words(), TimeRemainingColumn(elapsed_when_finished=True))
+    columns = known if has_total else (Words(), TimeElapsedColumn())
+    return Bar(
+        *columns, console=console, transient=True, expand=has_total, redirect_stdout=False, redirect_stderr=False
+    )
+
+
+def print_plan(plan: Mapping[str, Any]) -> None:
+    """Print the plan of a dry run."""
+    closing = Text("`recur presets NAME` shows every key; without --dry-run this runs.", style="dim")
+    show(heading(f"recur {plan['command']} would run"), listing(_plan_rows(plan)), closing)
+
+
+def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "preset", plan["preset"]
+    yield "run directory", str(plan["output"])
+    for split, facts in plan["data"].items():
+        cut = f", {facts['truncated']:,} truncated" if facts["truncated"] else ""
+        yield f"{split} rows", f"{facts['rows']:,}{cut}  {facts['path'] or ''}"
+    causal = plan["command"] == "pretrain" and plan["values"]["pretraining"]["objective"] == "causal"
+    if not plan["steps"]:
+        yield "model", "a linear model on n-grams, without an encoder"
+        return
+    unit = "window" if causal else "row"
+    yield "vocabulary", f"{plan['vocabulary']:,} tokens; a training {unit} has {plan['mean_length']} on average"
+    for part, count in plan["parameters"].items():
+        yield f"parameters, {part}", f"{count:,}"
+    if plan["forward_flops_per_token"] is not None:
+        yield "forward FLOPs per token", f"{plan['forward_flops_per_token']:,}"
+    if plan["values"]["ensemble"] and plan["command"] == "finetune":
+        yield "ensemble", "a linear model on n-grams, fitted beside the encoder"
+    yield "steps", f"{plan['steps']:,} ({plan['steps_per_epoch']:,} an epoch)"
+    yield "checkpoint", f"{plan['checkpoint_bytes'] / 1e6:,.1f} MB each"
+    machine = plan["machine"]
+    yield "machine", f"{machine['device']}, {machine['precision']}, {pluralize(machine['threads'], 'thread')}"
+
+
+def print_training(result: Mapping[str, Any], output: Any) -> None:
+    """Print the result of a training."""
+    rows = [*_training_rows(result), ("run directory", str(output))]
+    show(heading(result["preset"], f"seed {result['seed']}"), listing(rows))
+
+
+def _training_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the scores on dev and test rows, with those of the parts and the baselines; sizes, steps and time."""
+    if result.get("metric") == PERPLEXITY:
+        yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
+    elif "dev" in result:
+        yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
+    if test := result.get("test"):
+        yield from score_rows(test, "test ", result["metric"])
+    yield "parameters", parameters_in_words(result)
+    if not result["steps"]:  # there is no encoder
+        return
+    steps = f"{result['steps']:,}"
+    if "metric" in result:
+        of = " of the encoder" if result.get("ensemble") else ""
+        steps += f" (best dev {words_of(result['metric'])}{of} at step {result['best_step']:,})"
+    yield "steps", steps
+    yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
+
+
+def print_export(result: Mapping[str, Any]) -> None:
+    """Print the files that an export wrote, whose facts are the same for all."""
+    rows = [
+        [f"{value:,}" if isinstance(value, int) else str(value) for value in file.values()] for file in result["files"]
+    ]
+    _, *facts = result["files"][0]
+    show(heading(result["output"]), Table(["file", *facts], rows))
