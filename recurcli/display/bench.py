@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import RenderableType
-
 from recurcli.commands.bench import in_words
-from recurcli.display.screen import Screen, Table, by_columns, cell, heading, show, styled
+from recurcli.display.screen import Screen, Table, cell, heading, show, styled
 from recurcli.log import Measured, State
 
 
@@ -25,28 +23,30 @@ class BenchmarkScreen(Screen):
 
 def print_setting(setting: Mapping[str, Any]) -> None:
     """Print the table of a setting, with the best peer in bold, and an empty line."""
-    kind, *sizes = in_words(setting).split(", ")
-    shown: list[RenderableType | Table] = [heading(kind, ", ".join(sizes))]
-    if setting["candidates"]:
-        shown.append(_candidates(setting))
-    show(*shown)
-
-
-def _candidates(setting: Mapping[str, Any]) -> Table:
-    """Return the table of a setting."""
+    kind, sizes = in_words(setting).split(", ", 1)
     results, best_peer = setting["candidates"], setting["best_peer"]
-    columns = {
-        "encoder": [each["name"] for each in results],
-        "width": [f"{each['hidden_size']:,}" for each in results],
-        "parameters": [f"{each['parameters']:,}" for each in results],
-        "tokens/s": [f"{each['tokens_per_second']:,.0f}" for each in results],
-        "spread": [f"{each['interquartile_range'] / each['seconds_per_step']:.1%}" for each in results],
-        "peak memory": [f"{each['peak_memory_bytes'] / 1e6:,.1f} MB" for each in results],
-    }
-    if best_peer is not None:
-        columns["× best"] = [f"{each['ratio']:.2f}" for each in results]
-    made = by_columns(columns)
-    return Table(made.columns, [styled(row, "bold" if row[0] == best_peer else "") for row in made.texts])
+    headers = [
+        "encoder",
+        "width",
+        "parameters",
+        "tokens/s",
+        "spread",
+        "peak memory",
+        *(["× best"] if best_peer else []),
+    ]
+    rows = []
+    for each in results:
+        row = [
+            each["name"],
+            f"{each['hidden_size']:,}",
+            f"{each['parameters']:,}",
+            f"{each['tokens_per_second']:,.0f}",
+            f"{each['interquartile_range'] / each['seconds_per_step']:.1%}",
+            f"{each['peak_memory_bytes'] / 1e6:,.1f} MB",
+            *([f"{each['ratio']:.2f}"] if best_peer else []),
+        ]
+        rows.append(styled(row, "bold" if each["name"] == best_peer else ""))
+    show(heading(kind, sizes), *([Table(headers, rows)] if rows else []))
 
 
 def print_protocol(result: Mapping[str, Any]) -> None:

@@ -76,9 +76,6 @@ class BenchRequest:
     device: Annotated[str, device_option] = "auto"
 
     def __post_init__(self) -> None:
-        for option, value in (("--dropout", self.dropout), ("--attention-dropout", self.attention_dropout)):
-            if value is not None and not 0 <= value < 1:
-                raise UsageError(f"{option}: must be at least 0 and below 1, not {value}")
         if self.match_parameters is not None and self.hidden_size is not None:
             raise UsageError("--match-parameters solves for the width, so it excludes --hidden-size; leave out one")
         for numbers in ("length", "batch_size", "hidden_size", "layers"):

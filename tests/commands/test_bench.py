@@ -13,11 +13,10 @@ import torch
 from logs import Kept
 from running import Recur
 
-from recurcli.commands.bench import bench
-from recurcli.commands.benchmark import candidates as peers
-from recurcli.commands.benchmark import measure as measuring
-from recurcli.commands.benchmark.candidates import Candidate, Shape, encoder_candidates, shapes
-from recurcli.commands.benchmark.measure import MemoryMeter, Setting, Workload
+from recurcli.commands import bench as measuring
+from recurcli.commands import bench_candidates as peers
+from recurcli.commands.bench import MemoryMeter, Setting, Workload, bench, measure
+from recurcli.commands.bench_candidates import Candidate, Shape, encoder_candidates, shapes
 from recurcli.requests.bench import BenchRequest
 
 CPU = torch.device("cpu")
@@ -160,14 +159,14 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in a script's background
     printed: list[str] = []
 
-    def measure(setting: Setting, *arguments: Any) -> dict[str, Any]:
+    def counted(setting: Setting, *arguments: Any) -> dict[str, Any]:
         with capsys.disabled():
             printed.append(capsys.readouterr().out)
         if len(printed) == 3:
             signal.raise_signal(signal.SIGINT)
-        return measuring.measure(setting, *arguments)
+        return measure(setting, *arguments)
 
-    monkeypatch.setattr("recurcli.commands.bench.measure", measure)
+    monkeypatch.setattr("recurcli.commands.bench.measure", counted)
     yield printed
     signal.signal(signal.SIGINT, before)
 

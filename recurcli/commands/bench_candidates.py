@@ -108,13 +108,7 @@ def _candidate(
         limits = {"max_length": max(config["max_length"], length)} if "max_length" in config else {}
         return build_encoder({**config, **limits})
 
-    return Candidate(
-        name,
-        config["hidden_size"],
-        config.get("num_layers"),
-        parameters_of(resolved),
-        build,
-    )
+    return Candidate(name, config["hidden_size"], config.get("num_layers"), parameters_of(resolved), build)
 
 
 class TorchTransformer(Encoder):
