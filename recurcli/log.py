@@ -68,7 +68,7 @@ State = RowsDone | Progress | TrialProgress | Measured
 
 
 class Log:
-    """Receives the notes and the progress of a command. This one drops them; `display.progress.Screen` shows them.
+    """Receives the notes and the progress of a command. This one drops them; `display.screen.Screen` shows them.
 
     An exception that a method raises ends the command.
     """

@@ -163,9 +163,8 @@ def _import_all() -> None:
         importlib.import_module(f"recurcli.commands.{name}")
     for name in (
         "sklearn.svm",
-        "recurcli.display.tables",
+        "recurcli.display.screen",
         "recurcli.display.evaluation",
-        "recurcli.display.progress",
         "recurcli.cli.app",
         "recurcli.encoders.starsaber",
         "shims",

@@ -13,8 +13,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -77,34 +76,31 @@ def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
             request.words("mode"), precisions, found, *numbers
         )
     ]
-    results = []
-    with one_thread():
+    results, threads, gpu = [], torch.get_num_threads(), device.type == "cuda"
+    torch.set_num_threads(1)  # CPU time would also count the waiting of other threads
+    try:
         for number, (shape, setting) in enumerate(settings, 1):
             log.note(f"{number} of {len(settings)}: {in_words(setting.to_json())}")
             results.append(measure(setting, found[shape], request.rounds, device))
             for out in results[-1]["left_out"]:
                 log.warn(f"{out['name']}, {in_words(setting.to_json())}: left out: {out['reason']}")
             log.progress(Measured(results[-1]))
+    finally:
+        torch.set_num_threads(threads)
     return {
-        "machine": _machine(device),
-        "clock": "CUDA events" if device.type == "cuda" else "CPU time",
+        "machine": {
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name(device) if gpu else f"cpu ({torch.backends.cpu.get_cpu_capability()})",
+            "cores": os.cpu_count(),
+            "threads": 1,
+            "load_average": round(os.getloadavg()[0], 2),
+        },
+        "clock": "CUDA events" if gpu else "CPU time",
         "rounds": request.rounds,
         "dropout": next(iter(found)).dropout,
         "attention_dropout": request.attention_dropout,
         "match_parameters": request.match_parameters,
         "settings": results,
-    }
-
-
-def _machine(device: torch.device) -> dict[str, Any]:
-    """Return the facts about the machine on which the times depend."""
-    gpu = device.type == "cuda"
-    return {
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(device) if gpu else f"cpu ({torch.backends.cpu.get_cpu_capability()})",
-        "cores": os.cpu_count(),
-        "threads": 1,
-        "load_average": round(os.getloadavg()[0], 2),
     }
 
 
@@ -124,6 +120,12 @@ class Workload:
 
     def __init__(self, candidate: Candidate, setting: Setting, device: torch.device) -> None:
         torch.manual_seed(0)
+        self.candidate = candidate
+        self.peak_memory = 0
+        """The peak of a step in bytes."""
+        self.steps_per_round = 1
+        self.rounds: list[float] = []
+        """The seconds of a step in each round."""
         self.training = setting.mode == "training"
         self.device = device
         self.model = candidate.build(setting.length).to(device).train(self.training)
@@ -194,53 +196,49 @@ def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, devi
     name and the reason of each candidate that does not fit in memory. `ratio` is that of the tokens/s to those of the best
     peer; without peers it is None.
     """
-    works: dict[Candidate, Workload] = {}
-    peaks: dict[Candidate, int] = {}
+    works: list[Workload] = []
     left_out = []
     for candidate in candidates:
         try:
-            works[candidate], peaks[candidate] = _prepare(candidate, setting, device)
+            works.append(_prepare(candidate, setting, device))
         except (MemoryError, RuntimeError) as error:
             if not is_lack_of_memory(error):
                 raise
             left_out.append({"name": candidate.name, "reason": "the memory is full"})
-    steps = {}
-    for candidate, work in works.items():
+    for work in works:
         seconds = max(seconds_of(work.step, 1, device), 1e-9)
-        steps[candidate] = min(MAX_STEPS, max(1, math.ceil(MIN_SECONDS / seconds)))
-    rounds_of: dict[Candidate, list[float]] = {candidate: [] for candidate in works}
+        work.steps_per_round = min(MAX_STEPS, max(1, math.ceil(MIN_SECONDS / seconds)))
     for number in range(rounds):
         first = number % max(1, len(works))  # each round starts with the next one, so none is always first
-        for candidate in [*works][first:] + [*works][:first]:
-            taken = seconds_of(works[candidate].step, steps[candidate], device)
-            rounds_of[candidate].append(taken / steps[candidate])
+        for work in works[first:] + works[:first]:
+            work.rounds.append(seconds_of(work.step, work.steps_per_round, device) / work.steps_per_round)
+    results = [_result(work, setting) for work in works]
     works.clear()
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    results: list[dict[str, Any]] = []
-    for candidate, seconds_per_step in rounds_of.items():
-        low, middle, high = (float(value) for value in np.quantile(seconds_per_step, (0.25, 0.5, 0.75)))
-        results.append(
-            {
-                "name": candidate.name,
-                "is_peer": candidate.is_peer,
-                "hidden_size": candidate.hidden_size,
-                "num_layers": candidate.num_layers,
-                "parameters": candidate.parameters,
-                "tokens_per_second": setting.batch_size * setting.length / middle,
-                "seconds_per_step": middle,
-                "interquartile_range": high - low,
-                "rounds": seconds_per_step,
-                "steps_per_round": steps[candidate],
-                "peak_memory_bytes": peaks[candidate],
-            }
-        )
     peers = [result for result in results if result["is_peer"]]
     best = max(peers, key=lambda peer: peer["tokens_per_second"], default=None)
     for result in results:
         result["ratio"] = result["tokens_per_second"] / best["tokens_per_second"] if best else None
     return {**setting.to_json(), "best_peer": best and best["name"], "candidates": results, "left_out": left_out}
+
+
+def _result(work: Workload, setting: Setting) -> dict[str, Any]:
+    low, middle, high = (float(value) for value in np.quantile(work.rounds, (0.25, 0.5, 0.75)))
+    return {
+        "name": work.candidate.name,
+        "is_peer": work.candidate.is_peer,
+        "hidden_size": work.candidate.hidden_size,
+        "num_layers": work.candidate.num_layers,
+        "parameters": work.candidate.parameters,
+        "tokens_per_second": setting.batch_size * setting.length / middle,
+        "seconds_per_step": middle,
+        "interquartile_range": high - low,
+        "rounds": work.rounds,
+        "steps_per_round": work.steps_per_round,
+        "peak_memory_bytes": work.peak_memory,
+    }
 
 
 def seconds_of(step: Callable[[], None], count: int, device: torch.device) -> float:
@@ -260,21 +258,11 @@ def seconds_of(step: Callable[[], None], count: int, device: torch.device) -> fl
     return time.process_time() - begun
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Limit torch to one thread inside the block. CPU time would also count the waiting of other threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tuple[Workload, int]:
-    """Build the workload and run two of its steps. Return it with the peak memory of the second step, in bytes."""
+def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> Workload:
+    """Build the workload and run two of its steps, of which the second has the peak memory of all later ones."""
     meter = MemoryMeter(device)
     made: list[Workload] = []
     meter.peak(lambda: made.append(Workload(candidate, setting, device)))
     meter.peak(made[0].step)  # makes the moments of the optimizer
-    return made[0], meter.peak(made[0].step)
+    made[0].peak_memory = meter.peak(made[0].step)
+    return made[0]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recurcli.commands.comparison.collect import Collected, ComparedRun, check_comparable, collect
+from recurcli.commands.comparison.collect import ComparedRun, check_comparable, collect
 from recurcli.commands.comparison.groups import (
     Baseline,
     Group,
@@ -66,22 +66,16 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         raise UsageError(
             f"{found.runs[0].path}: its metric '{escaped(name)}' is unknown here; choose one with --metric"
         )
-    groups, apart, others = group_runs(found.runs, name)
+    groups, differences, other_differences = group_runs(found.runs, name)
     _notes(found.runs, request.part, log)
-    return _result(request, found, groups, (apart, others), name)
-
-
-def _result(
-    request: CompareRequest, found: Collected, groups: Sequence[Group], keys: tuple[list[str], list[str]], name: str
-) -> dict[str, Any]:
-    fixed = baselines(groups, name) if groups else []
+    fixed = baselines(groups, name)
     resampled = _resample(groups, fixed, name)
     tests = _tests(groups, fixed, resampled, name)
     smallest = [test["smallest_difference"] for test in tests if test["smallest_difference"] is not None]
-    rows = {
-        row["name"]: {**row, "interval": _interval(row["name"], resampled, name)}
-        for row in (*(group.to_json(name) for group in groups), *(baseline.to_json() for baseline in fixed))
-    }
+    rows = {group.name: group.to_json(name) for group in groups}
+    rows |= {baseline.name: {"name": baseline.name, "mean": baseline.score} for baseline in fixed}
+    for member, row in rows.items():
+        row["interval"] = _interval(member, resampled, name)
     first = found.runs[0] if found.runs else None
     return {
         "split": request.split,
@@ -90,8 +84,8 @@ def _result(
         "part": request.part,
         "rows": first.units if first else 0,
         "dev_sha256": first and first.result["data"]["dev"]["sha256"],
-        "differences": keys[0],
-        "other_differences": keys[1],
+        "differences": differences,
+        "other_differences": other_differences,
         "groups": [rows[group.name] for group in groups],
         "baselines": [rows[baseline.name] for baseline in fixed],
         "over": request.over and {"key": request.over, "lines": lines_over(groups, request.over, rows)},
@@ -208,8 +202,7 @@ def _notes(runs: Sequence[ComparedRun], part: Part, log: Log) -> None:
     if part == "model" and unused:
         text = f"{pluralize(unused, 'kept model', 'are', of=len(runs))} the linear model alone, whatever the encoder"
         log.note(f"{text}; --part encoder compares the encoders alone")
-    machines: list[Mapping[str, Any]] = [run.result["machine"] for run in runs]
-    for run, machine in zip(runs[1:], machines[1:], strict=True):
-        if difference := first_difference(machines[0], machine):
+    for run in runs[1:]:
+        if difference := first_difference(runs[0].result["machine"], run.result["machine"]):
             log.warn(f"times and tokens/s are not of equal machines: {runs[0].path} and {run.path}: {difference}")
             break

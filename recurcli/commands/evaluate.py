@@ -67,8 +67,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         if (path := getattr(request, option)) is not None:
             check_writable(path, kind, overwrite=request.overwrite, option=f"--{option}", inputs=read)
     run = open_run(request.run)
-    pretraining = run.read_preset().get("pretraining") if run.read_command() == "pretrain" else None
-    if isinstance(pretraining, dict) and pretraining.get("objective") == "causal":
+    if run.read_command() == "pretrain" and run.read_preset()["pretraining"].get("objective") == "causal":
         return _evaluate_language_model(request, run, log)
     return _evaluate_classifier(request, run, log)
 

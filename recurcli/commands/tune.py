@@ -5,31 +5,36 @@ journal file may end in half a line after a kill, and its lock stays.)
 """
 
 import contextlib
+import dataclasses
 import functools
+import math
 import operator
 import shlex
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from recurcli.commands.comparison.groups import short_names, text_of
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest, check_inputs, preset_facts
-from recurcli.commands.tuning import Range, ranges_of, short_names
+from recurcli.commands.training.trainer import check_encoder
 from recurcli.distributed.group import current
+from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
 from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.log import Log, Progress, State, TrialProgress
-from recurcli.metrics import METRICS, format_score
+from recurcli.metrics import format_score, words_of
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.tune import TuneRequest
 from recurcli.requirements import check_packages
 from recurcli.runs.run_directory import LOCK, RunDirectory
 from recurcli.training.fit import derived_seed
-from recurcli.validation import dump, flatten
+from recurcli.validation import dump, flatten, parse_config, parse_value
 
 if TYPE_CHECKING:
     import optuna
@@ -44,6 +49,52 @@ STUDY_FORMAT = 1
 STATES = ("complete", "pruned", "diverged")
 PARTS = 20
 """Parts of a training's steps at which the pruner compares trials. Ours: each report is a write to the disk."""
+DEFAULT_RANGES = (
+    "finetuning.learning_rate=1e-4..3e-3:log",
+    "encoder.dropout=0.0..0.5",
+    "embedding.dropout=0.0..0.5",
+    "finetuning.epochs=5..20:log",
+    "finetuning.batch_size=16|32|64|128",
+    "pooling=mean|max",
+)
+"""The default ranges, which are ours. They lie around the defaults of the presets, for a training from scratch on a few
+thousand rows."""
+TUNED_SECTIONS = ("encoder.", "embedding.", "tokenizer.", "finetuning.", "pooling", "pair_pooling", "data.max_length")
+"""The beginnings of the keys that may be searched. Other keys have no effect, or they change the rows or the seed."""
+NOT_TUNED = ("finetuning.metric", "finetuning.score_test", "finetuning.linear_baseline")
+SIGNIFICANT_DIGITS = 3
+"""The number of digits of a sampled number in the training. Few digits make the best preset readable."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of one key among which a study chooses."""
+
+    key: str
+    values: tuple[Any, ...]
+    """The smallest and the largest number, or the choices."""
+    scale: Literal["linear", "log", "choices"]
+
+    def __str__(self) -> str:
+        if self.scale == "choices":
+            return "|".join(str(value) for value in self.values)
+        return f"{self.values[0]}..{self.values[1]}{':log' if self.scale == 'log' else ''}"
+
+    def suggest(self, trial: "optuna.Trial") -> Any:
+        """Return the value that Optuna chooses for a trial, as the training takes it."""
+        if self.scale == "choices":
+            return trial.suggest_categorical(self.key, self.values)
+        low, high = self.values
+        if isinstance(low, int):
+            return trial.suggest_int(self.key, low, high, log=self.scale == "log")
+        value = trial.suggest_float(self.key, low, high, log=self.scale == "log")
+        return min(max(float(f"{value:.{SIGNIFICANT_DIGITS}g}"), low), high)
+
+    def contains(self, value: Any) -> bool:
+        """Return whether `value` lies in the range."""
+        if self.scale == "choices":
+            return value in self.values
+        return isinstance(value, int | float) and self.values[0] <= value <= self.values[1]
 
 
 def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
@@ -131,6 +182,7 @@ class _Search:
         Of the settings of the preset the sampler knows those that lie in their ranges. The number of finished trials gives the
         seed of the sampler, so an interrupted study continues as if it had not been.
         """
+        from optuna import TrialPruned
         from optuna.samplers import TPESampler
 
         results, settings = results_of(self.study), {**self.preset}
@@ -139,11 +191,20 @@ class _Search:
         for each in self.ranges:
             if results or each.contains(settings[each.key]):
                 settings[each.key] = each.suggest(trial)
-        log = TrialLog(self.log, self.request.trials, len(results) + 1, trial, best_of(results))
-        return _stored(trial, self._train(len(results) + 1, settings, log))
+        best = best_of(results)
+        log = TrialLog(
+            self.log, self.request.trials, len(results) + 1, trial, None if best is None else best["dev_metric"]
+        )
+        result = self._train(len(results) + 1, settings, log)
+        trial.set_user_attr("result", result)
+        if result["state"] != "complete":
+            raise TrialPruned
+        return result["dev_metric"]
 
     def _train(self, number: int, settings: Mapping[str, Any], log: "TrialLog") -> dict[str, Any]:
         """Train a trial until it is finished, pruned or diverged, and return its result. The first trial is the preset."""
+        from optuna import TrialPruned
+
         preset = self.request.resolved.preset
         overrides: dict[str, tuple[str, Any]] = {key: ("recur tune", value) for key, value in FIXED.items()}
         if number > 1:
@@ -157,7 +218,7 @@ class _Search:
         try:
             trained = finetune(TrainingRequest(self.request.compose(overrides), run), log)
             result |= self._outcome(number, settings, trained)
-        except Pruned:
+        except TrialPruned:
             result |= {"state": "pruned", "dev_metric": log.best}
         except NumericError as error:
             result |= {"state": "diverged", "dev_metric": log.best, "reason": str(error)}
@@ -192,10 +253,6 @@ class _Search:
             write_atomically(self.request.folder / BEST, best_preset(self.request, results))
 
 
-class Pruned(Exception):
-    """Raised after an evaluation of a trial that is pruned."""
-
-
 class TrialLog(Log):
     """Receives the progress of a trial: shows it as the study's, reports its evaluations, and ends it if it is pruned.
 
@@ -203,29 +260,25 @@ class TrialLog(Log):
     """
 
     def __init__(
-        self,
-        shown: Log,
-        trials: int,
-        number: int,
-        trial: "optuna.Trial",
-        earlier: Mapping[str, Any] | None = None,
+        self, shown: Log, trials: int, number: int, trial: "optuna.Trial", earlier: float | None = None
     ) -> None:
-        self._shown, self._trials, self._trial = shown, trials, trial
-        self._earlier = None if earlier is None else earlier["dev_metric"]
+        self._shown, self._trials, self._trial, self._earlier = shown, trials, trial, earlier
         self.number, self.count = number, 0
         self.best: float | None = None
         """The best dev metric of the trial."""
-        self.reported: dict[int, float] = {}
-        """The dev metric at each of PARTS equal parts of the schedule."""
+        self._part: int | None = None
+        """The last of PARTS equal parts of the schedule that was reported."""
         self._last = 0.0
         if number == 1:
             self.note, self.warn = shown.note, shown.warn  # type: ignore[method-assign]
 
     def progress(self, state: State) -> None:
-        """Show where the study stands. Raises Pruned for a trial that is below the median of the complete ones.
+        """Show where the study stands. Raises TrialPruned for a trial that is below the median of the complete ones.
 
         A trial is compared after its second evaluation at the earliest, and not in its last step.
         """
+        from optuna import TrialPruned
+
         assert isinstance(state, Progress)
         self.note, self.warn = super().note, super().warn  # type: ignore[method-assign]
         if state.dev_metric is not None:
@@ -233,7 +286,7 @@ class TrialLog(Log):
         best = max((score for score in (self._earlier, self.best) if score is not None), default=None)
         self._shown.progress(TrialProgress(self.number, self._trials, state, best))
         if state.dev_metric is not None and state.step < state.total_steps and self.should_prune():
-            raise Pruned
+            raise TrialPruned
 
     def report(self, step: int, total_steps: int, dev_metric: float) -> None:
         """Report an evaluation after `step` of `total_steps`.
@@ -243,10 +296,9 @@ class TrialLog(Log):
         evaluation, so that trials can be compared whose evaluations do not coincide.
         """
         now = step * PARTS // total_steps
-        for part in range(max(self.reported, default=now - 1) + 1, now + 1):
-            self.reported[part] = dev_metric if part == now else self._last
-            self._trial.report(self.reported[part], part)
-        self._last, self.count = dev_metric, self.count + 1
+        for part in range(now if self._part is None else self._part + 1, now + 1):
+            self._trial.report(dev_metric if part == now else self._last, part)
+        self._part, self._last, self.count = now, dev_metric, self.count + 1
         self.best = dev_metric if self.best is None else max(self.best, dev_metric)
 
     def should_prune(self) -> bool:
@@ -292,19 +344,6 @@ def results_of(study: "optuna.Study") -> list[dict[str, Any]]:
     return [trial.user_attrs["result"] for trial in ended]
 
 
-def _stored(trial: "optuna.Trial", result: Mapping[str, Any]) -> float:
-    """Store the result of a trial in the study, and return its dev metric.
-
-    Raises TrialPruned for a trial that was pruned or diverged.
-    """
-    from optuna import TrialPruned
-
-    trial.set_user_attr("result", result)
-    if result["state"] != "complete":
-        raise TrialPruned
-    return result["dev_metric"]
-
-
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
     """Turn errors of the database at `path` in the block into StorageError or ModelError.
@@ -345,22 +384,18 @@ def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def line_of(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
     """Return the line of the last trial: its number, settings, dev metric and early end, and the best dev metric so far."""
     result, best = results[-1], best_of(results)
-    names = short_names(result["settings"])
-    shown = " ".join(f"{names[key]}={shown_value(value)}" for key, value in result["settings"].items())
-    name = request.resolved.preset.finetuning.metric
-    metric = METRICS[name].words
-    score = "" if result["dev_metric"] is None else f"; dev {metric} {format_score(name, result['dev_metric'])}"
-    after = {"complete": "", "pruned": f", pruned after {pluralize(result['evaluations'], 'evaluation')}"}
-    end = after.get(result["state"], f"; diverged: {result.get('reason')}")
-    so_far = (
-        "" if best is None else f"; best dev {metric} {format_score(name, best['dev_metric'])} (trial {best['trial']})"
-    )
-    return f"trial {result['trial']} of {request.trials}: {shown}{score}{end}{so_far}"
-
-
-def shown_value(value: Any) -> str:
-    """Return a setting as it is written in a preset."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    names, name = short_names(result["settings"]), request.resolved.preset.finetuning.metric
+    shown = " ".join(f"{names[key]}={text_of(value)}" for key, value in result["settings"].items())
+    line = f"trial {result['trial']} of {request.trials}: {shown}"
+    if result["dev_metric"] is not None:
+        line += f"; dev {words_of(name)} {format_score(name, result['dev_metric'])}"
+    if result["state"] == "pruned":
+        line += f", pruned after {pluralize(result['evaluations'], 'evaluation')}"
+    elif result["state"] == "diverged":
+        line += f"; diverged: {result['reason']}"
+    if best is not None:
+        line += f"; best dev {words_of(name)} {format_score(name, best['dev_metric'])} (trial {best['trial']})"
+    return line
 
 
 def command_of(request: TuneRequest) -> str:
@@ -386,7 +421,7 @@ def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> s
     counts = ", ".join(f"{count} {state}" for state, count in trials_by_state(results).items() if count)
     metric = preset.finetuning.metric
     comment = [
-        f"dev {METRICS[metric].words} {format_score(metric, best['dev_metric'])}: the best of "
+        f"dev {words_of(metric)} {format_score(metric, best['dev_metric'])}: the best of "
         f"{pluralize(len(results), 'trial')} of `recur tune` ({counts}), trial {best['trial']}"
         f"{', the preset itself' if best['trial'] == 1 else ''}.",
         "This score is optimistic, because it selected the trial; it is no test score.",
@@ -417,3 +452,78 @@ def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges
         "command": command_of(request),
         "best": {**best, "preset": str(request.folder / BEST), "chosen_by_this_score": True},
     }
+
+
+def parse_range(text: str) -> Range:
+    """Return the range in `text`: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A|B. Raises UsageError for anything else."""
+    shown = f"--range {escaped(text)}"
+    key, equals, written = (part.strip() for part in text.partition("="))
+    if not equals or not key or not written:
+        raise UsageError(f"{shown}: is not KEY=LOW..HIGH or KEY=A|B, such as finetuning.learning_rate=1e-4..3e-3:log")
+    if "|" in written or ".." not in written:
+        choices = [parse_value(part, shown) for part in written.split("|")]
+        are_scalars = all(isinstance(choice, str | int | float) for choice in choices)
+        if not are_scalars or len(set(choices)) < max(2, len(choices)):
+            raise UsageError(f"{shown}: is not two or more words or numbers that differ; --set fixes one value")
+        return Range(key, tuple(choices), "choices")
+    ends, colon, scale = written.partition(":")
+    low, high = (parse_value(part, shown) for part in ends.split("..", 1))
+    are_numbers = all(type(value) in (int, float) and math.isfinite(value) for value in (low, high))
+    if not are_numbers or low >= high or (colon and (scale != "log" or low <= 0)):
+        raise UsageError(f"{shown}: is not LOW..HIGH, or LOW..HIGH:log with LOW above 0")
+    return Range(key, (low, high), "log" if colon else "linear")
+
+
+def ranges_of(request: TuneRequest) -> list[Range]:
+    """Return the ranges of the request, else the default ranges whose keys the preset has and no option sets.
+
+    Raises UsageError for a malformed range, for a key that is unknown or cannot be searched, and for a value that the preset
+    rejects.
+    """
+    preset = request.resolved.preset
+    if preset.is_linear:
+        name = request.resolved.name
+        raise UsageError(f"--preset: {name} has no encoder to tune; `recur finetune` chooses its `linear:` keys")
+    fixed = tuple(f"{key}." for key in request.set_keys)
+    ranges = [parse_range(text) for text in request.ranges or DEFAULT_RANGES]
+    if not request.ranges:
+        missing = {"encoder.dropout"} if "dropout" not in preset.encoder else set()
+        missing |= {"finetuning.epochs"} if preset.finetuning.max_steps else set()
+        ranges = [each for each in ranges if each.key not in missing and not f"{each.key}.".startswith(fixed)]
+        if not ranges:
+            raise UsageError("--set fixes every key that is searched by default; name others with --range")
+    keys = [each.key for each in ranges]
+    for key in keys:
+        if keys.count(key) > 1 or f"{key}.".startswith(fixed):
+            fault = "stands twice" if keys.count(key) > 1 else "--set fixes it"
+            raise UsageError(f"--range {escaped(key)}: {fault}; keep one")
+    return [_typed(request, each) for each in ranges]
+
+
+def _typed(request: TuneRequest, searched: Range) -> Range:
+    """Return the range with numbers of the type of its key.
+
+    Raises UsageError if the preset rejects one of the values, and for a key that is not searched.
+    """
+    shown, presets = f"--range {escaped(searched.key)}={escaped(searched)}", []
+    for value in searched.values:
+        try:
+            resolved = request.compose({searched.key: (shown, value)})
+            check_encoder(resolved)
+        except UsageError as error:
+            raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
+        presets.append(resolved.preset)
+    if not searched.key.startswith(TUNED_SECTIONS) or searched.key in NOT_TUNED:
+        fault = "is not searched: it has no effect on the dev metric, or changes what it means"
+        raise UsageError(f"--range {searched.key}: {fault}")
+    if searched.scale == "choices":
+        return searched
+    is_float = any(isinstance(_value_of(searched.key, preset), float) for preset in presets)
+    return dataclasses.replace(searched, values=tuple(map(float, searched.values))) if is_float else searched
+
+
+def _value_of(key: str, preset: Preset) -> Any:
+    """Return the value of a key of a preset. A whole number is a float if the key takes floats."""
+    keys = {key: value for key, value in preset.encoder.items() if key != "name"}
+    encoder = parse_config(encoder_class(preset.encoder["name"]).Config, keys)
+    return dict(flatten({**preset.to_dict(), "encoder": dataclasses.asdict(encoder)}))[tuple(key.split("."))]

@@ -187,14 +187,15 @@ class RunReader:
     def read_preset(self) -> dict[str, Any]:
         """Return the values of preset.yaml. Raises ModelError if it is missing, damaged or of another format version.
 
-        The manifest of a run that is not finished does not list it.
+        A pretrained run has a section `pretraining`. The manifest of a run that is not finished does not list the file.
         """
         content = self.file(PRESET).content[: MAX_BYTES + 1].tobytes()
         try:
             values = read_mapping(self.path / PRESET, content)[0]
         except UsageError as error:
             raise ModelError(str(error)) from None
-        self.read_command()
+        if self.read_command() == "pretrain" and not isinstance(values.get("pretraining"), dict):
+            raise ModelError(f"{self.path / PRESET}: is damaged: has no section pretraining; train the run again")
         return values
 
     def read_command(self) -> str | None:

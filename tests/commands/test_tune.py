@@ -13,8 +13,16 @@ from forked import ForkServer
 from running import Recur
 from tiny_task import TINY, rows, write_rows
 
-from recurcli.commands.tune import TrialLog, command_of, facts_of, open_study, storage_errors
-from recurcli.commands.tuning import Range, parse_range, ranges_of
+from recurcli.commands.tune import (
+    Range,
+    TrialLog,
+    command_of,
+    facts_of,
+    open_study,
+    parse_range,
+    ranges_of,
+    storage_errors,
+)
 from recurcli.display import screen
 from recurcli.errors import Interrupted, StorageError
 from recurcli.log import Log, Progress, TrialProgress

@@ -1,6 +1,5 @@
 """Finds the runs that `recur compare` was given, and reads what each has stored; without torch."""
 
-import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +29,6 @@ from recurcli.runs.run_directory import (
     TEST_PREDICTIONS,
     Run,
     RunDirectory,
-    RunReader,
     current_folder,
     open_run,
 )
@@ -54,7 +52,6 @@ class ComparedRun:
     facts: Mapping[str, Any]
     """The preset and the origin of the run by dotted keys; equal in runs that differ in their seed alone."""
     result: Mapping[str, Any]
-    part: Part
     split: ScoredSplit
     """The rows that are compared."""
     scores: Mapping[str, float]
@@ -78,11 +75,6 @@ class ComparedRun:
     def stored(self) -> Mapping[str, Any]:
         """What result.json says of the compared rows: their baselines, parts and calibration."""
         return self.result if self.split == "dev" else self.result["test"]
-
-    @property
-    def group_key(self) -> str:
-        """The `facts` as text: equal for runs of one group."""
-        return json.dumps(self.facts, sort_keys=True)
 
 
 class Collected(NamedTuple):
@@ -115,7 +107,7 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
                 raise
             run = f"cannot be read: {error}"
         if isinstance(run, ComparedRun):
-            first = seeds.setdefault((run.group_key, run.seed), path)
+            first = seeds.setdefault((json.dumps(run.facts, sort_keys=True), run.seed), path)
             if first == path:
                 found.runs.append(run)
                 continue
@@ -159,7 +151,10 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
     if pretrained and run.read_preset()["pretraining"].get("objective") != "causal":
         return "is pretrained on masked tokens, without a dev text"
     if files is None:
-        return {"run": str(path), **_progress(run)}
+        stored = next(run.read_states(), None)
+        step, steps = (0, None) if stored is None else (stored["state"]["step"], stored["resume_key"]["steps"])
+        is_running = run.has(LOCK) and is_locked(run.path / LOCK)
+        return {"run": str(path), "step": step, "steps": steps, "running": is_running}
     if split == "test" and pretrained:
         return "is a language model, which is compared on its dev text; leave out --split test"
     if split == "test" and TEST_PREDICTIONS not in files:
@@ -169,23 +164,25 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
         return "is a linear model without an encoder"
     with naming_damage(run.path / RESULT):
         facts = _facts(files, result, "pretraining" if pretrained else "finetuning")
-        of_run: dict[str, Any] = {
-            "path": run.name,
-            "manifest": files.sha256,
-            "facts": facts,
-            "result": result,
-            "part": part,
-        }
+        rows, text = NO_ROWS, None
         if pretrained:
             text = read_text_losses(files)
             mean = math.fsum(text.nats) / math.fsum(text.tokens)
             scores = {PERPLEXITY: math.exp(mean) if mean < MAX_EXPONENT else math.inf}
-            found = ComparedRun(**of_run, split=split, scores=scores, text=text)
         else:
             rows = read_predictions(files, part, split)
             report = classification_report(rows.labels, rows.predictions, rows.names)
             scores = {name: report[name] for name in METRICS}
-            found = ComparedRun(**of_run, split=split, scores=scores, rows=rows)
+        found = ComparedRun(
+            path=run.name,
+            manifest=files.sha256,
+            facts=facts,
+            result=result,
+            split=split,
+            scores=scores,
+            rows=rows,
+            text=text,
+        )
         stored = result[split] if part == "model" or "parts" not in found.stored else found.stored["parts"]["encoder"]
         for name, score in scores.items():
             if name in stored and not math.isclose(stored[name], score, rel_tol=ROUNDING, abs_tol=ROUNDING):
@@ -218,15 +215,6 @@ def _facts(run: Run, result: Mapping[str, Any], section: Section) -> dict[str, A
             facts["init"] = result["init"]
     differing = ("runtime.seed", "init.runtime.seed", "finetuning.keep_texts")
     return as_stored({key: value for key, value in facts.items() if value is not None and key not in differing})
-
-
-def _progress(run: RunReader) -> dict[str, Any]:
-    """Return the step of the last checkpoint of an unfinished run, its number of steps, and if it runs."""
-    stored = next(run.read_states(), None)
-    step, steps = (0, None) if stored is None else (stored["state"]["step"], stored["resume_key"]["steps"])
-    with contextlib.suppress(OSError):
-        return {"step": step, "steps": steps, "running": is_locked(run.path / LOCK)}
-    return {"step": step, "steps": steps, "running": False}
 
 
 def check_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:

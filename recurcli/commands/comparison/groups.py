@@ -68,10 +68,6 @@ class Baseline:
     groups: list[Group]
     """The groups whose linear model it is."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the row of the baseline in the table, as values for the JSON."""
-        return {"name": self.name, "mean": self.score}
-
 
 def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     """Return the linear models of the groups, one for all groups with equal predictions, and the majority class.
@@ -79,7 +75,7 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     The linear model is the one that was fitted on the rows that the encoders were trained on. It does not depend on the seed,
     so that of a group is that of its first run. A language model has none.
     """
-    if metric not in METRICS:
+    if metric not in METRICS or not groups:
         return []
     made: list[Baseline] = []
     for group in groups:
@@ -166,17 +162,20 @@ def _apart(
         members.setdefault(json.dumps(facts_of(item), sort_keys=True), []).append(item)
     facts = [facts_of(alike[0]) for alike in members.values()]
     apart, others = differing_keys(facts)
-    short = len({key.rpartition(".")[2] for key in apart}) == len(apart)
+    words = short_names(apart)
     names = []
     for own in facts:
-        parts = []
-        for key in apart:
-            if key == "encoder.name":
-                parts.append(text_of(own[key]))
-            elif key in own or not _goes_with_another(key):
-                parts.append(f"{key.rpartition('.')[2] if short else key}={text_of(own.get(key))}")
+        shown = [key for key in apart if key in own or not _goes_with_another(key)]
+        parts = (("" if key == "encoder.name" else f"{words[key]}=") + text_of(own.get(key)) for key in shown)
         names.append(", ".join(parts))
     return list(zip(names, members.values(), strict=True)), apart, others
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the last part of each key, or the whole key if another key ends in the same part."""
+    keys = list(keys)
+    last = [key.rpartition(".")[2] for key in keys]
+    return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}
 
 
 def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
