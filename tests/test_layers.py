@@ -27,16 +27,15 @@ LAYERS = [
     {"ops"},
 ]
 EVERYWHERE = {
-    "allocator",
     "cache",
     "device",
     "distributed",
     "errors",
     "facts",
     "files",
-    "interruptible",
     "log",
     "metrics",
+    "process",
     "requirements",
     "validation",
     "version",

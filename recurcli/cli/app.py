@@ -22,9 +22,9 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperArgument, TyperCommand
 
-from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
+from recurcli.process import disable_gc, skip_final_gc
 from recurcli.requirements import check_packages
 
 app = typer.Typer(

@@ -2,8 +2,8 @@
 
 import os
 
-from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import command
+from recurcli.process import keep_freed_memory
 from recurcli.requests.bench import BenchRequest
 from recurcli.requests.options import Debug, Json, Quiet
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import command
+from recurcli.process import keep_freed_memory
 from recurcli.requests.options import (
     Columns,
     Computation,

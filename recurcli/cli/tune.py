@@ -1,7 +1,7 @@
 """The `recur tune` command."""
 
-from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import command
+from recurcli.process import keep_freed_memory
 from recurcli.requests.options import Debug, Json, Quiet
 from recurcli.requests.tune import TuneRequest
 

@@ -17,7 +17,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from recurcli.allocator import gc_between_steps
+from recurcli.process import gc_between_steps
 from recurcli.errors import StorageError, escaped, pluralize
 from recurcli.facts import parameters_in_words
 from recurcli.files import finite

@@ -23,12 +23,12 @@ from recurcli.evaluation.inference import Predictor
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
-from recurcli.interruptible import interruptible
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, SECOND_TEXT, NgramConfig, word_pattern
 from recurcli.log import Log
 from recurcli.model.models import Classifier
 from recurcli.model.saved import config_to_dict
+from recurcli.process import interruptible
 from recurcli.requirements import check_packages
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.predictions import RowText, read_texts

@@ -25,10 +25,10 @@ from recurcli.cache import cached
 from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
-from recurcli.interruptible import interruptible
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, Vectors, characters_read, ngram_sets
 from recurcli.log import Note
+from recurcli.process import interruptible
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

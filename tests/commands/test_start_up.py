@@ -11,7 +11,7 @@ from tiny_task import tiny
 
 SCRIPT = """
 import gc, sys
-from recurcli.allocator import disable_gc
+from recurcli.process import disable_gc
 from recurcli.cli import run
 
 HEAVY = {"torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets"}

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from recurcli.allocator import disable_gc, gc_between_steps
+from recurcli.process import disable_gc, gc_between_steps
 
 SCRIPT = """
 import resource
 import numpy as np
-from recurcli.allocator import keep_freed_memory
+from recurcli.process import keep_freed_memory
 
 if {kept}:
     keep_freed_memory()
