@@ -31,7 +31,6 @@ EVERYWHERE = {
     "device",
     "distributed",
     "errors",
-    "facts",
     "files",
     "log",
     "metrics",

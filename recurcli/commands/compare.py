@@ -25,12 +25,11 @@ from recurcli.evaluation.significance import (
     share_interval,
     tango,
 )
-from recurcli.facts import first_difference
 from recurcli.log import Log
 from recurcli.metrics import BOUNDS, METRICS
 from recurcli.requests.compare import CompareRequest
 from recurcli.runs.predictions import Part
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import RunDirectory, first_difference
 
 if TYPE_CHECKING:
     import numpy as np

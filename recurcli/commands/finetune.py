@@ -21,7 +21,6 @@ from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows
-from recurcli.facts import first_difference
 from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log, Note
@@ -36,7 +35,7 @@ from recurcli.runs.model_files import (
     read_model,
     write_refit,
 )
-from recurcli.runs.run_directory import LINEAR_FIRST_FIT
+from recurcli.runs.run_directory import LINEAR_FIRST_FIT, first_difference
 from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest

@@ -46,11 +46,10 @@ from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
-from recurcli.facts import Facts
 from recurcli.linear.explain import explain
 from recurcli.log import Log
 from recurcli.requests.predict import PredictRequest
-from recurcli.runs.run_directory import Run, open_run
+from recurcli.runs.run_directory import Facts, Run, open_run
 
 
 def predict(request: PredictRequest, log: Log) -> None:

@@ -24,7 +24,6 @@ from recurcli.commands.training.trainer import check_encoder
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
-from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.log import Log, Progress, State, TrialProgress
 from recurcli.metrics import format_score, words_of
@@ -32,7 +31,7 @@ from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.tune import TuneRequest
 from recurcli.requirements import check_packages
-from recurcli.runs.run_directory import LOCK, RunDirectory
+from recurcli.runs.run_directory import LOCK, RunDirectory, check_same
 from recurcli.training.fit import derived_seed
 from recurcli.validation import dump, flatten, parse_config, parse_value
 

@@ -17,12 +17,12 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from recurcli.process import gc_between_steps
 from recurcli.errors import StorageError, escaped, pluralize
-from recurcli.facts import parameters_in_words
 from recurcli.files import finite
 from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
 from recurcli.metrics import PERPLEXITY, format_score, perplexity_rows, score_rows, words_of
+from recurcli.process import gc_between_steps
+from recurcli.runs.run_directory import parameters_in_words
 
 UNLIMITED = 100_000
 """Width in characters of output to a pipe, and of a file: no value is cut."""

@@ -25,8 +25,7 @@ from recurcli.linear.ensemble import Ensemble
 from recurcli.log import AfterBatch, ignore
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_ensemble, read_model
-from recurcli.runs.run_directory import CALIBRATION, Run
-from recurcli.runs.schemas import TEMPERATURE, read_json
+from recurcli.runs.run_directory import CALIBRATION, TEMPERATURE, Run, read_json
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic_core import SchemaValidator
+from pydantic_core import core_schema as cs
 from torch import Tensor
 
 from recurcli.config import ModelConfig
@@ -43,10 +45,12 @@ from recurcli.runs.run_directory import (
     PREDICTIONS,
     TEST_PREDICTIONS,
     TEXT_LOSSES,
+    WEIGHTS,
     Run,
+    keys,
     open_run,
+    read_json,
 )
-from recurcli.runs.schemas import ENSEMBLE_FILE, read_json
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -140,6 +144,7 @@ def read_known_rows(folder: CommittedFolder, log: Log | None = None) -> KnownRow
 
 
 Model = TypeVar("Model", Classifier, LanguageModel)
+ENSEMBLE_FILE = SchemaValidator(keys({"kind": cs.literal_schema(["linear"]), **WEIGHTS}))
 MAX_PROBABLE = 10
 """Probabilities of a row in predictions.dev.jsonl if there are more than MAX_IN_FULL classes."""
 

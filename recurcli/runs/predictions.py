@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic_core import SchemaValidator
+from pydantic_core import core_schema as cs
 
 from recurcli.errors import ModelError, escaped
 from recurcli.files import CommittedFolder, OpenedFile, naming_damage
-from recurcli.runs import schemas
-from recurcli.runs.run_directory import PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES
-from recurcli.runs.schemas import check, read_json, row_validator
+from recurcli.runs.run_directory import (
+    FINITE,
+    NUMBER,
+    PREDICTIONS,
+    TEST_PREDICTIONS,
+    TEXT,
+    TEXT_LOSSES,
+    check,
+    keys,
+    read_json,
+)
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -23,6 +32,14 @@ Part = Literal["model", "encoder", "linear"]
 ScoredSplit = Literal["dev", "test"]
 """The rows of stored predictions: those that select the model, or those that it was scored on once."""
 FILES: Mapping[ScoredSplit, str] = {"dev": PREDICTIONS, "test": TEST_PREDICTIONS}
+_SHARES = cs.dict_schema(TEXT, NUMBER, min_length=1)
+_LOSSES = cs.list_schema(FINITE, min_length=1)
+_LOSSES_FILE = SchemaValidator(keys({"nats": _LOSSES, "tokens": _LOSSES}))
+_CLASSES = SchemaValidator(keys({"id2label": cs.dict_schema(TEXT, TEXT)}))
+"""config.json, for a reader of its classes alone."""
+_ROW = dict.fromkeys(("id", "label", "prediction"), TEXT)
+_ROW_TEXT = SchemaValidator(keys({"label": TEXT, "text": TEXT, "pair?": cs.nullable_schema(TEXT)}))
+"""A line of predictions, for a reader of its text."""
 
 
 class Predictions(NamedTuple):
@@ -57,14 +74,14 @@ class RowText(NamedTuple):
 def read_predictions(folder: CommittedFolder, part: Part, split: ScoredSplit = "dev") -> Predictions:
     """Read the predictions of a run. Raises ModelError if they are damaged."""
     path, lines = folder.path / FILES[split], _lines(folder[FILES[split]])
-    first = _row(path, 1, lines[0], row_validator("probabilities", "encoder_probabilities?", "linear_probabilities?"))
+    first = _row(path, 1, lines[0], _row_validator("probabilities", "encoder_probabilities?", "linear_probabilities?"))
     key = f"{part}_probabilities"
     if key not in first:
         part = "model"
     names = list(first["probabilities"])
     if "other_probabilities" in first:  # a row of many classes has the largest probabilities only
-        names = list(read_json(folder["config.json"], schemas.CLASSES, limit=1 << 24)["id2label"].values())
-    validator = row_validator() if part == "model" else row_validator(key)
+        names = list(read_json(folder["config.json"], _CLASSES, limit=1 << 24)["id2label"].values())
+    validator = _row_validator() if part == "model" else _row_validator(key)
     rows = []
     for number, line in enumerate(lines, 1):
         head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
@@ -80,7 +97,7 @@ def read_predictions(folder: CommittedFolder, part: Part, split: ScoredSplit = "
 def read_text_losses(folder: CommittedFolder) -> TextLosses:
     """Read the losses of a language model. Raises ModelError if they are damaged."""
     file = folder[TEXT_LOSSES]
-    stored = read_json(file, schemas.TEXT_LOSSES)
+    stored = read_json(file, _LOSSES_FILE)
     if len(stored["nats"]) != len(stored["tokens"]) or not all(stored["tokens"]):
         raise ModelError(f"{file.path}: is damaged: each block must have one loss, and a token or more")
     return TextLosses(stored["nats"], stored["tokens"])
@@ -93,14 +110,19 @@ def read_texts(folder: CommittedFolder) -> list[RowText]:
     """
     file = folder[PREDICTIONS]
     lines = _lines(file)
-    if "text" not in _row(file.path, 1, lines[0], row_validator()):
+    if "text" not in _row(file.path, 1, lines[0], _row_validator()):
         return []
-    rows = (_row(file.path, number, line, schemas.ROW_TEXT) for number, line in enumerate(lines, 1))
+    rows = (_row(file.path, number, line, _ROW_TEXT) for number, line in enumerate(lines, 1))
     return [RowText(row["text"], row.get("pair"), row["label"]) for row in rows]
 
 
 def _lines(file: OpenedFile) -> list[str]:
     return file.read().decode(errors="replace").removesuffix("\n").split("\n")
+
+
+def _row_validator(*probabilities: str) -> SchemaValidator:
+    """Return the validator of a line that has the keys `probabilities`."""
+    return SchemaValidator(keys(_ROW | dict.fromkeys(probabilities, _SHARES)))
 
 
 def _row(path: Path, number: int, line: str, validator: SchemaValidator) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The folder of a run: `Run` reads its files, and `RunDirectory` locks and writes them.
 
 It is importable without torch. `runs/model_files.py` reads and writes the model and its predictions;
-`training/session.py` does so for checkpoints.
+`training/session.py` does so for checkpoints. First come the keys of the JSON files that commands read, with the kinds of their
+values; other keys are not checked.
 """
 
 import contextlib
@@ -14,8 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from pydantic_core import SchemaValidator, ValidationError
+from pydantic_core import core_schema as cs
+
 from recurcli.config import FORMAT_VERSION, DataConfig, check_format
-from recurcli.errors import ModelError, StorageError, UsageError
+from recurcli.encoders.config import LINEAR
+from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import (
     MANIFEST,
     CommittedFolder,
@@ -35,7 +40,6 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
-from recurcli.runs.schemas import METRICS_LINE, STATE, check, check_result
 from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
@@ -86,6 +90,154 @@ _STEP = re.compile(r"step-(\d{8,12})")
 _CHECKPOINT = re.compile(rf"{_STEP.pattern}|\.{_STEP.pattern}\.\w+\.(tmp|old)")
 """A checkpoint, or what a killed process left of one (`commit_directory`)."""
 _HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})\n)?")
+
+
+def keys(schemas: Mapping[str, cs.CoreSchema]) -> cs.CoreSchema:
+    """Return the schema of a mapping. A key with ? may be missing, and * stands for all other keys."""
+    fields = {
+        key.removesuffix("?"): cs.typed_dict_field(schema, required=key[-1] != "?")
+        for key, schema in schemas.items()
+        if key != "*"
+    }
+    return cs.typed_dict_schema(fields, extra_behavior="allow", extras_schema=schemas.get("*"))
+
+
+_LARGEST = 10**18
+"""The largest number that is read, except for a perplexity or a loss, which may be any finite number."""
+FINITE = cs.float_schema(allow_inf_nan=False)
+NUMBER = cs.float_schema(allow_inf_nan=False, ge=-_LARGEST, le=_LARGEST)
+_WHOLE = cs.int_schema(ge=-_LARGEST, le=_LARGEST)
+COUNT = cs.int_schema(ge=0, le=_LARGEST)
+TEXT = cs.str_schema()
+_FACT = cs.nullable_schema(cs.union_schema([TEXT, cs.bool_schema(), NUMBER]))
+_SCORE = cs.nullable_schema(cs.union_schema([FINITE, cs.list_schema(), cs.dict_schema()]))
+_NUMBERS = cs.dict_schema(TEXT, NUMBER)
+_SCORE_NAMES = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "mcc")
+_SCORES: dict[str, cs.CoreSchema] = {**dict.fromkeys(_SCORE_NAMES, NUMBER), "*": _SCORE}
+"""The metrics of a classifier. Tables by class have other names."""
+_PARTS = keys({"encoder": keys(_SCORES), "linear": keys(_SCORES)})
+_CALIBRATION_KEYS = keys({"ece": NUMBER, "temperature": NUMBER})
+_WEIGHT = cs.float_schema(ge=0, le=1e6)
+WEIGHTS = {"encoder_weight": _WEIGHT, "linear_weight": _WEIGHT, "linear_alone_weight": _WEIGHT, "rows": COUNT}
+_LINEAR_BASELINE = keys({"ngrams": COUNT, "refit_rows?": COUNT, "dev": cs.dict_schema(TEXT, _SCORE)})
+_STOPPED = keys({"metric": TEXT, "best": cs.nullable_schema(FINITE), "evaluations": COUNT, "steps": COUNT})
+_QUESTION = keys({"asked": _FACT, "other": cs.any_schema()})
+_MATCHED = keys(
+    {"keys": _NUMBERS, "parameters": COUNT, "target": cs.int_schema(gt=0, le=_LARGEST), "question": _QUESTION}
+)
+_RESULT_KEYS: dict[str, cs.CoreSchema] = {
+    "command": cs.literal_schema(["finetune", "pretrain"]),
+    "seed": _WHOLE,
+    **dict.fromkeys(("preset", "task", "encoder"), TEXT),
+    **dict.fromkeys(("steps", "best_step", "tokens", "tokens_per_second"), COUNT),
+    **dict.fromkeys(("seconds", "cpu_seconds", "epochs"), NUMBER),
+    "parameters": keys({"total": COUNT, "embedding": COUNT}),
+    "data": cs.dict_schema(TEXT, keys({"path": cs.nullable_schema(TEXT), "rows": COUNT, "sha256": TEXT})),
+    "machine": keys({"device": TEXT, "precision": TEXT, "*": _FACT}),
+    "metric?": TEXT,
+    "test?": keys({**_SCORES, "baselines": _NUMBERS, "calibration": _CALIBRATION_KEYS, "parts?": _PARTS}),
+    "baselines?": _NUMBERS,
+    "parts?": _PARTS,
+    "ensemble?": keys(WEIGHTS),
+    "linear_baseline?": _LINEAR_BASELINE,
+    "early_stopping?": cs.nullable_schema(_STOPPED),
+    "match_parameters?": cs.nullable_schema(_MATCHED),
+    "forward_flops_per_token?": cs.nullable_schema(COUNT),
+    "init?": cs.nullable_schema(TEXT),
+}
+_CLASSIFIER_KEYS = {
+    "metric": TEXT,
+    "dev": keys({"names": cs.list_schema(TEXT), **_SCORES}),
+    "baselines": _NUMBERS,
+    "calibration": _CALIBRATION_KEYS,
+}
+_LANGUAGE_MODEL_KEYS = {"metric": TEXT, "dev": keys({"perplexity": FINITE, "loss": FINITE, "tokens": COUNT})}
+"""The further keys of a language model that was selected by a dev metric."""
+_WITH_ENSEMBLE_KEYS = {"parts": _PARTS, "linear_baseline": _LINEAR_BASELINE}
+_WITHOUT_ENCODER_KEYS = {"ensemble": keys(WEIGHTS), "linear_baseline": _LINEAR_BASELINE}
+_STATE = SchemaValidator(
+    keys(
+        {
+            "state": keys({"step": COUNT}),
+            "resume_key": keys({"steps": COUNT, "train sha256?": TEXT, "dev sha256?": TEXT}),
+        }
+    )
+)
+"""state.json of a checkpoint, for a reader that does not resume from it."""
+_METRICS_LINE = SchemaValidator(keys({"step": COUNT, "*": cs.nullable_schema(FINITE)}))
+TEMPERATURE = SchemaValidator(keys({"temperature": cs.float_schema(ge=1e-6, le=1e6)}))
+"""calibration.json."""
+
+
+def check(value: Any, validator: SchemaValidator) -> None:
+    """Raise ValueError with the first key of `value` that does not fit."""
+    try:
+        validator.validate_python(value, strict=True)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(map(str, fault["loc"])) or "its content"
+        reason = "missing" if fault["type"] == "missing" else f"{fault['input']!r:.60}"
+        raise ValueError(f"{key} is {reason}") from None
+
+
+def read_json(file: OpenedFile, validator: SchemaValidator, limit: int = 1 << 20) -> dict[str, Any]:
+    """Return the content of a JSON file of at most `limit` bytes. Raises ModelError if it is damaged or does not fit."""
+    with naming_damage(file.path):
+        content: dict[str, Any] = json.loads(file.read(limit))
+        check(content, validator)
+    return content
+
+
+Facts = Mapping[str, Any]
+
+
+def as_stored(facts: Facts) -> dict[str, Any]:
+    """`facts` as they come back from a JSON file: tuples are lists, keys are strings."""
+    return json.loads(json.dumps(facts))
+
+
+def first_difference(stored: Facts, current: Facts) -> str | None:
+    """Return the name of the first fact whose values differ, and both values, as a sentence; None if all are equal.
+
+    The task comes first and the encoder's name second, because they explain other differences. A missing value is `absent`,
+    and of a sha256 twelve digits are shown.
+    """
+    before, now = as_stored(stored), as_stored(current)
+    differing = [key for key in before | now if before.get(key, ...) != now.get(key, ...)]
+    if not differing:
+        return None
+    key = min(differing, key=lambda key: (key != "task", key != "encoder.name", key))
+
+    def shown(facts: Facts) -> str:
+        if key not in facts:
+            return "absent"
+        text = "null" if facts[key] is None else repr(facts[key])
+        return escaped(re.sub(r"([0-9a-f]{12})[0-9a-f]{52}", r"\1…", text), 60)
+
+    return f"{key} was {shown(before)} and is now {shown(now)}"
+
+
+def check_same(stored: Facts, current: Facts, path: Path) -> None:
+    """Raise UsageError if a fact differs from that of the run at `path`."""
+    if difference := first_difference(stored, current):
+        way_out = "undo that, or start again with --overwrite"
+        if difference.split(" ")[0] in ("finetuning.epochs", "finetuning.max_steps"):
+            way_out += f"; recur finetune --init {path} starts a new run from it"
+        raise UsageError(f"{path}: cannot be resumed: {difference}; {way_out}")
+
+
+def parameters_in_words(result: Mapping[str, Any]) -> str:
+    """Return the number of parameters that `recur predict` runs, from the content of result.json.
+
+    The linear model of an ensemble has a weight for each n-gram and class, and a bias for each class.
+    """
+    encoder, ensemble = result["parameters"]["total"], result.get("ensemble")
+    if not ensemble or not ensemble["linear_weight"]:
+        return f"{encoder:,}"
+    linear = (result["linear_baseline"]["ngrams"] + 1) * len(result["dev"]["names"])
+    if "parts" not in result or not ensemble["encoder_weight"]:  # no encoder is run
+        return f"{linear:,} of the linear model"
+    return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"
 
 
 def contents_of(folder: Path) -> list[Path]:
@@ -218,10 +370,18 @@ class RunReader:
 
     def read_result(self) -> dict[str, Any]:
         """Return the content of result.json. Raises ModelError if it is damaged, or is not the file of the manifest."""
-        file = self.file(RESULT)
+        file, wanted = self.file(RESULT), dict(_RESULT_KEYS)
         with naming_damage(file.path):
             result: dict[str, Any] = json.loads(file.read())
-            check_result(result)
+            if result["command"] == "finetune":
+                wanted |= _CLASSIFIER_KEYS
+            elif "metric" in result or "dev" in result:
+                wanted |= _LANGUAGE_MODEL_KEYS
+            if result["encoder"] == LINEAR:
+                wanted |= _WITHOUT_ENCODER_KEYS
+            elif "ensemble" in result:
+                wanted |= _WITH_ENSEMBLE_KEYS
+            check(result, SchemaValidator(keys(wanted)))
         return result
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -237,7 +397,7 @@ class RunReader:
             except (ValueError, RecursionError):
                 continue
             with naming_damage(f"{self.path / METRICS}:{number}"):
-                check(read, METRICS_LINE)
+                check(read, _METRICS_LINE)
             lines.append(read)
         return lines
 
@@ -246,7 +406,7 @@ class RunReader:
         for checkpoint in checkpoint_folders(self.path / CHECKPOINTS):
             try:
                 stored = json.loads(CommittedFolder(checkpoint)["state.json"].read(limit=1 << 22))
-                check(stored, STATE)
+                check(stored, _STATE)
             except (OSError, ModelError, ValueError, RecursionError):
                 continue  # a resume takes the one before, too
             yield stored
@@ -470,11 +630,12 @@ class RunDirectory(RunReader):
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl and fsync it, so that a later checkpoint can rely on it."""
-
-        def opener(name: str, flags: int) -> int:  # no link is followed, and no pipe is waited for
-            return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-
-        with storage_errors(self.metrics), open(self.metrics, "a", encoding="utf-8", opener=opener) as file:
+        # no link is followed, and no pipe is waited for
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with (
+            storage_errors(self.metrics),
+            os.fdopen(os.open(self.metrics, flags, 0o666), "a", encoding="utf-8") as file,
+        ):
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())

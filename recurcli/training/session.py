@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from recurcli.config import FORMAT_VERSION, check_format
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, escaped
-from recurcli.facts import check_same, first_difference
 from recurcli.files import CommittedFolder, commit_directory, remove, storage_errors, to_json
 from recurcli.log import Log, Progress
 from recurcli.model.models import Backbone
 from recurcli.model.saved import load_tensors, load_weights, save_tensors
-from recurcli.runs.run_directory import RunDirectory, checkpoint_folders
+from recurcli.runs.run_directory import RunDirectory, check_same, checkpoint_folders, first_difference
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
 from recurcli.validation import parse_config
 

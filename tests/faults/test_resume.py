@@ -21,11 +21,11 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.errors import Interrupted, UsageError
-from recurcli.facts import first_difference
 from recurcli.files import remove
 from recurcli.log import Log
 from recurcli.preset import compose
 from recurcli.runs.model_files import write_model
+from recurcli.runs.run_directory import first_difference
 
 REVIEWS = (
     "data.text=[title, review]",

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from recurcli.commands.training.request import Section, preset_facts
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.facts import as_stored
 from recurcli.files import is_locked, naming_damage
 from recurcli.metrics import METRICS, PERPLEXITY, classification_report, words_of
 from recurcli.preset.compose import is_for_encoder
@@ -29,6 +28,7 @@ from recurcli.runs.run_directory import (
     TEST_PREDICTIONS,
     Run,
     RunDirectory,
+    as_stored,
     current_folder,
     open_run,
 )

@@ -31,7 +31,6 @@ from recurcli.errors import (
     escaped,
     pluralize,
 )
-from recurcli.facts import Facts, as_stored, check_same, first_difference
 from recurcli.files import (
     OutputKind,
     check_ending,
@@ -45,6 +44,7 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
+from recurcli.runs.run_directory import Facts, as_stored, check_same, first_difference
 
 MAX_BYTES = 16 << 20
 GZIPPED = ".gz"

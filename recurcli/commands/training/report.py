@@ -15,12 +15,11 @@ from tokenizers.models import WordPiece
 from recurcli.commands.training.request import COMMANDS
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.errors import escaped, pluralize
-from recurcli.facts import parameters_in_words
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
 from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
-from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS
+from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, parameters_in_words
 from recurcli.training.fit import TrainingLoop, ngram_table
 from recurcli.validation import flatten
 from recurcli.version import __version__

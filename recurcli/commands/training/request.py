@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from recurcli.config import DataConfig, LabelType, canonical_encoding
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, UsageError, check_not_both
-from recurcli.facts import check_same, first_difference
 from recurcli.files import sha256_of
 from recurcli.log import Log
-from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory
+from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory, check_same, first_difference
 from recurcli.validation import flatten
 
 if TYPE_CHECKING:

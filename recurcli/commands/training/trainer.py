@@ -41,7 +41,6 @@ from recurcli.encoders.encoder import Encoder
 from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.report import Evaluation
-from recurcli.facts import check_same, first_difference
 from recurcli.files import MANIFEST, sha256_of, to_json
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
@@ -51,7 +50,16 @@ from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.model_files import KnownRows, known_to_bytes, write_model
-from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
+from recurcli.runs.run_directory import (
+    ENSEMBLE,
+    KNOWN_ROWS,
+    LINEAR_MODEL,
+    RunDirectory,
+    RunStatus,
+    check_same,
+    checkpoint_folders,
+    first_difference,
+)
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
 from recurcli.tokens.vectors import read_vectors

@@ -21,10 +21,9 @@ from recurcli.display.screen import Table, listing, percent
 from recurcli.errors import pluralize
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
-from recurcli.facts import parameters_in_words
 from recurcli.linear.explain import class_ngrams
 from recurcli.metrics import words_of
-from recurcli.runs.run_directory import Run
+from recurcli.runs.run_directory import Run, parameters_in_words
 
 MAX_MISTAKES = 30
 MAX_CLASSES = 40
