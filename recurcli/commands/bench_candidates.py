@@ -19,11 +19,11 @@ from recurcli.encoders import LINEAR, PRETRAINED, build_encoder, encoder_config
 from recurcli.encoders.encoder import Encoder
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.layers import sinusoidal_positions
-from recurcli.model.saved import build_shapes
 from recurcli.preset import compose, preset_names
 from recurcli.preset.matching import match_parameters, parameters_of
 from recurcli.requests.bench import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
 from recurcli.requirements import unmet
+from recurcli.runs.model_files import build_shapes
 
 HEADS = 8
 """The number of attention heads. A width that is not a multiple of 8 has fewer heads."""

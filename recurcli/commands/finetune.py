@@ -25,11 +25,11 @@ from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_m
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log, Note
 from recurcli.model.models import Classifier
-from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
 from recurcli.runs.model_files import (
     KnownRows,
     TrainedFiles,
+    load_weights,
     log_known_rows,
     read_known_rows,
     read_model,

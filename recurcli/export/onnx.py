@@ -27,10 +27,9 @@ from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, SECOND_TEXT, NgramConfig, word_pattern
 from recurcli.log import Log
 from recurcli.model.models import Classifier
-from recurcli.model.saved import config_to_dict
 from recurcli.process import interruptible
 from recurcli.requirements import check_packages
-from recurcli.runs.model_files import read_linear_model
+from recurcli.runs.model_files import config_to_dict, read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN

@@ -1,8 +1,12 @@
 """A trained model in a run directory: config.json, model.safetensors, tokenizer.json, a manifest of their hashes, and the rows
-that the model was trained on and selected on, as hashes of their texts."""
+that the model was trained on and selected on, as hashes of their texts.
 
+Weights are safetensors, never pickle; config.json has the Hugging Face layout.
+"""
+
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from pydantic_core import SchemaValidator
 from pydantic_core import core_schema as cs
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from recurcli.config import ModelConfig
+from recurcli.config import FORMAT_VERSION, ModelConfig, check_format
 from recurcli.data.splits import row_hash
 from recurcli.encoders import PRETRAINED
 from recurcli.encoders.folder import check_sizes, read_architecture
@@ -23,8 +28,11 @@ from recurcli.errors import ModelError, UsageError, escaped, pluralize
 from recurcli.files import (
     MANIFEST,
     CommittedFolder,
+    OpenedFile,
     extend_manifest,
+    naming_damage,
     stored_arrays,
+    stored_tensors,
     to_json,
     write_atomically,
     write_manifest,
@@ -34,7 +42,6 @@ from recurcli.linear.model import LinearModel
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
 from recurcli.runs.run_directory import (
     CALIBRATION,
     ENSEMBLE,
@@ -53,6 +60,7 @@ from recurcli.runs.run_directory import (
 )
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
+from recurcli.validation import parse_config
 
 Hashes = NDArray[np.uint64]
 NONE: Hashes = np.zeros(0, np.uint64)
@@ -147,6 +155,75 @@ Model = TypeVar("Model", Classifier, LanguageModel)
 ENSEMBLE_FILE = SchemaValidator(keys({"kind": cs.literal_schema(["linear"]), **WEIGHTS}))
 MAX_PROBABLE = 10
 """Probabilities of a row in predictions.dev.jsonl if there are more than MAX_IN_FULL classes."""
+
+
+Module = TypeVar("Module", bound=nn.Module)
+_DTYPES = {f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("float", "int", "uint") for bits in (8, 16, 32, 64)}
+_DTYPES |= {"BF16": "bfloat16", "BOOL": "bool", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+"""torch's names of the dtypes by those of safetensors."""
+_NAMES = {f"torch.{dtype}": name for name, dtype in _DTYPES.items()}
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write named tensors as safetensors; a shared weight is written under each of its names.
+
+    safetensors' own function writes another file, of mode 0600, in the place of `path`. Raises OSError if the file cannot be
+    written.
+    """
+    ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # so all are aligned
+    header, end = {}, 0
+    for name in ordered:
+        start, end = end, end + tensors[name].nbytes
+        dtype, shape = _NAMES[str(tensors[name].dtype)], list(tensors[name].shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    content = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    content += b" " * (-len(content) % 8)
+    with path.open("wb") as file:
+        file.write(len(content).to_bytes(8, "little") + content)
+        for name in ordered:
+            values = tensors[name].detach().cpu().contiguous()
+            file.write(values.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def load_tensors(file: OpenedFile) -> dict[str, Tensor]:
+    """Return the named tensors of a safetensors file, which are views of it. Raises ModelError as `stored_tensors` does."""
+    tensors = {}
+    for name, (kind, shape, data) in stored_tensors(file).items():
+        dtype: torch.dtype = getattr(torch, _DTYPES[kind])
+        flat = torch.frombuffer(data, dtype=dtype) if len(data) else torch.empty(0, dtype=dtype)
+        aligned = flat if flat.data_ptr() % dtype.itemsize == 0 else flat.clone()
+        tensors[name] = aligned.reshape(shape)
+    return tensors
+
+
+def config_to_dict(config: ModelConfig) -> dict[str, Any]:
+    """Return the content of config.json."""
+    values = dataclasses.asdict(config)
+    labels = values.pop("labels")
+    return {
+        "model_type": "recurcli",
+        "format_version": FORMAT_VERSION,
+        **values,
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }
+
+
+def config_from_file(file: OpenedFile) -> ModelConfig:
+    """Read config.json. Raises ModelError if it is damaged or was not written by recur."""
+    path = file.path
+    with naming_damage(path):
+        values = json.loads(file.read(limit=1 << 22))
+        if not isinstance(values, dict) or values.pop("model_type", None) != "recurcli":
+            raise ModelError(f"{path}: is not the config.json of a recur model")
+        check_format(values.pop("format_version", None), path)
+        values.pop("label2id", None)
+        names = values.pop("id2label")
+        values["labels"] = [names[str(number)] for number in range(len(names))]
+        try:
+            return parse_config(ModelConfig, values)
+        except UsageError as error:
+            raise ModelError(f"{path}: {error}") from None
 
 
 class TrainedFiles(NamedTuple):
@@ -305,3 +382,91 @@ def build_trained(kind: type[Model], files: TrainedFiles, device: torch.device) 
     except (UsageError, ArithmeticError, RuntimeError, TypeError, MemoryError) as error:  # sizes that torch rejects
         raise ModelError(f"{path}: encoder: {escaped(error, limit=1000)}") from None
     return model.to(device).eval()
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Skips all functions of torch.nn.init. On the meta device they would import torch._dynamo, which is slow."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
+def build_shapes(build: Callable[[], Module]) -> Module:
+    """Build a module on the meta device, which allocates no memory and draws no initial weights.
+
+    A module whose __init__ reads the values of tensors is built on the CPU instead.
+    """
+    try:
+        with torch.device("meta"), _WithoutDraws():
+            return build()
+    except (NotImplementedError, RuntimeError) as error:
+        if "meta" not in str(error):
+            raise
+        return build()
+
+
+def build_from_weights(build: Callable[[], Module], tensors: Mapping[str, Tensor], source: Path) -> Module:
+    """Build a module with `build` and load `tensors` as its state dict.
+
+    Memory is allocated after names, shapes and dtypes are checked (`build_shapes`). A module that keeps tensors outside the
+    state dict is built again on the CPU. Raises ModelError with the file `source` if the tensors do not fit, and any
+    exception of `build`.
+    """
+    model = build_shapes(build)
+    check_weights(model, tensors, source)
+    if _has_state_outside(model):
+        model = build()
+    if any(tensor.is_meta for tensor in model.state_dict().values()):
+        # Copies, because the tensors of a file are views of it. `Module.to_empty` would import sympy, which is slow.
+        model.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
+    else:
+        model.load_state_dict(dict(tensors))
+    return model
+
+
+def _has_state_outside(model: nn.Module) -> bool:
+    """Whether `model` has a tensor outside its state dict: a non-persistent buffer, or a plain attribute."""
+    saved = model.state_dict(keep_vars=True).values()
+    known = {id(tensor) for tensor in saved}
+    held = [*model.buffers(), *(value for module in model.modules() for value in vars(module).values())]
+    return any(isinstance(tensor, Tensor) and id(tensor) not in known for tensor in held)
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Copy `tensors` into `model`. Raises ModelError as `check_weights` does."""
+    check_weights(model, tensors, source)
+    model.load_state_dict(dict(tensors))
+
+
+def check_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Check that `tensors` are finite and have the names, shapes and dtypes of `model`'s state dict.
+
+    `model` may be on the meta device. Raises ModelError with the file `source` and the first tensor that does not fit.
+    """
+    expected = model.state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in tensors:
+            fault = f"has no tensor {name}; it belongs to another architecture"
+        elif name not in expected:
+            fault = f"has an unexpected tensor {escaped(name)}; it belongs to another architecture"
+        elif (found := tuple(tensors[name].shape)) != (wanted := tuple(expected[name].shape)):
+            fault = f"{name} has the shape {found}, but the architecture has {wanted}"
+        elif tensors[name].dtype != expected[name].dtype:
+            fault = f"{name} has dtype {tensors[name].dtype}, but must have {expected[name].dtype}"
+        elif not tensors[name].isfinite().all():
+            fault = f"{name} has values that are not finite"
+        else:
+            continue
+        raise ModelError(f"{source}: {fault}")
+
+
+def count_parameters(model: nn.Module) -> dict[str, int]:
+    """Return the number of parameters of each child module, and their `total`."""
+    parts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+    own = sum(parameter.numel() for parameter in model.parameters(recurse=False))
+    if own:
+        parts["head"] = parts.get("head", 0) + own
+    return {**parts, "total": sum(parts.values())}

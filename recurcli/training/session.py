@@ -22,7 +22,7 @@ from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, e
 from recurcli.files import CommittedFolder, commit_directory, remove, storage_errors, to_json
 from recurcli.log import Log, Progress
 from recurcli.model.models import Backbone
-from recurcli.model.saved import load_tensors, load_weights, save_tensors
+from recurcli.runs.model_files import load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, check_same, checkpoint_folders, first_difference
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
 from recurcli.validation import parse_config

@@ -18,8 +18,8 @@ from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError
 from recurcli.files import write_manifest
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.model.saved import build_shapes, find_weights, load_folder
-from recurcli.runs.model_files import TrainedFiles, build_trained
+from recurcli.runs.folder_weights import find_weights, load_folder
+from recurcli.runs.model_files import TrainedFiles, build_shapes, build_trained
 from recurcli.runs.run_directory import Run
 from recurcli.tokens.batching import collate
 from recurcli.tokens.pretrained import PretrainedTokenizer

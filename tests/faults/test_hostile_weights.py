@@ -12,7 +12,7 @@ from safetensors.torch import load, load_file, save_file
 
 from recurcli.errors import ModelError
 from recurcli.files import OpenedFile, commit_directory
-from recurcli.model.saved import load_tensors, save_tensors
+from recurcli.runs.model_files import load_tensors, save_tensors
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 

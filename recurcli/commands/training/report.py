@@ -17,8 +17,8 @@ from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.errors import escaped, pluralize
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
-from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
+from recurcli.runs.model_files import count_parameters
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, parameters_in_words
 from recurcli.training.fit import TrainingLoop, ngram_table
 from recurcli.validation import flatten

@@ -47,9 +47,9 @@ from recurcli.linear.model import LinearModel
 from recurcli.log import Log
 from recurcli.metrics import MINIMIZED, format_score, words_of
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
-from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.preset import Preset, ResolvedPreset
-from recurcli.runs.model_files import KnownRows, known_to_bytes, write_model
+from recurcli.runs.folder_weights import find_weights, load_folder
+from recurcli.runs.model_files import KnownRows, build_shapes, known_to_bytes, write_model
 from recurcli.runs.run_directory import (
     ENSEMBLE,
     KNOWN_ROWS,

@@ -7,7 +7,7 @@ from sized_encoders import SIZED
 
 from recurcli.encoders import build_encoder
 from recurcli.errors import UsageError
-from recurcli.model.saved import encoder_parameters, solve_size
+from recurcli.preset.matching import encoder_parameters, solve_size
 
 LENGTH_KEYS = {"linformer": {"max_length": 8}, "synthesizer": {"max_length": 8}}
 """Keys of the encoders with parameters for each position, so that they can be as small as the others."""

@@ -13,8 +13,7 @@ from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.errors import ModelError
 from recurcli.files import write_manifest
 from recurcli.model.models import Classifier
-from recurcli.model.saved import build_from_weights
-from recurcli.runs.model_files import TrainedFiles, build_trained
+from recurcli.runs.model_files import TrainedFiles, build_from_weights, build_trained
 from recurcli.runs.run_directory import Run
 from recurcli.tokens.tokenizer import Tokenizer
 
