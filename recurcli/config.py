@@ -609,12 +609,17 @@ def check_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
         )
 
 
-def preset_keys() -> list[str]:
-    """Return all keys of a preset as dotted paths, and those of the encoders of this package."""
+def preset_keys(section: Literal["pretraining", "finetuning"] | None = None) -> list[str]:
+    """Return all keys of a preset as dotted paths, and those of the encoders of this package.
+
+    `section` is the one of the two that a command reads, and those of the other are left out; None: neither is.
+    """
     keys = [f"encoder.{key.name}" for encoder in ENCODERS.values() for key in dataclasses.fields(encoder.config)]
     for entry in dataclasses.fields(Preset):
-        section = section_of(entry.type)
-        keys += [f"{entry.name}.{key.name}" for key in dataclasses.fields(section)] if section else [entry.name]
+        if section is not None and entry.name in {"pretraining", "finetuning"} - {section}:
+            continue
+        own = section_of(entry.type)
+        keys += [f"{entry.name}.{key.name}" for key in dataclasses.fields(own)] if own else [entry.name]
     return list(dict.fromkeys(keys))
 
 
@@ -622,12 +627,13 @@ def type_members(path: Sequence[str]) -> tuple[Any, ...]:
     """Return the types that a key may have, a list's as tuple and a mapping's as dict; () if it is unknown or an encoder's."""
     kinds: tuple[Any, ...] = (Preset,)
     for name in path:
-        section = next(filter(dataclasses.is_dataclass, kinds), None)
-        if section is not None:
-            kind: Any = get_type_hints(section).get(name)
-        else:
-            kind = next((get_args(kind)[1] for kind in kinds if get_origin(kind) is dict), None)
-        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        found: Any = None
+        for kind in kinds:
+            if dataclasses.is_dataclass(kind):
+                found = get_type_hints(kind).get(name)
+            elif get_origin(kind) is dict:
+                found = get_args(kind)[1]
+        kinds = get_args(found) if get_origin(found) in (Union, UnionType) else (found,)
     return tuple(get_origin(kind) or kind for kind in kinds if kind is not None)
 
 

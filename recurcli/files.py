@@ -139,9 +139,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_manifest(folder: Path, names: Iterable[str]) -> None:
-    """Commit `folder`: record name, size and sha256 of `names`, read back from the disk."""
-    _write_facts(folder, {name: size_and_hash(folder / name) for name in names})
+def write_manifest(folder: Path, names: Iterable[str], listed: Mapping[str, tuple[int, str]] | None = None) -> None:
+    """Commit `folder`: record name, size and sha256 of `names`, read back from the disk, and those of the files `listed`."""
+    facts = dict(listed or {})
+    for name in names:
+        facts[name] = (folder / name).stat().st_size, sha256_of(folder / name)
+    files = [{"name": name, "size": size, "sha256": sha256} for name, (size, sha256) in facts.items()]
+    write_atomically(folder / MANIFEST, to_json({"files": files}))
 
 
 def extend_manifest(folder: Path, *names: str, coming: Mapping[str, bytes] | None = None) -> None:
@@ -150,19 +154,10 @@ def extend_manifest(folder: Path, *names: str, coming: Mapping[str, bytes] | Non
     `coming`: the names and the content of files that are written next. Raises ModelError if `folder` was never committed, or
     its manifest is damaged.
     """
-    facts = {name: size_and_hash(folder / name) for name in names}
-    facts |= {name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in (coming or {}).items()}
-    _write_facts(folder, read_manifest(folder) | facts)
-
-
-def size_and_hash(path: Path) -> tuple[int, str]:
-    """Return the size and the hex sha256 of a file, which verify its content."""
-    return path.stat().st_size, sha256_of(path)
-
-
-def _write_facts(folder: Path, facts: Mapping[str, tuple[int, str]]) -> None:
-    files = [{"name": name, "size": size, "sha256": sha256} for name, (size, sha256) in facts.items()]
-    write_atomically(folder / MANIFEST, to_json({"files": files}))
+    listed = read_manifest(folder)
+    for name, content in (coming or {}).items():
+        listed[name] = len(content), hashlib.sha256(content).hexdigest()
+    write_manifest(folder, names, listed)
 
 
 def read_manifest(folder: Path) -> dict[str, tuple[int, str]]:

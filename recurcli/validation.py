@@ -12,7 +12,7 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
@@ -192,10 +192,10 @@ class InvalidConfig(UsageError):
         self.reason = reason
 
 
-def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[str] = ()) -> Config:
+def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Callable[[], Sequence[str]] = tuple) -> Config:
     """Return `mapping` as the dataclass `kind`; unknown keys and wrong types are errors, and its checks must pass.
 
-    `keys` are the dotted keys among which the one that was meant is looked for. Raises InvalidConfig for one fault.
+    `keys` returns the dotted keys among which the one that was meant is looked for. Raises InvalidConfig for one fault.
     """
     from pydantic import ValidationError
 
@@ -212,7 +212,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
     path = _key_path(fault, mapping)
     if fault["type"] == "unexpected_keyword_argument":
         known = _fields_at(kind, path[:-1])
-        raise InvalidConfig(path, "unknown key" + nearest_key(path[-1], known, keys, path[:-1]))
+        raise InvalidConfig(path, "unknown key" + nearest_key(path[-1], known, keys(), path[:-1]))
     if fault["type"] == "missing":
         raise InvalidConfig(path, "is required")
     if fault["type"] == "value_error":  # of a config's own check, which names the key first

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
@@ -43,7 +44,7 @@ def preset_folder() -> Path:
 def preset_names() -> dict[str, list[str]]:
     """Return the names of the encoders, the tasks, and the presets with a file of their own that are no paper's."""
     return {
-        "encoders": sorted({path.stem for path in preset_folder().glob("encoders/*.yaml")} | _foreign_encoders()),
+        "encoders": sorted({*ENCODERS, LINEAR, *_foreign_encoders()}),
         "tasks": sorted(TASKS),
         "presets": sorted(path.stem for path in preset_folder().glob("*.yaml") if path.stem != "base"),
     }
@@ -67,7 +68,7 @@ def preset_file(name: str) -> Path | None:
 @functools.cache
 def _foreign_encoders() -> frozenset[str]:
     """Return the names of encoders of other installed packages, without importing them."""
-    return frozenset(point.name for point in entry_points(group="recurcli.encoders"))
+    return frozenset(entry_points(group="recurcli.encoders").names)
 
 
 CAUSAL_LEARNING_RATE = 1e-3
@@ -94,13 +95,9 @@ def merge(layers: Sequence[Layer]) -> Layer:
     merged = Layer({}, {})
     for layer in layers:
         _forget_replaced_data(merged, layer)
-        _add(merged, layer)
+        _merge_into(merged.values, layer.values)
+        merged.origins.update(layer.origins)
     return merged
-
-
-def _add(target: Layer, layer: Layer) -> None:
-    _merge_into(target.values, layer.values)
-    target.origins.update(layer.origins)
 
 
 def _merge_into(target: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -173,40 +170,34 @@ def compose(
     key of the other one is suggested for a wrong key. None means that keys of both are suggested, and that word vectors which a
     training requires may be missing.
     """
-    others = {"pretraining": "finetuning.", "finetuning": "pretraining."}
-    known = [key for key in preset_keys() if section is None or not key.startswith(others[section])]
     options = Layer({}, {})  # one layer, so none of them replaces the data that another one names
     if data is not None:
-        _add(options, _layer("--data", ("data", "path"), str(data)))
+        _set(options, "--data", ("data", "path"), str(data))
     for setting in settings:
-        _add(options, _setting_layer(setting))
+        _set(options, *_parse_setting(setting))
     for dotted, (source, value) in (overrides or {}).items():
-        _add(options, _layer(source, tuple(dotted.split(".")), value))
+        _set(options, source, tuple(dotted.split(".")), value)
     own = _chain(name)
     task, encoder = _choices([*own, options], name)
     folder = preset_folder()
     keys = {field.name: field.default for field in dataclasses.fields(encoder_config(encoder))}
     defaults = {key: default for key, default in keys.items() if default is not dataclasses.MISSING}
-    optional = (folder / "tasks" / f"{task}.yaml", folder / "encoders" / f"{encoder}.yaml")
-    layers = [
-        Layer({"encoder": {"name": encoder, **defaults}}, {}),
-        _file_layer(folder / "base.yaml"),
-        *(_file_layer(path) for path in optional if path.is_file()),
-        *own,
-        options,
-    ]
-    merged, origins = merge(layers)
+    layers = [Layer({"encoder": {"name": encoder, **defaults}}, {}), _file_layer(folder / "base.yaml")]
+    for path in (folder / "tasks" / f"{task}.yaml", folder / "encoders" / f"{encoder}.yaml"):
+        if path.is_file():
+            layers.append(_file_layer(path))
+    merged, origins = merge([*layers, *own, options])
     _make_causal(merged, origins, encoder)
     if encoder == PRETRAINED:
         _use_folder(merged, origins, section)
     try:
-        preset = parse_config(Preset, merged, known)
+        preset = parse_config(Preset, merged, partial(preset_keys, section))
     except InvalidConfig as fault:
         raise _located(fault.path, fault.reason, origins) from None
     if preset.is_linear:
         _check_linear(preset, origins, name, section)
     for key in preset.encoder.keys() - keys.keys() - {"name"}:
-        elsewhere = [path for path in known if not path.startswith("encoder.")]
+        elsewhere = [path for path in preset_keys(section) if not path.startswith("encoder.")]
         reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere, ("encoder",))
         raise _located(("encoder", key), reason, origins)
     if section is not None and preset.embedding.vectors == REQUIRED_VECTORS:
@@ -377,39 +368,34 @@ def _file_layer(path: Path) -> Layer:
     return Layer(values, {key: f"{shown}:{line}" for key, line in lines.items()})
 
 
-def _setting_layer(setting: str) -> Layer:
-    """`--set a.b=value` as a layer."""
+def _parse_setting(setting: str) -> tuple[str, KeyPath, Any]:
+    """Return the origin, the key and the value of `--set KEY=VALUE`.
+
+    The value is one in YAML, or the text as it is for a key that holds a string. Such a key is a string still in quotes, a list
+    or a number if it may hold one, and null if it may be null.
+    """
     key, equals, text = setting.partition("=")
-    path = tuple(key.strip().split("."))
+    origin, path, given = f"--set {key.strip()}", tuple(key.strip().split(".")), text.strip()
     if not equals or not all(path):
         raise UsageError(f"--set {escaped(setting)}: is not KEY=VALUE, such as finetuning.epochs=3")
-    value = _value(path, text, f"--set {escaped(setting)}")
-    return _layer(f"--set {key.strip()}", path, value)
-
-
-def _value(path: KeyPath, text: str, source: str) -> Any:
-    """Return the value that `text` stands for: a YAML value, or the text as it is for a key that holds a string.
-
-    Such a key is a string still in quotes, a list or a number if it may hold one, and null if it may be null.
-    """
     members = type_members(path)
-    if str not in members:
-        return parse_value(text, source)
-    given = text.strip()
-    if (given.startswith("[") and tuple in members) or (given[:1] in ("'", '"') and given[:1] == given[-1:]):
-        return parse_value(text, source)
+    is_list = given.startswith("[") and tuple in members
+    if str not in members or is_list or (given[:1] in ("'", '"') and given[:1] == given[-1:]):
+        return origin, path, parse_value(text, f"--set {escaped(setting)}")
     if given in ("", "~", "null", "Null", "NULL") and type(None) in members:
-        return None
-    return int(given) if int in members and re.fullmatch(r"0|[1-9][0-9]{0,17}", given) else given
+        return origin, path, None
+    is_number = int in members and re.fullmatch(r"0|[1-9][0-9]{0,17}", given)
+    return origin, path, int(given) if is_number else given
 
 
-def _layer(source: str, path: KeyPath, value: Any) -> Layer:
-    """Return a layer of one value at `path`, from the option `source`; a file's path is relative to the current folder."""
-    values: dict[str, Any] = {path[-1]: value}
-    for part in reversed(path[:-1]):
-        values = {part: values}
-    _make_absolute(values, Path.cwd())
-    return Layer(values, {path: source} | {leaf: source for leaf, _ in flatten(values)})
+def _set(layer: Layer, source: str, path: KeyPath, value: Any) -> None:
+    """Set the key `path` of `layer`, which the option `source` gives; a file's path is relative to the current folder."""
+    layer.origins[path] = source
+    for part in reversed(path):
+        value = {part: value}
+    _make_absolute(value, Path.cwd())
+    _merge_into(layer.values, value)
+    layer.origins.update(dict.fromkeys(dict(flatten(value)), source))
 
 
 def _make_absolute(values: dict[str, Any], folder: Path) -> None:
