@@ -253,14 +253,10 @@ def nearest_key(word: str, known: Iterable[str], keys: Sequence[str] = (), secti
     ours = OTHER_NAMES.get(word.lower(), word.lower())
     last = [key.rpartition(".")[2] for key in (*own, *keys)]
     for wanted in (ours, *difflib.get_close_matches(ours, last, n=1, cutoff=0.75)):
-        if meant := paths_of(wanted, own) or paths_of(wanted, keys):
-            return f"; did you mean {' or '.join(map(repr, meant))}?"
+        for paths in (own, keys):
+            if meant := sorted(path for path in paths if wanted in (path, path.rpartition(".")[2])):
+                return f"; did you mean {' or '.join(map(repr, meant))}?"
     return did_you_mean(word, names)
-
-
-def paths_of(name: str, keys: Iterable[str]) -> list[str]:
-    """Return the dotted `keys` whose last part, or whole, is `name`, sorted."""
-    return sorted(key for key in keys if name in (key, key.rpartition(".")[2]))
 
 
 def section_of(kind: Any) -> Any:

@@ -120,10 +120,7 @@ def solve_size(config: Mapping[str, Any], target: int, fixed: frozenset[str] = f
     if count(1) > target or count(upper) < target:
         raise UsageError(
             f"encoder.{key} from {step:,} to {largest * step:,} gives {count(1):,} to {count(largest):,} encoder parameters, "
-            f"so {target:,} cannot be reached; choose a number in this range, or another "
-            + ("depth" if key == "hidden_size" else "width")
-            + (", encoder.max_length" if "max_length" in config else "")
-            + " or encoder"
+            f"so {target:,} cannot be reached; choose a number in this range, or change other sizes of the encoder"
         )
     above = bisect.bisect_left(range(upper), target, lo=max(1, upper // 2), key=count)
     nearest = min((max(1, above - 1), above), key=lambda multiple: abs(count(multiple) - target))

@@ -43,15 +43,12 @@ from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.run_directory import (
-    CALIBRATION,
     ENSEMBLE,
     KNOWN_ROWS,
     LINEAR_FIRST_FIT,
     LINEAR_MODEL,
     MODEL_FILES,
-    PREDICTIONS,
-    TEST_PREDICTIONS,
-    TEXT_LOSSES,
+    OF_MODEL,
     WEIGHTS,
     Run,
     keys,
@@ -247,15 +244,7 @@ def write_model(
     `more`: the content of `linear.safetensors`, of the known rows and of the ensemble. Without it the first two stay, if they
     are already there.
     """
-    for name in (
-        MANIFEST,
-        ENSEMBLE,
-        CALIBRATION,
-        PREDICTIONS,
-        TEST_PREDICTIONS,
-        TEXT_LOSSES,
-        LINEAR_FIRST_FIT,
-    ):  # all but the first belong to the model before
+    for name in (MANIFEST, *OF_MODEL):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())

@@ -59,31 +59,16 @@ KNOWN_ROWS = "training_rows.safetensors"
 """Hashes of the rows that the model was trained on and selected on."""
 CALIBRATION = "calibration.json"
 """The temperature of the probabilities. A run with an ensemble has none, because the ensemble's weights are fitted instead."""
-CONTENTS = (
-    PRESET,
-    *MODEL_FILES,
-    LINEAR_MODEL,
-    LINEAR_FIRST_FIT,
-    KNOWN_ROWS,
-    ENSEMBLE,
-    CALIBRATION,
-    MANIFEST,
-    METRICS,
-    PREDICTIONS,
-    TEST_PREDICTIONS,
-    TEXT_LOSSES,
-    RESULT,
-    MODEL_CARD,
-    CHECKPOINTS,
-)
+OF_MODEL = (ENSEMBLE, CALIBRATION, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, LINEAR_FIRST_FIT)
+"""What is written after a model, and belongs to it."""
+_FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
+CONTENTS = (*_FILES, CHECKPOINTS)
 """All files that a run writes, except its lock."""
 LOCK = ".lock"
 MAX_MANIFEST, MAX_METRICS = 1 << 20, 1 << 28
 """The largest manifest and metrics file that are read, in bytes."""
 NEXT = ".next"
 """The folder of a new training in the folder of a run, which it replaces when it is finished (`RunDirectory.settle`)."""
-_BEFORE_MODEL = {PRESET, METRICS, CHECKPOINTS, LOCK, NEXT}
-"""The files that may be there before a training has written a model."""
 RunStatus = Literal["new", "unfinished", "finished"]
 """new: train from the beginning; unfinished: resume; finished: nothing to do."""
 _STEP = re.compile(r"step-(\d{8,12})")
@@ -95,10 +80,9 @@ _HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})
 def keys(schemas: Mapping[str, cs.CoreSchema]) -> cs.CoreSchema:
     """Return the schema of a mapping. A key with ? may be missing, and * stands for all other keys."""
     fields = {
-        key.removesuffix("?"): cs.typed_dict_field(schema, required=key[-1] != "?")
-        for key, schema in schemas.items()
-        if key != "*"
+        key.removesuffix("?"): cs.typed_dict_field(kind, required=key[-1] != "?") for key, kind in schemas.items()
     }
+    fields.pop("*", None)
     return cs.typed_dict_schema(fields, extra_behavior="allow", extras_schema=schemas.get("*"))
 
 
@@ -122,9 +106,9 @@ WEIGHTS = {"encoder_weight": _WEIGHT, "linear_weight": _WEIGHT, "linear_alone_we
 _LINEAR_BASELINE = keys({"ngrams": COUNT, "refit_rows?": COUNT, "dev": cs.dict_schema(TEXT, _SCORE)})
 _STOPPED = keys({"metric": TEXT, "best": cs.nullable_schema(FINITE), "evaluations": COUNT, "steps": COUNT})
 _QUESTION = keys({"asked": _FACT, "other": cs.any_schema()})
-_MATCHED = keys(
-    {"keys": _NUMBERS, "parameters": COUNT, "target": cs.int_schema(gt=0, le=_LARGEST), "question": _QUESTION}
-)
+_TARGET = cs.int_schema(gt=0, le=_LARGEST)
+_MATCHED = keys({"keys": _NUMBERS, "parameters": COUNT, "target": _TARGET, "question": _QUESTION})
+_DEV = keys({"names": cs.list_schema(TEXT), **_SCORES})
 _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "command": cs.literal_schema(["finetune", "pretrain"]),
     "seed": _WHOLE,
@@ -145,24 +129,13 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "forward_flops_per_token?": cs.nullable_schema(COUNT),
     "init?": cs.nullable_schema(TEXT),
 }
-_CLASSIFIER_KEYS = {
-    "metric": TEXT,
-    "dev": keys({"names": cs.list_schema(TEXT), **_SCORES}),
-    "baselines": _NUMBERS,
-    "calibration": _CALIBRATION_KEYS,
-}
+_CLASSIFIER_KEYS = {"metric": TEXT, "dev": _DEV, "baselines": _NUMBERS, "calibration": _CALIBRATION_KEYS}
 _LANGUAGE_MODEL_KEYS = {"metric": TEXT, "dev": keys({"perplexity": FINITE, "loss": FINITE, "tokens": COUNT})}
 """The further keys of a language model that was selected by a dev metric."""
 _WITH_ENSEMBLE_KEYS = {"parts": _PARTS, "linear_baseline": _LINEAR_BASELINE}
 _WITHOUT_ENCODER_KEYS = {"ensemble": keys(WEIGHTS), "linear_baseline": _LINEAR_BASELINE}
-_STATE = SchemaValidator(
-    keys(
-        {
-            "state": keys({"step": COUNT}),
-            "resume_key": keys({"steps": COUNT, "train sha256?": TEXT, "dev sha256?": TEXT}),
-        }
-    )
-)
+_RESUME_KEY = keys({"steps": COUNT, "train sha256?": TEXT, "dev sha256?": TEXT})
+_STATE = SchemaValidator(keys({"state": keys({"step": COUNT}), "resume_key": _RESUME_KEY}))
 """state.json of a checkpoint, for a reader that does not resume from it."""
 _METRICS_LINE = SchemaValidator(keys({"step": COUNT, "*": cs.nullable_schema(FINITE)}))
 TEMPERATURE = SchemaValidator(keys({"temperature": cs.float_schema(ge=1e-6, le=1e6)}))
@@ -247,10 +220,11 @@ def contents_of(folder: Path) -> list[Path]:
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """Return the checkpoint folders, sorted by step number, the newest first."""
-    paths: list[Path] = []
+    found: list[tuple[int, Path]] = []
     with contextlib.suppress(FileNotFoundError):  # another run takes the place of this one
-        paths += folder.glob("step-*")
-    found = [(int(match[1]), path) for path in paths if (match := _STEP.fullmatch(path.name))]
+        for path in folder.glob("step-*"):
+            if match := _STEP.fullmatch(path.name):
+                found.append((int(match[1]), path))
     return [path for _, path in sorted(found, reverse=True)]
 
 
@@ -274,7 +248,7 @@ def _is_run(folder: Path) -> bool:
     header = _HEADER.match(read_limited(folder / PRESET, 1 << 24)[:120]) if (folder / PRESET).is_file() else None
     if not header or not header[2]:
         return False
-    own = _BEFORE_MODEL
+    own = {PRESET, METRICS, CHECKPOINTS, LOCK, NEXT}  # what may be there before a training has written a model
     with contextlib.suppress(ModelError, ValueError, KeyError, TypeError, RecursionError):
         if json.loads(read_limited(folder / "config.json", 1 << 20))["model_type"] == "recurcli":
             own = {*CONTENTS, LOCK, NEXT}
@@ -584,8 +558,8 @@ class RunDirectory(RunReader):
             self.remove_checkpoints()
             with storage_errors(self.checkpoints):
                 new.checkpoints.rename(self.checkpoints)
-        for source in (new.path / name for name in CONTENTS if name != CHECKPOINTS):
-            target = self.path / source.name
+        for name in _FILES:
+            source, target = new.path / name, self.path / name
             if target.is_dir() or not source.is_file():
                 remove(target)
             if source.is_file() and not (target.exists() and target.samefile(source)):
@@ -630,12 +604,9 @@ class RunDirectory(RunReader):
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl and fsync it, so that a later checkpoint can rely on it."""
-        # no link is followed, and no pipe is waited for
+        # No link is followed, and no pipe is waited for.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with (
-            storage_errors(self.metrics),
-            os.fdopen(os.open(self.metrics, flags, 0o666), "a", encoding="utf-8") as file,
-        ):
+        with storage_errors(self.metrics), open(os.open(self.metrics, flags, 0o666), "a", encoding="utf-8") as file:  # noqa: PTH123
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
