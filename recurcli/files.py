@@ -476,12 +476,11 @@ def locked(path: Path, *, busy: str = "", target: Path | None = None, wait: bool
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
-        with storage_errors(target or path), contextlib.ExitStack() as stack:
-            file = stack.enter_context(open(os.open(path, flags, 0o666), "r+b", buffering=0))  # noqa: PTH123
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is not a plain file")
-            stack.pop_all()
-        with file:
+        with contextlib.ExitStack() as stack:
+            with storage_errors(target or path):
+                file = stack.enter_context(open(os.open(path, flags, 0o666), "r+b", buffering=0))  # noqa: PTH123
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise OSError(errno.EINVAL, "it is not a plain file")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
