@@ -19,7 +19,7 @@ from typing import Any
 from recurcli.errors import ModelError, StorageError
 from recurcli.files import OpenedFile, atomic_replace, locked, storage_errors, to_json
 
-FORMAT = 2
+FORMAT = 3
 """Format version of the cached files. It is part of their keys, so files of another version are not read."""
 MAX_BYTES = 2 << 30
 """The size of the cache: the oldest files above it are deleted when one is written."""

@@ -123,7 +123,7 @@ def read_corpus(path: Path, *, skip_bad_rows: bool = False, encoding: str = UTF8
 class StoredTokens:
     """Token ids of rows in an Arrow file, which is mapped into memory. `Tokens` holds such rows in memory instead."""
 
-    def __init__(self, file: OpenedFile) -> None:
+    def __init__(self, file: OpenedFile, truncated: int) -> None:
         import datasets
         import pyarrow
 
@@ -133,7 +133,7 @@ class StoredTokens:
         chunks = rows.data.column("ids").chunks
         self.lengths = np.concatenate([np.diff(chunk.offsets).astype(np.int32) for chunk in chunks])
         """Tokens a row, (rows,); the only values in memory for every row."""
-        self.truncated = sum(int(np.count_nonzero(chunk)) for chunk in rows.data.column("cut").chunks)
+        self.truncated = truncated
         """Number of rows that were cut."""
 
     def __len__(self) -> int:
@@ -175,8 +175,8 @@ def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> Stor
     """
 
     def write(path: Path) -> dict[str, Any]:
-        _write_tokens(path, corpus, tokenizer, max_length)
-        return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad}
+        truncated = _write_tokens(path, corpus, tokenizer, max_length)
+        return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad, "truncated": truncated}
 
     depends_on = (
         corpus.sha256,
@@ -187,15 +187,15 @@ def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> Stor
     )
     file, counts = cached(depends_on, ".arrow", write)
     corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
-    return StoredTokens(file)
+    return StoredTokens(file, counts["truncated"])
 
 
-def _write_tokens(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> None:
-    """Write the rows in Arrow batches of ROWS_AT_ONCE, so that memory holds one batch."""
+def _write_tokens(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> int:
+    """Write the rows in Arrow batches of ROWS_AT_ONCE, so that memory holds one batch; return how many were cut."""
     import pyarrow
 
     kind = pyarrow.uint16() if tokenizer.vocab_size <= 1 << 16 else pyarrow.int32()
-    schema = pyarrow.schema({"ids": pyarrow.list_(kind), "cut": pyarrow.bool_()})
+    schema, truncated = pyarrow.schema({"ids": pyarrow.list_(kind)}), 0
     with path.open("wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
         texts_left = corpus.texts()
         while texts := list(islice(texts_left, ROWS_AT_ONCE)):
@@ -203,7 +203,9 @@ def _write_tokens(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: 
             ids = pyarrow.ListArray.from_arrays(
                 pyarrow.array(tokens.offsets, pyarrow.int32()), pyarrow.array(tokens.ids).cast(kind)
             )
-            writer.write_batch(pyarrow.record_batch([ids, pyarrow.array(tokens.cut)], schema=schema))
+            writer.write_batch(pyarrow.record_batch([ids], schema=schema))
+            truncated += tokens.truncated
+    return truncated
 
 
 WINDOW = 64

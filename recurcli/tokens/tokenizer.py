@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -36,66 +36,29 @@ MAX_WORD = 1000
 Words = Counter[str]
 
 
-def trained(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
-    """Return a tokenizer with the vocabulary of `texts` or of the file `config.vocabulary`. Raises DataError if it is empty."""
-    backend = tokenizers.Tokenizer(models.BPE())
-    if config.kind == "byte":
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.model = models.BPE(vocab=byte_vocabulary(), merges=[])
-        return _with_special_tokens(backend)
-    if config.kind != "whitespace":
-        backend.normalizer = _normalizer(config)
-    backend.pre_tokenizer = _pre_tokenizer(config.kind)
-    if config.vocabulary is not None:
-        model = models.WordPiece if config.kind == "wordpiece" else models.WordLevel
-        backend.model = model(vocab=read_vocabulary(Path(config.vocabulary)), unk_token=UNKNOWN)
-    else:
-        backend.model = _TRAINERS[config.kind](_words(backend, texts, config.kind), config)
-    if backend.get_vocab_size() <= len(SPECIAL_TOKENS):
-        if config.vocabulary:
-            raise DataError(f"{config.vocabulary}: has no token beside the special ones")
-        raise DataError(
-            f"the training texts hold no token that occurs {config.min_frequency} times (tokenizer.min_frequency), so there "
-            "is no vocabulary; are they empty, or is the text another column?"
-        )
-    return _with_special_tokens(backend)
-
-
-def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
+def _set_splitting(backend: tokenizers.Tokenizer, config: TokenizerConfig) -> None:
+    """Set how `backend` normalises a text and splits it into words."""
+    if config.kind == "whitespace":
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return
     if config.kind == "wordpiece":
-        return normalizers.BertNormalizer(lowercase=config.lowercase)
-    steps: list[normalizers.Normalizer] = [normalizers.NFKC()]
-    if config.lowercase:
-        steps.append(normalizers.Lowercase())
-    steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
-    return normalizers.Sequence(steps)
-
-
-def _pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
-    if kind == "char":
-        return pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    if kind == "wordpiece":
-        return pre_tokenizers.BertPreTokenizer()
-    if kind == "whitespace":
-        return pre_tokenizers.WhitespaceSplit()
-    return pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
-
-
-def _with_special_tokens(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Register the special tokens of `backend`, and the pair template for other readers of its file."""
-    known = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is not None]
-    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in known])
-    separator = backend.token_to_id(SEPARATOR)
-    backend.post_processor = processors.TemplateProcessing(
-        single="$A", pair=f"$A {SEPARATOR} $B:1", special_tokens=[(SEPARATOR, separator)]
-    )
-    return backend
+        backend.normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return
+    lowercase = [normalizers.Lowercase()] if config.lowercase else []
+    spaces = [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    backend.normalizer = normalizers.Sequence([normalizers.NFKC(), *lowercase, *spaces])
+    if config.kind == "char":
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    else:
+        backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
 
 
 def _words(backend: tokenizers.Tokenizer, texts: Iterable[str], kind: str) -> Words:
     """Count the pre-tokenizer's words in `texts`, without the names of special tokens."""
     words: Words = Counter()
     for text in texts:
+        text = encodable(text)
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
         if kind == "char":  # each character is a word; the pre-tokenizer splits alike, thirty times slower
@@ -154,17 +117,16 @@ def _word_pieces(words: Words, config: TokenizerConfig) -> models.Model:
 
     While merges are counted, a character has one code point at the start of a word and another inside a word.
     """
-    characters = sorted({character for word in words for character in word})
-    opening = {character: chr(0x10000 + 2 * index) for index, character in enumerate(characters)}
-    inside = {character: chr(0x10001 + 2 * index) for index, character in enumerate(characters)}
-    written = {symbol: character for character, symbol in opening.items()}
-    written |= {symbol: character for character, symbol in inside.items()}
-    pieces = set(inside.values())
-    symbols = Counter({opening[word[0]] + "".join(inside[c] for c in word[1:]): n for word, n in words.items()})
-    vocabulary: dict[str, int] = {token: index for index, token in enumerate(SPECIAL_TOKENS)}
+    alphabet = "".join(sorted(set().union(*words)))
+    last = 0x10000 + 2 * len(alphabet)
+    first, others = "".join(map(chr, range(0x10000, last, 2))), "".join(map(chr, range(0x10001, last, 2)))
+    opening, inside = str.maketrans(alphabet, first), str.maketrans(alphabet, others)
+    symbols = Counter({word[0].translate(opening) + word[1:].translate(inside): n for word, n in words.items()})
+    vocabulary = dict(zip(SPECIAL_TOKENS, range(len(SPECIAL_TOKENS)), strict=True))
+    written, inner = str.maketrans(first + others, 2 * alphabet), set(others)
     for token, index in tokenizers.Tokenizer(_merged_pairs(symbols, config)).get_vocab().items():
         if token not in vocabulary:
-            vocabulary["##" * (token[0] in pieces) + "".join(written[symbol] for symbol in token)] = index
+            vocabulary["##" * (token[0] in inner) + token.translate(written)] = index
     return models.WordPiece(vocab=vocabulary, unk_token=UNKNOWN)
 
 
@@ -192,20 +154,19 @@ def read_vocabulary(path: Path, special: Sequence[str] = SPECIAL_TOKENS) -> dict
     repeated token or bad UTF-8, and ModelError for a damaged tokenizer.json.
     """
     tokens: dict[str, None] = {}
-    is_json = path.suffix == ".json" and path.is_file()
-    if is_json:
+    if path.suffix == ".json" and path.is_file():
         ids = token_ids(path)
         tokens = dict.fromkeys(sorted(ids, key=ids.__getitem__))
-    for line, row in enumerate(() if is_json else rows_of_file(path), 1):
-        try:
-            token = row.content.decode()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}:{line}: is not UTF-8 at byte {error.start}") from None
-        if not token:
-            raise DataError(f"{path}:{line}: is blank; expected a token")
-        if token in tokens:
-            raise DataError(f"{path}:{line}: repeats the token '{escaped(token)}'")
-        tokens[token] = None
+    else:
+        for line, row in enumerate(rows_of_file(path), 1):
+            try:
+                token = row.content.decode()
+            except UnicodeDecodeError as error:
+                raise DataError(f"{path}:{line}: is not UTF-8 at byte {error.start}") from None
+            if not token or token in tokens:
+                wrong = f"repeats the token '{escaped(token)}'" if token else "is blank; expected a token"
+                raise DataError(f"{path}:{line}: {wrong}")
+            tokens[token] = None
     if not tokens:
         raise DataError(f"{path}: is empty; expected a token a line")
     missing = [token for token in special if token not in tokens]
@@ -258,8 +219,8 @@ class Tokens:
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
-    cut: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """Whether each row was cut, (rows,). It is empty if unknown."""
+    truncated: int = 0
+    """Number of rows that were cut."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -268,11 +229,6 @@ class Tokens:
     def lengths(self) -> NDArray[np.int64]:
         """Tokens a row, (rows,)."""
         return np.diff(self.offsets)
-
-    @property
-    def truncated(self) -> int:
-        """Number of rows that were cut."""
-        return int(np.count_nonzero(self.cut))
 
     def take(self, rows: NDArray[np.int64]) -> "Tokens":
         """Return the given rows, in the order of `rows`."""
@@ -289,12 +245,12 @@ def offsets_of(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
 
 def joined(blocks: Iterable[Tokens]) -> Tokens:
     """Concatenate the rows of all `blocks`."""
-    parts = list(blocks)
-    return Tokens(
-        ids=np.concatenate([np.zeros(0, np.int32), *(part.ids for part in parts)]),
-        offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])),
-        cut=np.concatenate([np.zeros(0, np.bool_), *(part.cut for part in parts)]),
-    )
+    ids, lengths, truncated = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], 0
+    for block in blocks:
+        ids.append(block.ids)
+        lengths.append(block.lengths)
+        truncated += block.truncated
+    return Tokens(np.concatenate(ids), offsets_of(np.concatenate(lengths)), truncated)
 
 
 class Tokenizer:
@@ -309,12 +265,11 @@ class Tokenizer:
         vocab = backend.get_vocab()
         self.tokens: list[str] = sorted(vocab, key=vocab.__getitem__)
         """The tokens in the order of their ids."""
-        if sorted(vocab.values()) != list(range(len(vocab))):
-            raise ModelError("its ids do not run from 0 without a gap; it is not a tokenizer of recur")
-        self.pad_id = self._id_of(PAD)
-        self.separator_id = self._id_of(SEPARATOR)
-        self.mask_id = self._id_of(MASK)
-        self.unknown_id: int | None = backend.token_to_id(UNKNOWN)
+        if sorted(vocab.values()) != list(range(len(vocab))) or not {PAD, SEPARATOR, MASK} <= vocab.keys():
+            needed = f"{PAD}, {SEPARATOR} and {MASK}, and ids from 0 without a gap"
+            raise ModelError(f"is no tokenizer of recur, which has {needed}")
+        self.pad_id, self.separator_id, self.mask_id = vocab[PAD], vocab[SEPARATOR], vocab[MASK]
+        self.unknown_id: int | None = vocab.get(UNKNOWN)
         self.special_ids: tuple[int, ...] = self.pad_id, self.separator_id, self.mask_id
         """The ids that no text has."""
         self.template = Template((), (self.separator_id,), ())
@@ -332,7 +287,31 @@ class Tokenizer:
 
         The same texts give the same bytes. Raises DataError if no token occurs often enough or the file cannot be read.
         """
-        return cls(trained((encodable(text) for text in texts), config))
+        backend = tokenizers.Tokenizer(models.BPE())
+        if config.kind == "byte":
+            backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+            backend.model = models.BPE(vocab=byte_vocabulary(), merges=[])
+        else:
+            _set_splitting(backend, config)
+            if config.vocabulary is None:
+                backend.model = _TRAINERS[config.kind](_words(backend, texts, config.kind), config)
+            else:
+                model = models.WordPiece if config.kind == "wordpiece" else models.WordLevel
+                backend.model = model(vocab=read_vocabulary(Path(config.vocabulary)), unk_token=UNKNOWN)
+        if backend.get_vocab_size() <= len(SPECIAL_TOKENS):
+            if config.vocabulary:
+                raise DataError(f"{config.vocabulary}: has no token beside the special ones")
+            raise DataError(
+                f"the training texts hold no token that occurs {config.min_frequency} times (tokenizer.min_frequency), "
+                "so there is no vocabulary; are they empty, or is the text another column?"
+            )
+        for token in SPECIAL_TOKENS:
+            if backend.token_to_id(token) is not None:
+                backend.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+        backend.post_processor = processors.TemplateProcessing(  # for other readers of its file
+            single="$A", pair=f"$A {SEPARATOR} $B:1", special_tokens=[(SEPARATOR, backend.token_to_id(SEPARATOR))]
+        )
+        return cls(backend)
 
     @classmethod
     def load(cls, file: OpenedFile) -> Self:
@@ -353,12 +332,6 @@ class Tokenizer:
         """Return the content of a tokenizer.json, which `load` and the tokenizers library read."""
         return self.backend.to_str(pretty=True) + "\n"
 
-    def _id_of(self, token: str) -> int:
-        token_id = self.backend.token_to_id(token)
-        if token_id is None:
-            raise ModelError(f"its vocabulary has no {token}; it is not a tokenizer of recur")
-        return token_id
-
     @property
     def vocab_size(self) -> int:
         """Number of tokens, special tokens included."""
@@ -378,10 +351,8 @@ class Tokenizer:
 
         The longer text of a pair is cut first; the separator stays.
         """
-        return joined(
-            self._encode_block(texts[start : start + ROWS_AT_ONCE], max_length)
-            for start in range(0, len(texts), ROWS_AT_ONCE)
-        )
+        starts = range(0, len(texts), ROWS_AT_ONCE)
+        return joined([self._encode_block(texts[start : start + ROWS_AT_ONCE], max_length) for start in starts])
 
     def lengths(self, texts: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
         """Count the tokens of each uncut row, those of the template included, (rows,).
@@ -401,12 +372,12 @@ class Tokenizer:
     def _encode_block(self, texts: Sequence[tuple[str, str | None]], max_length: int) -> Tokens:
         limit = max_length * CHARACTERS_PER_TOKEN
         encodings = self._encodings(texts, limit)
-        # A special id is -1 - id until those that come from texts are replaced.
-        before, between, after = ([-1 - token_id for token_id in part] for part in self.template)
+        # A special id is ~id, which is below 0, until those that come from texts are replaced.
+        before, between, after = ([~token_id for token_id in part] for part in self.template)
         most = max_length - len(before) - len(after)
         ids: list[int] = []
-        offsets, cuts = [0], np.zeros(len(texts), np.bool_)
-        for row, (text, pair) in enumerate(texts):
+        offsets, truncated = [0], 0
+        for text, pair in texts:
             first = next(encodings).ids
             cut = len(text) > limit
             ids += before
@@ -420,13 +391,11 @@ class Tokenizer:
                 cut |= len(pair) > limit or room != (len(first), len(second))
             ids += after
             offsets.append(len(ids))
-            cuts[row] = cut
+            truncated += cut
         row_ids = np.array(ids, dtype=np.int32)
         if self.unknown_id is not None:  # a special id here comes from a text
             row_ids[np.isin(row_ids, self.special_ids)] = self.unknown_id
-        special = row_ids < 0
-        row_ids[special] = -1 - row_ids[special]
-        return Tokens(row_ids, np.array(offsets, dtype=np.int64), cuts)
+        return Tokens(np.where(row_ids < 0, ~row_ids, row_ids), np.array(offsets, dtype=np.int64), truncated)
 
 
 def _room(first: int, second: int, room: int) -> tuple[int, int]:

@@ -247,9 +247,9 @@ OURS = CHARACTERS.to_json()
         ("", "is damaged or no tokenizer"),
         (b"\xff\xfe", "is damaged"),
         ("[" * 100_000, "is damaged or no tokenizer"),
-        (FOREIGN, "its vocabulary has no"),
+        (FOREIGN, "is no tokenizer of recur"),
         (OURS[:-200], "is damaged or no tokenizer"),
-        (OURS.replace('"今": ', '"今": 9'), "its ids do not run from 0 without a gap"),
+        (OURS.replace('"今": ', '"今": 9'), "is no tokenizer of recur"),
     ],
 )
 def test_what_is_no_tokenizer_of_ours_is_refused(tmp_path: Path, content: str | bytes, reason: str) -> None:
