@@ -40,7 +40,6 @@ from recurcli.encoders.transformer_xl import (
 from recurcli.layers import normal_
 from recurcli.ops.attention import mask_or_full
 from recurcli.ops.chunks import split
-from recurcli.ops.gates import gru_update, lstm_state
 
 
 class StateGate(nn.Module):
@@ -56,9 +55,9 @@ class StateGate(nn.Module):
     def forward(self, state: Tensor, attended: Tensor) -> Tensor:
         candidate = self.candidate(attended).to(state.dtype)
         if self.keep is not None:
-            return gru_update(state, candidate, torch.sigmoid(-self.keep))  # 1 - σ(b_g) of the candidate
+            return torch.lerp(state, candidate, torch.sigmoid(-self.keep))  # 1 - σ(b_g) of the candidate
         candidate, enter, forget = candidate.chunk(3, dim=-1)
-        return lstm_state(state, candidate.tanh(), torch.sigmoid(forget + 1), torch.sigmoid(enter - 1))
+        return torch.sigmoid(forget + 1) * state + torch.sigmoid(enter - 1) * candidate.tanh()
 
 
 class RecurrentState(nn.Module):

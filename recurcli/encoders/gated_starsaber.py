@@ -10,8 +10,8 @@ equations below are ours. A and the softmax G are those of StarSaber's eq. 5; σ
     lstm        f, i, o = σ(A^f + V_f x), σ(A^i + V_i x), σ(A^o + V_o x)      u = tanh(A + V x)          13 D²
                 s' = f ∘ s + i ∘ u        h' = o ∘ tanh(s')        s^0 = h^0 = x
 
-A^z, A^r, A^f, A^i and A^o have separate past and future matrices and share G. Shapes: B batch, T positions, D hidden
-size, g gates.
+h' of the GRU is that of Cho et al., 2014, eq. 7, with z for 1 - z, and s' that of Gers et al., 2000. A^z, A^r, A^f, A^i and A^o
+have separate past and future matrices and share G. Shapes: B batch, T positions, D hidden size, g gates.
 """
 
 import torch
@@ -22,7 +22,6 @@ from recurcli.encoders.config import Gate, GatedStarSaberConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers import Dropout, normal_
 from recurcli.ops.attention import attention_weights, directional_attention
-from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
 
 GATES: dict[Gate, int] = {"gru_light": 2, "gru": 2, "lstm": 3}
 """Number of gates g of each form."""
@@ -67,11 +66,11 @@ class GatedStarSaberLayer(nn.Module):
         if self.kind == "lstm":
             forget, admit, output = gates
             candidate = self.dropout(torch.tanh(content + direct))
-            s = lstm_state(s, candidate, forget, admit)
-            return lstm_output(s, output), s
+            s = forget * s + admit * candidate
+            return output * torch.tanh(s), s
         update, reset = gates
-        candidate = self.dropout(gru_candidate(content, direct, reset))
-        return gru_update(h, candidate.to(h.dtype), update.to(h.dtype)), s
+        candidate = self.dropout(torch.tanh(reset * content + direct))
+        return torch.lerp(h, candidate.to(h.dtype), update.to(h.dtype)), s
 
     def stats(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return `attention`, the softmax G (B, T, T)."""

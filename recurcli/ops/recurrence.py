@@ -7,7 +7,8 @@ With lag m = t - s, for t > s, and 0 on the diagonal:
     sine      P_ts = rate^m sin(m angle)          0 < rate < 1
 
 Causal: P is strictly lower triangular. Not causal: P_ts is the same function of |t - s|. Dilated by d: P_ts has the
-lag m / d if d divides m, else P_ts is 0. Shapes: H heads, T positions, K head size; `rate` and `angle` are scalars or (H,).
+lag m / d if d divides m, else P_ts is 0. Shapes: H heads, T positions, K head size; `kind`, `rate` and `angle` have one entry
+for each head, and the angle of a regular head is 0.
 
 P V is a linear recurrence with one complex state z_t = λ (z_{t-1} + v_{t-1}), λ = rate exp(i angle), of which a cosine
 head reads the real part and a sine head the imaginary one; a regular head is a cosine head of angle 0.
@@ -15,53 +16,35 @@ head reads the real part and a sine head the imaginary one; a regular head is a 
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 Kind = Literal["regular", "cosine", "sine"]
-Scalars = Tensor | float
 BLOCK = 64
 """Positions of a block of the fast product: long enough for matrix products, short enough to be cheap."""
 
 
 def recurrence_matrix(
-    kind: Kind | Sequence[Kind],
-    length: int,
-    *,
-    rate: Scalars,
-    angle: Scalars | None = None,
-    dilation: int = 1,
-    causal: bool = True,
+    kind: Sequence[Kind], length: int, *, rate: Tensor, angle: Tensor, dilation: int = 1, causal: bool = True
 ) -> Tensor:
-    """P of one head (T, T), or of H heads (H, T, T) where `rate` is (H,); `kind` is one for all heads or one a head.
-
-    Raises ValueError for an unknown kind, a dilation below 1, and a cosine or sine head without an angle.
-    """
-    return toeplitz(lag_coefficients(kind, length, rate=rate, angle=angle, dilation=dilation), causal=causal)
+    """Return P of every head: (H, T, T)."""
+    lags = torch.arange(length, device=rate.device)
+    real, imaginary = _powers(rate, angle, lags // dilation)
+    wanted = (lags % dilation == 0) & (lags > 0)
+    return toeplitz(torch.where(_is_sine(kind, rate), imaginary, real).masked_fill(~wanted, 0.0), causal=causal)
 
 
 def recurrence_product(
-    kind: Kind | Sequence[Kind],
-    value: Tensor,
-    *,
-    rate: Scalars,
-    angle: Scalars | None = None,
-    dilation: int = 1,
-    causal: bool = True,
+    kind: Sequence[Kind], value: Tensor, *, rate: Tensor, angle: Tensor, dilation: int = 1, causal: bool = True
 ) -> Tensor:
-    """P V in O(T): (…, T, K), or (…, H, T, K) where `rate` is (H,), to the same shape.
+    """P V in O(T): (…, H, T, K) to the same shape.
 
     Positions that are `dilation` apart form one sequence, which is split into blocks of 64. Within a block P is a
     small matrix. The complex state is carried from block to block, in log2(T / 64) steps.
-    Raises ValueError as `recurrence_matrix` does.
     """
-    rates, angles, sine = _heads(kind, rate, angle, dilation, like=value)
-    single = rates.ndim == 0
-    if single:
-        value, rates, angles, sine = value.unsqueeze(-3), rates[None], angles[None], sine[None]
     length = value.shape[-2]
     steps = -(-length // dilation)
     block = min(BLOCK, steps)
@@ -69,36 +52,18 @@ def recurrence_product(
     padded = F.pad(value.unsqueeze(0).flatten(0, -4), (0, 0, 0, count * block * dilation - length))
     parts = padded.reshape(*padded.shape[:2], count, block, dilation, -1)  # (B, H, N, C, d, K)
     columns = parts.permute(1, 3, 0, 2, 4, 5)  # (H, C, B, N, d, K)
-    product = _blockwise(columns.flatten(2), count, len(parts), rates, angles, sine, causal)  # (H, C, B N d K)
+    sine = _is_sine(kind, rate)
+    product = _blockwise(columns.flatten(2), count, len(parts), rate, angle, sine, causal)  # (H, C, B N d K)
     product = product.view(columns.shape).permute(2, 0, 3, 1, 4, 5).flatten(2, 4)  # (B, H, T, K), padded
-    product = product[..., :length, :].reshape(value.shape)
-    return product.squeeze(-3) if single else product
+    return product[..., :length, :].reshape(value.shape)
 
 
 def recurrence_product_dense(
-    kind: Kind | Sequence[Kind],
-    value: Tensor,
-    *,
-    rate: Scalars,
-    angle: Scalars | None = None,
-    dilation: int = 1,
-    causal: bool = True,
+    kind: Sequence[Kind], value: Tensor, *, rate: Tensor, angle: Tensor, dilation: int = 1, causal: bool = True
 ) -> Tensor:
     """Compute `recurrence_product` in O(T²) from the matrix P. An exported graph needs this form, as it serves every length."""
-    rates = _heads(kind, rate, angle, dilation, like=value)[0]
-    matrix = recurrence_matrix(kind, value.shape[-2], rate=rates, angle=angle, dilation=dilation, causal=causal)
+    matrix = recurrence_matrix(kind, value.shape[-2], rate=rate, angle=angle, dilation=dilation, causal=causal)
     return matrix.to(value.dtype) @ value
-
-
-def lag_coefficients(
-    kind: Kind | Sequence[Kind], length: int, *, rate: Scalars, angle: Scalars | None = None, dilation: int = 1
-) -> Tensor:
-    """The entry of P at each lag 0 … T - 1, 0 at lag 0: (T,), or (H, T) where `rate` is (H,)."""
-    rates, angles, sine = _heads(kind, rate, angle, dilation)
-    lags = torch.arange(length, device=rates.device)
-    real, imaginary = _powers(rates, angles, lags // dilation)
-    wanted = (lags % dilation == 0) & (lags > 0)
-    return torch.where(sine[..., None], imaginary, real).masked_fill(~wanted, 0.0)
 
 
 def toeplitz(coefficients: Tensor, *, causal: bool) -> Tensor:
@@ -115,33 +80,9 @@ def toeplitz(coefficients: Tensor, *, causal: bool) -> Tensor:
     return repeated[..., : length * (2 * length - 1)].reshape(shape)[..., :length]
 
 
-def _heads(
-    kind: Kind | Sequence[Kind], rate: Scalars, angle: Scalars | None, dilation: int, like: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Rates, angles (0 for regular heads) and which heads read the imaginary part, all of the rates' shape.
-
-    A plain number becomes a tensor of the type, float32 at least, and on the device of `like`.
-    """
-    kinds = [kind] if isinstance(kind, str) else list(kind)
-    for name in kinds:
-        if name not in get_args(Kind):
-            raise ValueError(f"kind must be regular, cosine or sine, not {name!r}")
-    if dilation < 1:
-        raise ValueError(f"dilation must be at least 1, not {dilation}")
-    if angle is None and set(kinds) != {"regular"}:
-        raise ValueError("cosine and sine heads need an angle")
-    if isinstance(rate, Tensor):
-        rates = rate
-    else:
-        example = torch.tensor(0.0) if like is None else like
-        rates = torch.tensor(rate, dtype=torch.promote_types(example.dtype, torch.float32), device=example.device)
-    angles = torch.as_tensor(0.0 if angle is None else angle, dtype=rates.dtype, device=rates.device)
-    turning = torch.tensor([name != "regular" for name in kinds], device=rates.device)
-    sine = torch.tensor([name == "sine" for name in kinds], device=rates.device)
-    if isinstance(kind, str):
-        turning, sine = turning[0], sine[0]
-    zero = torch.zeros_like(rates)
-    return rates, torch.where(turning, angles, zero), sine.expand_as(rates)
+def _is_sine(kind: Sequence[Kind], rate: Tensor) -> Tensor:
+    """Return which heads read the imaginary part: (H, 1)."""
+    return torch.tensor([name == "sine" for name in kind], device=rate.device)[:, None]
 
 
 def _powers(rate: Tensor, angle: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,13 +102,13 @@ def _blockwise(
     heads, block = columns.shape[:2]
     steps = torch.arange(block + 1, device=rates.device)
     real, imaginary = _powers(rates, angles, steps)  # (H, C + 1)
-    lags = torch.where(sine[:, None], imaginary, real)[:, :-1].masked_fill(steps[:-1] == 0, 0.0)
+    lags = torch.where(sine, imaginary, real)[:, :-1].masked_fill(steps[:-1] == 0, 0.0)
     within = toeplitz(lags.to(columns.dtype), causal=causal)  # (H, C, C)
     if count == 1:
         return torch.bmm(within, columns)
     powers = torch.stack([real, imaginary], dim=1)  # (H, 2, C + 1)
     # A cosine head reads Re(λ^i z) = Re λ^i Re z - Im λ^i Im z, a sine head Im(λ^i z) = Im λ^i Re z + Re λ^i Im z.
-    reading = torch.where(sine[:, None, None], powers.flip(1), torch.stack([real, -imaginary], dim=1))
+    reading = torch.where(sine[..., None], powers.flip(1), torch.stack([real, -imaginary], dim=1))
     # λ^{C-j} gathers position j for the next block, λ^i reads at position i what came before; backwards the mirror image.
     gather, read, directions = [powers[..., 1:].flip(-1)], [reading[..., :-1]], [1]
     if not causal:

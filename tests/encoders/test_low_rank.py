@@ -15,8 +15,7 @@ from torch import Tensor
 from recurcli.encoders import Encoder
 from recurcli.ops.attention import attention_weights
 from recurcli.ops.gaussian_attention import DRAWS, attention_kernel, skyformer_attention, skyformer_attention_loop
-from recurcli.ops.landmarks import pseudo_inverse, segments
-from recurcli.ops.nystrom import nystrom_attention, nystrom_attention_loop
+from recurcli.ops.nystrom import nystrom_attention, nystrom_attention_loop, pseudo_inverse, segments
 from recurcli.ops.random_features import (
     draw_features,
     log_features,

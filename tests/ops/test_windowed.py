@@ -81,8 +81,3 @@ def test_reversal_leaves_the_padding_in_place_and_undoes_itself() -> None:
     assert torch.equal(turned[~mask], x[~mask])
     assert torch.equal(reversed_sequences(turned, mask), x)
     assert torch.equal(reversed_sequences(x), x.flip(1))
-
-
-def test_a_window_of_0_is_refused() -> None:
-    with pytest.raises(ValueError, match="window must be at least 1, not 0"):
-        windowed_recurrence(rnn, numbers(1, 2, 3), 0)
