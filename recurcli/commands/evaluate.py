@@ -248,7 +248,7 @@ def _diagnosis(
     """
     if not request.diagnose and request.report is None:
         return {}
-    from recurcli.diagnostics.diagnose import diagnose  # scipy and all encoders: only where they are asked for
+    from recurcli.diagnostics import diagnose  # scipy and all encoders: only where they are asked for
 
     rows = np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
     if not len(rows):

@@ -9,8 +9,7 @@ from cases import slow_but
 from sized_encoders import SIZED
 
 from recurcli.config import ModelConfig
-from recurcli.diagnostics.diagnose import diagnose
-from recurcli.diagnostics.measures import scaled_entropy
+from recurcli.diagnostics import diagnose, scaled_entropy
 from recurcli.model.models import Backbone
 
 IDS = torch.randint(1, 20, (6, 9), generator=torch.Generator().manual_seed(0))

@@ -7,8 +7,8 @@ from sized_encoders import SIZED
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from recurcli.config import ModelConfig
-from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.encoders import build_encoder
+from recurcli.model.models import forward_flops_per_token
 
 FEW = ("bilstm", "linear-transformer", "rsa", "skyformer", "starsaber", "transject", "transformer-xl")
 """Encoders of all kinds of products: of torch's own layers, of attention in each form, of recurrences and inverses."""

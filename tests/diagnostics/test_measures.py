@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from recurcli.diagnostics.measures import (
+from recurcli.diagnostics import (
     activation_factor,
     attention_entropy,
     distance_preservation,

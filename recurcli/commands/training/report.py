@@ -13,10 +13,10 @@ import torch
 from tokenizers.models import WordPiece
 
 from recurcli.commands.training.request import COMMANDS
-from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.errors import escaped, pluralize
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
+from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, parameters_in_words
