@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from recurcli.encoders import LINEAR, PRETRAINED, build_encoder, encoder_config
+from recurcli.encoders.config import LINEAR, PRETRAINED, build_encoder, encoder_config
 from recurcli.encoders.encoder import Encoder
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.layers import sinusoidal_positions

@@ -1,31 +1,39 @@
-"""The keys of every encoder and their defaults, and the table of encoders. This file does not import torch: `recur presets`
-and a preset's composition read it. It reads from what encoders share to each encoder; the table stands at the end.
+"""The keys of every encoder and their defaults, the table of encoders, and what is found by an encoder's name. This file does
+not import torch, and an encoder's module is imported on first use: `recur presets` and a preset's composition read only this
+file. It reads from what encoders share to each encoder; the table stands at the end.
 
 `presets/encoders/NAME.yaml` overrides these defaults and gives the reasons.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Le, MultipleOf
 
-from recurcli.validation import STRICT, Activation, Fraction, NonNegative, OrthogonalMap, Positive, Probability
+from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.validation import (
+    STRICT,
+    Activation,
+    Fraction,
+    NonNegative,
+    OrthogonalMap,
+    Positive,
+    Probability,
+    parse_config,
+)
 
+if TYPE_CHECKING:
+    from recurcli.encoders.encoder import Encoder
+
+Norm = Literal["post", "pre"]
 Gate = Literal["gru_light", "gru", "lstm"]
 SynthesizerKind = Literal["dense", "random", "factorised"]
 HeadCount = NonNegative[int]
 HeadCounts = tuple[HeadCount, HeadCount, HeadCount, HeadCount, HeadCount, HeadCount]
 Even = Annotated[int, Ge(2), MultipleOf(2)]
-
-
-def head_size(hidden_size: int, num_heads: int) -> int:
-    """Return hidden_size / num_heads. Raises ValueError if the division has a remainder."""
-    if hidden_size % num_heads:
-        raise ValueError(
-            f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}; "
-            f"change one of them, or set head_size, for example to {-(-hidden_size // num_heads)}"
-        )
-    return hidden_size // num_heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,13 +196,14 @@ class BlockConfig(LayersConfig):
     """Dropout probability on the inner units of the feed-forward network."""
 
     def __post_init__(self) -> None:
-        if self.head_size is None:
-            head_size(self.hidden_size, self.num_heads)
+        if self.head_size is None and self.hidden_size % self.num_heads:
+            sizes = f"hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}"
+            raise ValueError(f"{sizes}; change one of them, or set head_size")
 
     @property
     def size_of_head(self) -> int:
         """`head_size`, or its default if it is None."""
-        return self.head_size or head_size(self.hidden_size, self.num_heads)
+        return self.head_size or self.hidden_size // self.num_heads
 
     @property
     def inner_size(self) -> int:
@@ -206,7 +215,7 @@ class BlockConfig(LayersConfig):
 class NormConfig(BlockConfig):
     """Keys of the encoders with LayerNorm."""
 
-    norm: Literal["post", "pre"] = "post"
+    norm: Norm = "post"
     """Place of LayerNorm. post: after each residual sum (Vaswani et al., 2017); pre: before each sublayer, and once after the
     last layer (Xiong et al., 2020)."""
 
@@ -215,9 +224,8 @@ class NormConfig(BlockConfig):
 class PreNormConfig(NormConfig):
     """Keys of the efficient Transformers of the long-range table of Chen et al., 2021. They have no attention dropout."""
 
-    norm: Literal["post", "pre"] = "pre"
-    """Place of LayerNorm. pre: before each sublayer, and once after the last layer, as in that table; post: after each residual
-    sum."""
+    norm: Norm = "pre"
+    """Place of LayerNorm; pre as in that table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,9 +269,7 @@ class OrthogonalTransformerConfig(TransformerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.head_size is not None and self.head_size * self.num_heads != self.hidden_size:
-            raise ValueError(
-                f"head_size must be null or hidden_size / num_heads, not {self.head_size}: an orthogonal matrix is square"
-            )
+            raise ValueError(f"head_size must be null or hidden_size / num_heads, not {self.head_size}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,17 +300,13 @@ class RSAConfig(CausalConfig, NormConfig):
         if not 0 < sum(counts) <= self.num_heads:
             raise ValueError(f"rem_heads must sum to 1 to {self.num_heads} (num_heads), not {list(counts)}")
         if counts[1] != counts[2] or counts[4] != counts[5]:
-            raise ValueError(
-                f"rem_heads must have as many sine as cosine heads, because they form pairs, not {list(counts)}"
-            )
+            raise ValueError(f"rem_heads must have as many sine as cosine heads, not {list(counts)}")
         regular, dilated = counts[3], counts[3] + counts[4]
         if self.dilations is not None:
             own = self.dilations[:dilated]
             if len(own) != dilated or self.dilations not in (own, own + own[regular:]):
-                raise ValueError(
-                    f"dilations must have {dilated} numbers, one per dilated head (sine heads excluded), "
-                    f"not {list(self.dilations)}"
-                )
+                needed = f"{dilated} numbers, one per dilated head (sine heads excluded)"
+                raise ValueError(f"dilations must have {needed}, not {list(self.dilations)}")
 
     @property
     def head_counts(self) -> HeadCounts:
@@ -330,6 +332,9 @@ class OptionalRSAConfig(SoftmaxConfig, RSAConfig):
     rsa: bool = False
     """Whether the attention is RSA's (Huang et al., 2023), gated with recurrence matrices over all that a token may attend
     to. `rem_heads`, `dilations` and `gate_init` are for it."""
+    causal: bool = False
+    """Whether a position attends only to itself and earlier positions (true, for a language model), or to its whole segment,
+    block or chunk too (false, for a classifier; ours). No position attends to a later one."""
 
     def __post_init__(self) -> None:
         for name in ("rem_heads", "dilations", "gate_init"):
@@ -347,18 +352,14 @@ class TransformerXLConfig(OptionalRSAConfig):
     memory: NonNegative[int] = 128
     """M, the number of tokens before a segment whose states it attends to; 0: none. As many as a segment has, as in the
     paper's training (section 3.2)."""
-    causal: bool = False
-    """Whether a position attends only to itself and earlier positions (true, the paper's language model), or to its whole
-    segment too (false, ours, for a classifier). No position attends to a later segment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRecurrentConfig(OptionalRSAConfig):
     """Keys of the Block-Recurrent Transformer."""
 
-    norm: Literal["post", "pre"] = "pre"
-    """Place of LayerNorm. pre: before each sublayer, and once after the last layer, as in the released code; post: after each
-    residual sum."""
+    norm: Norm = "pre"
+    """Place of LayerNorm; pre as in the released code."""
     window: Positive[int] = 128
     """W, the number of tokens in a block, and of tokens before a token that it attends to; 512 in the paper, 128 is ours."""
     num_states: Positive[int] = 32
@@ -371,15 +372,12 @@ class BlockRecurrentConfig(OptionalRSAConfig):
     state_feed_forward: bool = False
     """Whether the state has a feed-forward network with a gate of its own. false: the paper's configuration skip, its best;
     true: dual."""
-    causal: bool = False
-    """Whether a position attends only to itself and earlier positions (true, the paper's language model), or to its whole block
-    too (false, ours, for a classifier). No position attends to a later block."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.recurrent_layer is not None and self.recurrent_layer > self.num_layers:
             raise ValueError(
-                f"recurrent_layer must be at most num_layers, which is {self.num_layers}, not {self.recurrent_layer}"
+                f"recurrent_layer must be at most num_layers, {self.num_layers}, not {self.recurrent_layer}"
             )
 
     @property
@@ -402,16 +400,12 @@ class BlockRecurrentConfig(OptionalRSAConfig):
 class LatentBottleneckConfig(OptionalRSAConfig):
     """Keys of the Temporal Latent Bottleneck."""
 
-    norm: Literal["post", "pre"] = "pre"
-    """Place of LayerNorm in the fast stream (ours). pre: before each sublayer, and once after the last layer; post: after each
-    residual sum. The slow stream has it before each sublayer."""
+    norm: Norm = "pre"
+    """Place of LayerNorm in the fast stream (ours). The slow stream has it before each sublayer."""
     chunk_size: Positive[int] = 64
     """C, the number of tokens in a chunk; 64 is ours."""
     num_states: Positive[int] = 16
     """S, the number of vectors of the slow stream; 16 is ours."""
-    causal: bool = False
-    """Whether a position attends only to itself and earlier positions of its chunk (true, for a language model), or to its
-    whole chunk (false). No position knows a later chunk."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -489,14 +483,8 @@ class ReformerConfig(PreNormConfig):
     """m, the number of tokens in a chunk, which attends to itself and to the chunk before it."""
     num_hashes: Positive[int] = 2
     """Number of hash rounds. Each sorts the tokens into buckets of its own."""
-    max_buckets: int = 128
-    """Largest number of buckets, a power of 2; a text of n tokens has 2^⌊log2(2 n / chunk_size)⌋. 128 is ours, for texts of
-    4,096 tokens."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_buckets < 2 or self.max_buckets & (self.max_buckets - 1):
-            raise ValueError(f"max_buckets must be a power of 2 and at least 2, not {self.max_buckets}")
+    max_buckets: Literal[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096] = 128
+    """Largest number of buckets; a text of n tokens has 2^⌊log2(2 n / chunk_size)⌋. 128 is ours, for texts of 4,096 tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -588,6 +576,48 @@ ENCODERS = {
 _NO_ENCODER = BuiltIn(NoEncoderConfig, "encoder", "NoEncoder")
 
 
-def built_in(name: str) -> BuiltIn | None:
-    """Return the encoder `name` of this package, LINEAR's too; None: it has none of this name."""
-    return _NO_ENCODER if name == LINEAR else ENCODERS.get(name)
+def encoder_class(name: str) -> "type[Encoder]":
+    """Return the class of the encoder `name`, from ENCODERS or from an entry point of the group `recurcli.encoders`.
+
+    Raises UsageError if the name is unknown, or if the entry point is not a subclass of Encoder.
+    """
+    if (known := ENCODERS.get(name, _NO_ENCODER if name == LINEAR else None)) is not None:
+        kind: type[Encoder] = getattr(import_module(f"recurcli.encoders.{known.module}"), known.name)
+        return kind
+    offered = {entry.name: entry for entry in entry_points(group="recurcli.encoders")}
+    if name not in offered:
+        raise UsageError(f"encoder '{escaped(name)}' is unknown{did_you_mean(str(name), ENCODERS.keys() | offered)}")
+    found = offered[name].load()
+    if not (isinstance(found, type) and issubclass(found, import_module("recurcli.encoders.encoder").Encoder)):
+        raise UsageError(f"encoder '{name}': {offered[name].value} is not a subclass of recurcli.encoders.Encoder")
+    return found
+
+
+def encoder_config(name: str) -> type[Any]:
+    """Return the Config of the encoder `name`; torch is imported for those of other packages only.
+
+    Raises UsageError as `encoder_class`.
+    """
+    known = ENCODERS.get(name, _NO_ENCODER if name == LINEAR else None)
+    return encoder_class(name).Config if known is None else known.config
+
+
+def causal_key(name: str) -> tuple[str, bool] | None:
+    """Return the key, and its value, with which no position of the encoder `name` sees a later one; None: there is none.
+
+    It is `causal` or, for a recurrent network that can be `bidirectional`, one direction. Raises UsageError as `encoder_class`.
+    """
+    known = {field.name for field in fields(encoder_config(name))}
+    return next((pair for pair in (("causal", True), ("bidirectional", False)) if pair[0] in known), None)
+
+
+def build_encoder(config: Mapping[str, Any]) -> "Encoder":
+    """Build an encoder. `config` has the encoder's `name` and the keys of its Config.
+
+    Raises UsageError for an unknown name, an unknown or missing key, or an invalid value.
+    """
+    if not isinstance(config.get("name"), str):
+        raise UsageError(f"encoder.name is missing{did_you_mean('', ENCODERS)}")
+    keys = dict(config)
+    kind = encoder_class(keys.pop("name"))
+    return kind(parse_config(kind.Config, keys))

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from recurcli.config import REQUIRED_VECTORS, Preset, check_encoder_length, preset_keys, type_members
 from recurcli.data.tasks import TASKS
-from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
+from recurcli.encoders.config import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
 from recurcli.encoders.folder import check_transformers, folder_of, read_folder
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.validation import (

@@ -63,6 +63,11 @@ class Corpus:
         """Size of all files in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
+    @property
+    def depends_on(self) -> tuple[object, ...]:
+        """What the lines that are read depend on, for the cache."""
+        return self.sha256, self.skip_bad_rows, canonical_encoding(self.encoding)
+
     def texts(self, *, blank: bool = False) -> Iterator[str]:
         """Yield the lines that hold text, and with `blank` the blank lines too.
 
@@ -156,13 +161,7 @@ def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
         path.write_text(Tokenizer.train(corpus.texts(), config).to_json(), encoding="utf-8")
         return {}
 
-    depends_on = (
-        corpus.sha256,
-        corpus.skip_bad_rows,
-        canonical_encoding(corpus.encoding),
-        dataclasses.astuple(config),
-        vocabulary,
-    )
+    depends_on = (*corpus.depends_on, dataclasses.astuple(config), vocabulary)
     file, _ = cached(depends_on, ".tokenizer.json", write)
     return Tokenizer.load(file)
 
@@ -174,38 +173,26 @@ def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> Stor
     cannot be written.
     """
 
-    def write(path: Path) -> dict[str, Any]:
-        truncated = _write_tokens(path, corpus, tokenizer, max_length)
-        return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad, "truncated": truncated}
-
-    depends_on = (
-        corpus.sha256,
-        corpus.skip_bad_rows,
-        canonical_encoding(corpus.encoding),
-        max_length,
-        tokenizer.to_json(),
-    )
-    file, counts = cached(depends_on, ".arrow", write)
-    corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
-    return StoredTokens(file, counts["truncated"])
-
-
-def _write_tokens(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> int:
-    """Write the rows in Arrow batches of ROWS_AT_ONCE, so that memory holds one batch; return how many were cut."""
     import pyarrow
 
     kind = pyarrow.uint16() if tokenizer.vocab_size <= 1 << 16 else pyarrow.int32()
-    schema, truncated = pyarrow.schema({"ids": pyarrow.list_(kind)}), 0
-    with path.open("wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
-        texts_left = corpus.texts()
-        while texts := list(islice(texts_left, ROWS_AT_ONCE)):
-            tokens = tokenizer.encode([(text, None) for text in texts], max_length)
-            ids = pyarrow.ListArray.from_arrays(
-                pyarrow.array(tokens.offsets, pyarrow.int32()), pyarrow.array(tokens.ids).cast(kind)
-            )
-            writer.write_batch(pyarrow.record_batch([ids], schema=schema))
-            truncated += tokens.truncated
-    return truncated
+    schema = pyarrow.schema({"ids": pyarrow.list_(kind)})
+
+    def write(path: Path) -> dict[str, Any]:
+        truncated = 0
+        with path.open("wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
+            texts_left = corpus.texts()
+            while texts := list(islice(texts_left, ROWS_AT_ONCE)):  # so that memory holds one batch
+                tokens = tokenizer.encode([(text, None) for text in texts], max_length)
+                offsets, ids = pyarrow.array(tokens.offsets, pyarrow.int32()), pyarrow.array(tokens.ids).cast(kind)
+                rows = pyarrow.ListArray.from_arrays(offsets, ids)
+                writer.write_batch(pyarrow.record_batch([rows], schema=schema))
+                truncated += tokens.truncated
+        return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad, "truncated": truncated}
+
+    file, counts = cached((*corpus.depends_on, max_length, tokenizer.to_json()), ".arrow", write)
+    corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
+    return StoredTokens(file, counts["truncated"])
 
 
 WINDOW = 64
@@ -261,9 +248,8 @@ def load_texts(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     """
     named = config.named_file(split)
     if named is not None and (task.plain_text or (is_text_file(named) and not is_fasttext(named))):
-        return _read(
-            named, config, split, task, use_dev_split=use_dev_split and split != "test" and not config.has_own_dev_file
-        )
+        divided = use_dev_split and split != "test" and not config.has_own_dev_file
+        return _read(named, config, split, task, use_dev_split=divided)
     if named is None and (task.plain_text or is_plain_text(task, config)):
         return _plain_split(task, split, config, use_dev_split=use_dev_split)
     rows = load_split(task, split, config, labelled=False, use_dev_split=use_dev_split)
@@ -280,39 +266,26 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, use_dev_split: b
     if path.is_file():
         return _read(path, config, split, task, use_dev_split=use_dev_split)
     named = {} if task.plain_text else {file: _named_split(file, path) for file in text_files(path)}
-    files = {
-        name: _usual_file(task, name, config) or [file for file, split in named.items() if split == name]
-        for name in STEMS
-    }
+    layouts = task_with_columns(task, config).layouts
+    folders = dict.fromkeys([path, path / (task.folder or task.name), path / task.name])
+    names, files = {}, {}
+    for side, stems in STEMS.items():
+        names[side] = [name for layout in layouts if (name := layout.files.get(side))] or [f"{x}.txt" for x in stems]
+        candidates = [
+            folder / f"{name}{end}" for folder in folders for name in names[side] for end in ("", ".gz", ".xz")
+        ]
+        usual = [file for file in candidates if file.is_file()][:1]
+        files[side] = usual or [file for file, split in named.items() if split == side]
     if use_dev_split and not files["train"]:
         files["train"] = [file for file, split in named.items() if split is None]
     undivided = not use_dev_split or split == "test" or bool(files["dev"])
     found = files[split] if undivided else files["train"]
     if not found:
-        names = ", ".join(_names(task, split, config))
+        looked_for = ", ".join(names[split])
         raise DataError(
-            f"{path}: has no {split} text (looked for {names}); --data (data.path) names a folder with these files"
+            f"{path}: has no {split} text (looked for {looked_for}); --data (data.path) names a folder of them"
         )
     return _read(found[0] if len(found) == 1 else path, config, split, task, use_dev_split=not undivided, files=found)
-
-
-def _usual_file(task: Task, split: str, config: DataConfig) -> list[Path]:
-    """Return the file of a split by its usual name, or [] if there is none."""
-    folder = Path(str(config.path))
-    folders = dict.fromkeys([folder, folder / (task.folder or task.name), folder / task.name])
-    candidates = (
-        place / f"{name}{packed}"
-        for place in folders
-        for name in _names(task, split, config)
-        for packed in ("", ".gz", ".xz")
-    )
-    return [file for file in candidates if file.is_file()][:1]
-
-
-def _names(task: Task, split: str, config: DataConfig) -> list[str]:
-    """Return the names that the text file of a split may have, without the ending of a compressed one."""
-    layouts = task_with_columns(task, config).layouts
-    return [name for layout in layouts if (name := layout.files.get(split))] or [f"{stem}.txt" for stem in STEMS[split]]
 
 
 def _named_split(file: Path, folder: Path) -> str | None:

@@ -41,41 +41,28 @@ def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
     wanted = {token.encode(errors="replace"): index for index, token in enumerate(tokens)}
     known = np.zeros(len(tokens), dtype=np.bool_)
     matrix: NDArray[np.float32] | None = None
-    promised, read = 0, 0
+    promised, size, read = 0, 0, 0
     for line, row in enumerate(rows_of_file(path), 1):
-        content = row.content.rstrip(b" ")
-        header = _header(content) if line == 1 else None
+        content, where = row.content.rstrip(b" "), f"{path}:{line}"
         if matrix is None:
-            promised, size = header or (0, content.count(b" "))
+            header = content.split(b" ")
+            has_header = len(header) == 2 and all(map(_DIGITS.fullmatch, header))
+            promised, size = map(int, header) if has_header else (0, content.count(b" "))
             matrix = np.zeros((len(tokens), size), dtype=np.float32)
-        if header is not None:
-            continue
-        token, numbers = _parts(content, matrix.shape[1], where=f"{path}:{line}")
+            if has_header:
+                continue
+        token, *numbers = content.rsplit(b" ", size)  # a token may hold spaces
+        if size == 0 or len(numbers) != size or (b" " in token and _NUMBER.fullmatch(token.rpartition(b" ")[2])):
+            raise DataError(f"{where}: does not have {max(size, 1)} numbers after its token, with spaces between them")
         index = wanted.get(token)
         if index is not None and not known[index]:
-            matrix[index], known[index] = _vector(numbers, where=f"{path}:{line}"), True
+            matrix[index], known[index] = _vector(numbers, where=where), True
         read += 1
     if matrix is None:
         raise DataError(f"{path}: is empty; expected lines of a token and its vector")
     if read < promised:
         raise DataError(f"{path}: ends after {read} of the {promised} vectors that its first line promises")
     return Vectors(matrix, known)
-
-
-def _header(content: bytes) -> tuple[int, int] | None:
-    """Return (count, size) if the first line consists of two whole numbers, else None."""
-    parts = content.split(b" ")
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(_DIGITS.fullmatch(p) for p in parts) else None
-
-
-def _parts(content: bytes, size: int, *, where: str) -> tuple[bytes, list[bytes]]:
-    """Split a line into its token, which may hold spaces, and its `size` numbers."""
-    token, *numbers = content.rsplit(b" ", size)
-    beyond = token.rpartition(b" ")[2] if b" " in token else b""
-    if size == 0 or len(numbers) != size or _NUMBER.fullmatch(beyond):
-        expected = "expected text, of a token and its numbers with spaces between them"
-        raise DataError(f"{where}: does not have {max(size, 1)} numbers after its token; {expected}")
-    return token, numbers
 
 
 def _vector(numbers: list[bytes], *, where: str) -> NDArray[np.float32]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recurcli import layers
 from recurcli.config import ModelConfig
-from recurcli.encoders import ENCODERS, causal_key
+from recurcli.encoders.config import ENCODERS, causal_key
 from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
 from recurcli.model.models import LanguageModel
 from recurcli.ops import attention
