@@ -51,9 +51,10 @@ def multiplies_bf16(device: torch.device) -> bool:
     """Return whether the hardware of `device` multiplies bf16: AMX, AVX512-BF16, or CUDA of capability 8.0."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    # torch has only private functions for this; without them fp32 is safe.
-    tests = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
-    return any(test() for test in tests if test)
+    # torch has only private functions for this; without them fp32 is safe, and bool() is False.
+    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)
+    has_avx512 = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)
+    return has_amx() or has_avx512()
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

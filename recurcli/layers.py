@@ -57,19 +57,15 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    kept = round((1 - p) * STEPS)
-    return x if kept == STEPS else x * _mask(x, kept)
-
-
-def _mask(x: Tensor, kept: int) -> Tensor:
-    """Return a tensor like `x` whose elements are STEPS / kept with probability kept / STEPS, and 0 else."""
-    count = x.numel()
+    kept, count = round((1 - p) * STEPS), x.numel()
+    if kept == STEPS:
+        return x
     draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None)
     mask = draws.view(torch.int16)[:count].lt_(kept - STEPS // 2).view(x.shape)  # in place: 1 or 0 as int16
     scale = torch.tensor(STEPS / kept if kept else 0.0, dtype=x.dtype)
     if x.dtype.itemsize == 2:  # the bits of the scale, or none
-        return mask.mul_(scale.view(torch.int16)).view(x.dtype)
-    return mask.to(x.dtype).mul_(scale)
+        return x * mask.mul_(scale.view(torch.int16)).view(x.dtype)
+    return x * mask.to(x.dtype).mul_(scale)
 
 
 class Dropout(nn.Module):
@@ -281,22 +277,3 @@ def mixing_weights(attention: SelfAttention, x: Tensor, mask: Tensor | None) -> 
         units = torch.eye(x.shape[1], dtype=query.dtype, device=x.device).expand(1, query.shape[1], -1, -1)
         rows.append(attention.mix(query, key, units, real))
     return torch.cat(rows)
-
-
-class MultiheadAttention(SelfAttention):
-    """Softmax attention with dropout on the attention weights."""
-
-    def __init__(
-        self, hidden_size: int, num_heads: int, head_size: int, dropout: float, *, causal: bool = False
-    ) -> None:
-        super().__init__(hidden_size, num_heads, head_size)
-        self.dropout = dropout
-        self.causal = causal
-
-    def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        p = self.dropout if self.training else 0.0
-        return softmax_attention(query, key, value, mask, p, causal=self.causal)
-
-    def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
-        query, key, _ = self.project(x)
-        return {"attention": attention_weights(query, key, mask, causal=self.causal)}

@@ -44,15 +44,12 @@ class BiLSTM(Encoder):
 
     def _run(self, states: States) -> States:
         for index, layer in enumerate(self.layers):
-            if index and self.dropout:
-                states = self._dropped(states)
+            if index and isinstance(states, PackedSequence):
+                states = states._replace(data=dropout(states.data, self.dropout, self.training))
+            elif index:
+                states = dropout(states, self.dropout, self.training)
             states = layer(states)[0]
         return states
-
-    def _dropped(self, states: States) -> States:
-        if isinstance(states, PackedSequence):
-            return states._replace(data=dropout(states.data, self.dropout, self.training))
-        return dropout(states, self.dropout, self.training)
 
 
 def onnx_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import naming_damage, read_header, read_limited
-from recurcli.requirements import check_packages
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "model*.safetensors", INDEX)
@@ -78,11 +77,6 @@ MAX_REPEATS = 100
 """Most layers of a model that does not have as many tensors, since its layers share weights; ALBERT has 12 or 24."""
 _LAYERS = ("num_layers", "num_hidden_layers", "n_layers", "num_hidden_groups", "inner_group_num")
 _SIZES = ("hidden_size", "dim", "num_heads", "head_size")
-
-
-def check_transformers() -> None:
-    """Raise UsageError if transformers is not installed, or too old."""
-    check_packages("hf", "the encoder pretrained")
 
 
 def folder_of(path: str, *, download: bool = False) -> Path:

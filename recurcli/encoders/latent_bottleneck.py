@@ -28,15 +28,8 @@ from torch import Tensor, nn
 from recurcli.encoders.config import LatentBottleneckConfig
 from recurcli.encoders.encoder import BlockLayer, CarriedState, Encoder, LayerStats
 from recurcli.encoders.rsa import RecurrentAttention
-from recurcli.layers import (
-    Dropout,
-    FeedForward,
-    MultiheadAttention,
-    SelfAttention,
-    key_mask,
-    normal_,
-    sinusoidal_positions,
-)
+from recurcli.encoders.transformer import MultiheadAttention
+from recurcli.layers import Dropout, FeedForward, key_mask, normal_, sinusoidal_positions
 
 
 class CrossAttention(nn.Module):
@@ -66,13 +59,7 @@ class FastLayer(BlockLayer):
     """One layer of the fast stream."""
 
     def __init__(self, config: LatentBottleneckConfig) -> None:
-        sizes = config.hidden_size, config.num_heads, config.size_of_head
-        attention: SelfAttention
-        if config.rsa:
-            attention = RecurrentAttention(config)
-        else:
-            attention = MultiheadAttention(*sizes, config.attention_dropout, causal=config.causal)
-        super().__init__(config, attention)
+        super().__init__(config, RecurrentAttention(config) if config.rsa else MultiheadAttention(config))
         self.state_attention = CrossAttention(config)
         self.state_norm = nn.LayerNorm(config.hidden_size)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from recurcli.encoders.config import OrthogonalTransformerConfig
-from recurcli.encoders.encoder import BlockEncoder, BlockLayer
-from recurcli.encoders.transformer import transformer_layer
+from recurcli.encoders.encoder import BlockEncoder
+from recurcli.encoders.transformer import MultiheadAttention
 from recurcli.layers import normal_, orthogonal_matrices, sinusoidal_positions
 
 
@@ -23,6 +23,7 @@ class OrthogonalTransformer(BlockEncoder):
     """
 
     Config = OrthogonalTransformerConfig
+    Attention = MultiheadAttention
 
     def __init__(self, config: OrthogonalTransformerConfig) -> None:
         super().__init__(config)
@@ -34,9 +35,6 @@ class OrthogonalTransformer(BlockEncoder):
                 self.orthogonal_names += ["feed_forward.inner.weight", "feed_forward.outer.weight"]
         for weight in self._raw():
             normal_(weight, std=config.hidden_size**-0.5)
-
-    def build_layer(self, config: OrthogonalTransformerConfig) -> BlockLayer:
-        return transformer_layer(config)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         h = self.dropout(x + sinusoidal_positions(x))

@@ -14,11 +14,9 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import PretrainedConfig
 from recurcli.encoders.encoder import Encoder
-from recurcli.encoders.folder import check_transformers, read_architecture
+from recurcli.encoders.folder import read_architecture
 from recurcli.errors import UsageError, escaped
-
-_UNFIT = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, AssertionError, RuntimeError)
-"""What `transformers` raises for values that do not fit together."""
+from recurcli.requirements import check_packages
 
 
 class Pretrained(Encoder):
@@ -32,15 +30,14 @@ class Pretrained(Encoder):
 
     def __init__(self, config: PretrainedConfig) -> None:
         super().__init__()
-        check_transformers()
+        check_packages("hf", "the encoder pretrained")
         from transformers import AutoModel
 
         self.architecture = _made(config)
         try:
             self.model = AutoModel.from_config(self.architecture)
-        except _UNFIT as error:
-            what = f"transformers knows no {error}" if isinstance(error, KeyError) else error
-            raise UsageError(f"encoder.architecture: {escaped(what, 300)}") from None
+        except Exception as error:  # of many kinds, for values that do not fit together
+            raise UsageError(f"encoder.architecture: transformers refuses it: {escaped(error, 300)}") from None
         self.prefix = str(self.model.base_model_prefix)
         self.is_tied = bool(getattr(self.architecture, "tie_word_embeddings", True))
         """Whether the output weights of the folder's head for masked tokens are its word embeddings, as they are here."""

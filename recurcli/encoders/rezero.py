@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import ReZeroConfig
 from recurcli.encoders.encoder import BlockEncoder, LayerStats
-from recurcli.layers import Dropout, FeedForward, MultiheadAttention
+from recurcli.encoders.transformer import MultiheadAttention
+from recurcli.layers import Dropout, FeedForward
 
 
 class ReZeroLayer(nn.Module):
@@ -18,8 +19,7 @@ class ReZeroLayer(nn.Module):
 
     def __init__(self, config: ReZeroConfig) -> None:
         super().__init__()
-        sizes = config.hidden_size, config.num_heads, config.size_of_head
-        self.attention = MultiheadAttention(*sizes, config.attention_dropout, causal=config.causal)
+        self.attention = MultiheadAttention(config)
         self.feed_forward = FeedForward(
             config.hidden_size, config.inner_size, config.activation, config.feed_forward_dropout
         )

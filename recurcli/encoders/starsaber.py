@@ -59,8 +59,18 @@ class StarSaberLayer(nn.Module):
         return super().__getattr__("past" if name == "future" and self.__dict__.get("one_side") else name)
 
     def forward(self, h: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return h' of eq. 5, or only the update if `alpha` is None: (B, T, D) -> (B, T, D)."""
-        update = self.update(h, x, mask)
+        """Return h' of eq. 5, or only the update, in the dtype of autocast, if `alpha` is None: (B, T, D) -> (B, T, D)."""
+        state = h.to(compute_dtype(h))
+        key, past = F.linear(state, self.relation), F.linear(state, self.past)
+        update = None if self.input is None else F.linear(x, self.input)
+        if self.causal:
+            update = past_attention_(update, state, key, past)
+        else:
+            future = past if self.one_side else F.linear(state, self.future)
+            update = directional_attention_(update, state, key, past, future, mask)
+        if self.bias is not None:
+            update += self.bias
+        update.tanh_()
         if self.alpha is None:
             return update
         alpha = self.alpha if self.slope is None else 2 * self.alpha * torch.sigmoid(h @ self.slope).unsqueeze(-1)
@@ -71,20 +81,6 @@ class StarSaberLayer(nn.Module):
         if self.alpha is None:
             return {}
         return {"alpha" if self.slope is None else "alpha_factor": self.alpha.item()}
-
-    def update(self, h: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return tanh(A + V x + b): (B, T, D) -> (B, T, D), in the dtype of autocast."""
-        h = h.to(compute_dtype(h))
-        key, past = F.linear(h, self.relation), F.linear(h, self.past)
-        direct = None if self.input is None else F.linear(x, self.input)
-        if self.causal:
-            update = past_attention_(direct, h, key, past)
-        else:
-            future = past if self.one_side else F.linear(h, self.future)
-            update = directional_attention_(direct, h, key, past, future, mask)
-        if self.bias is not None:
-            update += self.bias
-        return update.tanh_()
 
     def stats(self, h: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return `attention`, the softmax G (B, T, T), and alpha if there is one.

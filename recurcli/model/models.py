@@ -286,16 +286,11 @@ class Backbone(nn.Module):
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings and the encoder's hidden states, both (B, T, D): ids, mask (B, T)."""
         x = self.embedding(ids)
-        return x, self.encoder(x, self._mask_if_padded(mask))
-
-    def _mask_if_padded(self, mask: Tensor) -> Tensor | None:
-        """Return None in place of `mask` (B, T) if no token is padding: an encoder on a CPU takes less time without a mask.
-
-        A compiled or exported encoder gets the mask always, so that one graph serves all batches.
-        """
+        # An encoder on a CPU takes less time without a mask. In a graph it has one always: one graph serves all batches.
         # Private to torch, which has no public test for a module that `compile()` has changed: a rename breaks this line.
         in_graph = torch.compiler.is_compiling() or self.encoder._compiled_call_impl is not None
-        return None if mask.device.type == "cpu" and not in_graph and mask.all() else mask
+        unmasked = mask.device.type == "cpu" and not in_graph and mask.all()
+        return x, self.encoder(x, None if unmasked else mask)
 
 
 class Classifier(Backbone):

@@ -34,11 +34,6 @@ def text_lengths(mask: Tensor | None, like: Tensor) -> Tensor:
     return mask.sum(dim=-1)
 
 
-def lowest_score(dtype: torch.dtype) -> float:
-    """Return the score that excludes a key. It is half the lowest number, so that a score added to it does not overflow."""
-    return torch.finfo(dtype).min / 2
-
-
 def attention_weights(
     query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False, diagonal: int = 1
 ) -> Tensor:
@@ -56,7 +51,8 @@ def attention_weights(
         excluded = future if excluded is None else excluded | future
     bias = key.new_zeros(())
     if excluded is not None:
-        bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest_score(key.dtype))
+        lowest = torch.finfo(key.dtype).min / 2  # half of it, so that a score added to it does not overflow
+        bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest)
     scores = torch.baddbmm(bias, queries, keys.mT, alpha=query.shape[-1] ** -0.5)
     return scores.softmax(dim=-1).view(*query.shape[:-1], -1)
 

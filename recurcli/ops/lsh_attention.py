@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.ops.attention import lowest_score
 from recurcli.ops.chunks import joined, split, split_rows
 
 SELF = -1e5
@@ -58,7 +57,9 @@ def lsh_attention(
     keys, values, reals = (_with_previous(x) for x in (keys, values, reals))
 
     itself = key.new_full((chunk_size,), SELF).diag()
-    bias = F.pad(itself, (chunk_size, 0)).where(reals.unsqueeze(-2), lowest_score(key.dtype))  # (B, H, R, N, m, 2m)
+    bias = F.pad(itself, (chunk_size, 0)).where(
+        reals.unsqueeze(-2), torch.finfo(key.dtype).min / 2
+    )  # (B, H, R, N, m, 2m)
     scores = torch.baddbmm(*(x.flatten(0, 3) for x in (bias, queries, keys.mT)), alpha=query.shape[-1] ** -0.5)
     scores = scores.view(bias.shape).to(torch.promote_types(scores.dtype, torch.float32))
     largest = scores.detach().amax(dim=-1, keepdim=True)
@@ -88,7 +89,7 @@ def shared_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
     """Return the result of `lsh_attention` with one chunk: softmax attention with SELF added to the diagonal of the scores."""
     bias = key.new_full((query.shape[2],), SELF).diag()
     if mask is not None:
-        bias = bias.where(mask[:, None, None], lowest_score(key.dtype))
+        bias = bias.where(mask[:, None, None], torch.finfo(key.dtype).min / 2)
     scores = query @ key.mT * query.shape[-1] ** -0.5 + bias  # (B, H, T, T)
     return scores.softmax(dim=-1).to(value.dtype) @ value
 

@@ -20,8 +20,9 @@ from typing import Any, Literal, NamedTuple
 from recurcli.config import REQUIRED_VECTORS, Preset, check_encoder_length, preset_keys, type_members
 from recurcli.data.tasks import TASKS
 from recurcli.encoders.config import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
-from recurcli.encoders.folder import check_transformers, folder_of, read_folder
+from recurcli.encoders.folder import folder_of, read_folder
 from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.requirements import check_packages
 from recurcli.validation import (
     InvalidConfig,
     KeyPath,
@@ -290,7 +291,7 @@ def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, str], section: st
             )
         return
     if section is not None:
-        check_transformers()
+        check_packages("hf", "the encoder pretrained")
     folder = folder_of(str(path), download=section is not None)
     found = read_folder(folder)
     for size in _OF_FOLDER:

@@ -9,8 +9,10 @@ from equations import batch, built
 from torch import Tensor
 
 from recurcli.encoders import build_encoder, rsa
+from recurcli.encoders.config import TransformerConfig
 from recurcli.encoders.rsa import RSA, RecurrentAttention
-from recurcli.layers import MultiheadAttention, trains_short_texts
+from recurcli.encoders.transformer import MultiheadAttention
+from recurcli.layers import trains_short_texts
 from recurcli.ops.recurrence import recurrence_matrix_loop
 
 SIZE, HEADS, K = 24, 8, 3
@@ -72,7 +74,7 @@ def test_adds_a_gate_a_rate_a_regular_head_and_two_numbers_a_pair(
     heads: list[int], dilations: list[int], count: int
 ) -> None:
     layer = attention_of(rem_heads=heads, dilations=dilations)
-    plain = MultiheadAttention(SIZE, HEADS, K, 0.0)
+    plain = MultiheadAttention(TransformerConfig(hidden_size=SIZE, num_heads=HEADS, head_size=K))
     assert sum(p.numel() for p in layer.parameters()) - sum(p.numel() for p in plain.parameters()) == count
     assert count == 1 + heads[0] + heads[3] + 2 * (heads[1] + heads[4])
 
