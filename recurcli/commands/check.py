@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, TokenizerConfig, with_options
-from recurcli.data.columns import ColumnSchema
+from recurcli.data.columns import ColumnSchema, check_labels, label_doubts, ordered_labels
 from recurcli.data.splits import Example, Split, draw_dev_rows, load_split
 from recurcli.data.tasks import (
     CUSTOM,
@@ -31,7 +31,6 @@ from recurcli.data.tasks import (
     task_named,
     task_with_columns,
 )
-from recurcli.data.values import check_labels, label_doubts, ordered_labels
 from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize
 from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity, validate
 from recurcli.log import Log

@@ -11,11 +11,10 @@ import numpy as np
 from recurcli.commands.training.request import TrainingRequest, finished_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens
 from recurcli.config import DataConfig
-from recurcli.data.columns import check_same_kind
+from recurcli.data.columns import check_same_kind, label_doubts
 from recurcli.data.splits import Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
 from recurcli.data.teacher import Teacher, read_teacher
-from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize

@@ -18,9 +18,9 @@ from scipy.special import softmax
 
 from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.config import DataConfig, LinearConfig
+from recurcli.data.columns import ordered_labels
 from recurcli.data.splits import RowHashes, Split, load_split
 from recurcli.data.tasks import Task
-from recurcli.data.values import ordered_labels
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import OutputKind, check_writable, write_atomically
 from recurcli.linear.ensemble import fit_calibration

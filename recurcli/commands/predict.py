@@ -34,14 +34,9 @@ from recurcli.commands.prediction.rows import (
 )
 from recurcli.commands.trained_run import training_rows
 from recurcli.config import QUOTE, UTF8, DataConfig, canonical_encoding
-from recurcli.data.columns import (
-    ColumnSchema,
-    delimiter_of_input,
-    find_input_columns,
-)
+from recurcli.data.columns import ColumnSchema, TextColumns, delimiter_of_input, find_input_columns
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
 from recurcli.data.rows import Record, Records
-from recurcli.data.values import TextColumns
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, pluralize

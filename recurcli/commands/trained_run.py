@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from recurcli.config import DataConfig, with_options
-from recurcli.data.columns import ColumnSchema
+from recurcli.data.columns import ColumnSchema, TextColumns
 from recurcli.data.readers import format_of
 from recurcli.data.tasks import Task, find_source, task_named, task_with_columns
-from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
 from recurcli.runs.run_directory import Run

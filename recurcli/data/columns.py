@@ -1,17 +1,20 @@
-"""Finds the columns of text, second text, label and id by name, by number, or by usual names.
+"""The columns of text, second text, label and id: how their values are read, and how they are found.
 
-Labelled rows (`find_columns`) and the inputs of `recur predict` (`find_input_columns`) share one finder of texts.
+First come the values of a record, texts (`TextColumns`) and labels (`label_of`). Then come the columns, which are found by
+name, by number or by usual names: those of labelled rows (`find_columns`) and of the inputs of `recur predict`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from itertools import product
+from typing import Any, Literal, NamedTuple
 
 from recurcli.config import QUOTE, DataConfig
 from recurcli.data.readers import DELIMITERS, Separation, in_words
-from recurcli.data.rows import Record, Records, first_repeated
+from recurcli.data.rows import Record, Records, first_repeated, kind_of
 from recurcli.data.tasks import PLAIN, Layout, Task
-from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, did_you_mean, escaped
 from recurcli.log import Log
 
@@ -40,6 +43,204 @@ ROWS_FOR_HEADER = 1000
 """Rows in which a cell of a header must not stand again in its column."""
 AS_NAMES = "line 1 is taken as column names; --no-header reads it as a row"
 AS_ROW = "line 1 is taken as a row; --header reads it as column names"
+
+JOINTS = ";|,"  # marks that may join several labels in one cell
+MAX_LABELS = 10_000
+"""The largest number of classes, which a test trains."""
+
+_LOOK_LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ", "abekmhopctyxijsabehikmnoptyx")
+"""Cyrillic and Greek letters, case-folded, that look like Latin ones as small or as capital letters."""
+
+
+class BadRow(Exception):
+    """The reason why a row cannot be used."""
+
+
+class Unlabelled(BadRow):
+    """A row is sound, but has no label."""
+
+
+class Text(NamedTuple):
+    """The text of a row, its second text (None: not a pair), and the reason why one of them cannot be read."""
+
+    text: str
+    pair: str | None
+    fault: str | None
+
+
+class TextColumns(NamedTuple):
+    """The columns of the text and of the second text of a pair; several columns are joined by a space."""
+
+    text: tuple[str, ...]
+    pair: tuple[str, ...] = ()
+    spans: str | None = None
+    """Key of an object that names two spans of the text to mark (see `marked`)."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of both texts."""
+        return (*self.text, *self.pair)
+
+    def read(self, record: Record) -> Text:
+        """Return the texts of a record; a text that cannot be read is empty, and the first fault is returned."""
+        text, pair, fault = "", None, record.fault
+        try:
+            text = joined(record.fields, self.text)
+            if self.spans is not None:
+                text = marked(text, value_of(record.fields, self.spans))
+        except BadRow as reason:
+            fault = fault or str(reason)
+        try:
+            pair = joined(record.fields, self.pair) if self.pair else None
+        except BadRow as reason:
+            pair, fault = "", fault or str(reason)
+        return Text(text, pair, fault)
+
+    def read_for_label(self, record: Record) -> Text:
+        """Return the texts of a record that is to be labelled. A row without a character to read has a fault."""
+        found = self.read(record)
+        if found.fault or found.text.strip() or (found.pair or "").strip():
+            return found
+        return found._replace(fault="its text is empty" if found.pair is None else "both of its texts are empty")
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Sequence[str]]) -> "TextColumns":
+        """Return the columns that `to_json` stored."""
+        spans = stored.get("spans")
+        return cls(tuple(stored.get("text", ())), tuple(stored.get("pair", ())), spans[0] if spans else None)
+
+    def to_json(self) -> dict[str, list[str]]:
+        """Return the columns as a model's config.json stores them for predictions."""
+        named = {"text": [*self.text], "pair": [*self.pair], "spans": [self.spans] if self.spans else []}
+        return {key: names for key, names in named.items() if names}
+
+
+def value_of(fields: Mapping[str, Any], column: str) -> Any:
+    """Return the value of `column`. Raises BadRow, with the nearest name, if it is missing."""
+    if column not in fields:
+        raise BadRow(f"has no '{escaped(column)}'{escaped(did_you_mean(column, fields), limit=400)}")
+    return fields[column]
+
+
+def joined(fields: Mapping[str, Any], columns: Iterable[str]) -> str:
+    """Join the texts of `columns`, strings or lists of strings (CSL's keywords), by spaces. Raises BadRow for other values."""
+    parts: list[str] = []
+    for column in columns:
+        value = value_of(fields, column)
+        if isinstance(value, str):
+            parts.append(value)
+        elif isinstance(value, list) and all(isinstance(item, str) for item in value):
+            parts += value
+        else:
+            raise BadRow(f"'{escaped(column)}' is {kind_of(value)}, not a string")
+    return " ".join(parts)
+
+
+def marked(text: str, target: Any) -> str:
+    """Mark `_first span_` and `[second span]` in `text`, as CLUE's baselines do for WSC.
+
+    `target` holds span1_text, span1_index, span2_text, span2_index; indexes count characters from 0. Raises BadRow if a
+    span is neither at its index nor exactly once elsewhere in the text, and if the two overlap.
+    """
+    spans: list[tuple[int, str, str]] = []
+    for number, marks in ((1, "__"), (2, "[]")):
+        span = target.get(f"span{number}_text") if isinstance(target, Mapping) else None
+        index = target.get(f"span{number}_index") if isinstance(target, Mapping) else None
+        if not isinstance(span, str) or type(index) is not int:
+            raise BadRow(f"names no span{number}_text and span{number}_index")
+        if index < 0 or not text.startswith(span, index):
+            if text.count(span) != 1:  # a span that occurs once needs no index
+                raise BadRow(f"'{escaped(span)}' is not at character {index}, as span{number}_index says")
+            index = text.index(span)
+        spans.append((index, span, marks))
+    (first, word, _), (second, _, _) = sorted(spans)
+    if first + len(word) > second:
+        raise BadRow("its two spans overlap")
+    for index, span, marks in sorted(spans, reverse=True):  # from the end, so that earlier indexes stay valid
+        text = f"{text[:index]}{marks[0]}{span}{marks[1]}{text[index + len(span) :]}"
+    return text
+
+
+def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[str, str]) -> str:
+    """Return the task's label of a row, or its `dropped_label`; `renamed`: label in this file to the task's label.
+
+    Raises Unlabelled for a label that is missing, null or blank; BadRow for one that is not one of the task's, or, if the
+    task has no labels, for a value that is neither a string nor a whole number.
+    """
+    try:
+        value = value_of(fields, column)
+    except BadRow as reason:
+        raise Unlabelled(str(reason)) from None
+    if value is None:
+        raise Unlabelled("its label is null, not a string")
+    label = str(value).lower() if type(value) in (int, bool) else value
+    if not isinstance(label, str):
+        raise BadRow(f"its label is {kind_of(value)}, not a string")
+    label = label if label in task.labels else renamed.get(label, label)
+    if label in task.labels or (label and label == task.dropped_label):
+        return label
+    if not label.strip():
+        raise Unlabelled("its label is empty")
+    if not task.labels:
+        return label
+    owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
+    known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
+    raise BadRow(f"label '{escaped(label)}' {known}")
+
+
+def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return the different labels in the order of their classes: by value if all are whole numbers, else as text."""
+    known = sorted(set(labels))
+    are_numbers = all(is_number(label) and len(label) < 10 for label in known)
+    return tuple(sorted(known, key=int) if are_numbers else known)
+
+
+def check_labels(labels: Sequence[str], rows: int, where: str) -> None:
+    """Raise DataError if the values of a label column are too few or too many to be classes."""
+    if len(labels) < 2:
+        only = f"only '{escaped(labels[0])}'" if labels else "nothing"
+        raise DataError(f"{where} holds {only} in all {rows:,} rows; a classifier needs two labels or more")
+    too_many = len(labels) > MAX_LABELS
+    if too_many or (rows > 100 and len(labels) > rows / 2):
+        most = f"; at most {MAX_LABELS:,} classes are supported" if too_many else ""
+        raise DataError(
+            f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}"
+            "; name the right column: --label COLUMN"
+        )
+
+
+def folded(name: str) -> str:
+    """Return `name` in one case and without surrounding spaces."""
+    return name.strip().casefold()
+
+
+def label_doubts(labels: Sequence[str]) -> Iterator[str]:
+    """Yield warnings about labels that look alike, like several labels in one, or like numbers to predict (regression).
+
+    Labels look alike if they differ in case, surrounding spaces, Unicode's forms (NFC, NFD, full and half width), or letters of
+    other scripts that look like Latin ones (the commonest of Unicode's confusables.txt; ours). A label looks like several
+    ones joined by a mark if all its parts are labels on their own.
+    """
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        letters = folded(unicodedata.normalize("NFKC", label)).translate(_LOOK_LATIN)
+        groups.setdefault(unicodedata.normalize("NFKC", letters), []).append(label)
+    for group in groups.values():
+        if len(group) > 1:
+            names = " and ".join(f"'{escaped(label)}'" for label in group)
+            what = "differ only by case, spaces, or letters that look alike"
+            yield f"the labels {names} {what}; they are taken as {len(group)} classes"
+    known = set(labels)
+    for mark, label in product(JOINTS, labels):
+        parts = set(map(str.strip, label.split(mark)))
+        if len(parts) > 1 and parts <= known:
+            yield f"the label '{escaped(label)}' looks like several labels a row, joined by '{mark}'; it is taken as one class"
+            return
+    with suppress(ValueError):
+        fractions = [label for label in labels if float(label.replace(",", ".")) % 1 > 0]
+        if fractions:
+            what = f"each of the {len(labels):,} values is taken as a class"
+            yield f"the label '{escaped(fractions[0])}' looks like regression; {what}"
 
 
 class Columns(NamedTuple):
@@ -125,6 +326,12 @@ class ColumnNames:
         columns = f"{'line 1 is' if cells else 'the columns are'}: {shown}"
         return DataError(f"{self.source}: which column is the {what}? {answer}; {columns}")
 
+    def read_twice(self, name: str | None, what: str) -> DataError:
+        """Return the error for the column `name`, which would be read as `what`."""
+        return DataError(
+            f"{self.source}: the column '{escaped(name)}' is taken as {what}; {option('text')} names another"
+        )
+
     def _only(self, name: str) -> str:
         if self.names.count(name) > 1:
             raise DataError(f"{self.source}: has the column '{escaped(name)}' twice; give its number")
@@ -168,34 +375,36 @@ def is_header(
     """
     if option is not None or not rows:
         return bool(option), ""
-    words = [word for word in (*explicit.names, *others) if word is not None]
-    if not all(is_number(part) for word in words for part in word.split(",")):
+    if not all(map(is_number, filter(None, (*explicit.names, *others)))):
         return True, ""
     cells, fault = rows[0].fields, rows[0].fault
     places = {folded(cell): key for key, cell in reversed(cells.items())}
     before = TextColumns(()) if trained is None else trained.columns
     known = [] if any(map(is_number, before.names)) else [(f"'{escaped(name)}'", (name,)) for name in before.names]
     if len(cells) == 1:
-        names = {*SOLE_NAMES, *(folded(name) for _, (name,) in known if len(known) == 1)}
-        return (True, AS_NAMES) if fault is None and not names.isdisjoint(places) else (False, AS_ROW)
+        names = (*SOLE_NAMES, *(before.names if len(known) == 1 else ()))
+        return (
+            (True, AS_NAMES) if fault is None and not places.keys().isdisjoint(map(folded, names)) else (False, AS_ROW)
+        )
     labels = [("the label", LABEL_NAMES)] * labelled
     seconds = [("the second text", SECOND_NAMES)] * bool(explicit.pair or before.pair)
     doubt = ""
     for looked_for in ([*known, *labels] if known else [], [("the text", TEXT_NAMES), *seconds, *labels]):
-        found: dict[str, str] = {}
+        present: list[str] = []
+        lacking: list[str] = []
         for what, candidates in looked_for:
             keys = [places[folded(name)] for name in candidates if folded(name) in places]
-            found[what] = next((key for key in keys if key not in found.values()), "")
-        present = [key for key in found.values() if key]
-        lacking = next((what for what, key in found.items() if not key), None)
-        if present and lacking is not None:
-            doubt = f"'{escaped(cells[present[0]], 60)}' seems to name a column, but no cell names {lacking}"
+            left = [key for key in keys if key not in present]
+            present += left[:1]
+            lacking += [] if left else [what]
+        if present and lacking:
+            doubt = f"'{escaped(cells[present[0]], 60)}' seems to name a column, but no cell names {lacking[0]}"
         elif present:
-            again = (
-                (later.line, cells[key]) for later in rows[1:] for key in present if later.fields[key] == cells[key]
-            )
-            repeats = (f"'{escaped(cell, 60)}' seems to name a column, but line {at} has it, too" for at, cell in again)
-            if not (doubt := fault or next(repeats, "")):
+            doubt = fault or ""
+            for later, key in product(rows[1:], present):
+                if not doubt and later.fields[key] == cells[key]:
+                    doubt = f"'{escaped(cells[key], 60)}' seems to name a column, but line {later.line} has it, too"
+            if not doubt:
                 return True, AS_NAMES
             break
     if not doubt:
@@ -220,10 +429,8 @@ def find_columns(
     missing. `trained`: the rows that these are to be like. The header of a TSV or CSV is taken if `is_header` finds one. Raises
     DataError for another column that is missing or has no usual name, and for pairs beside single texts.
     """
-    explicit, label = (
-        TextColumns(layout.text or task.text, task.pair),
-        (layout.label or task.label) if labelled else None,
-    )
+    explicit = TextColumns(layout.text or task.text, task.pair)
+    label = (layout.label or task.label) if labelled else None
     row_id = None if config.id is None else str(config.id)
     note, cells = "", ()
     if records.format in ("tsv", "csv") and not records.header:
@@ -242,15 +449,17 @@ def find_columns(
         label = columns.find(label, "label")
     elif labelled and (label := columns.find_usual(LABEL_NAMES)) is None:
         raise columns.ask("label", cells)
-    check_read_once(records.name, texts, label)
-    usual_id = next((name for name in (task.id, *ID_NAMES) if name in names), None)
-    row_id = usual_id if row_id is None else columns.find(row_id, "id")
-    found = (columns.look_up(str(name)) for name in config.extra_rows if training)
-    if records.format == "jsonl":
-        found = (str(name) for name in config.extra_rows if training)
-    extra = tuple(key for key in found if key is not None)
+    if label in texts.names:
+        raise columns.read_twice(label, "the text and the label")
+    if row_id is not None:
+        row_id = columns.find(row_id, "id")
+    else:
+        row_id = next((name for name in (task.id, *ID_NAMES) if name in names), None)
+    extra = [str(name) for name in config.extra_rows] if training else []
+    if columns.is_complete:
+        extra = [key for key in map(columns.look_up, extra) if key is not None]
     unread = "" if explicit.text else unread_in_words(names, texts.text, {*texts.names, label, row_id, *extra})
-    return Columns(texts._replace(spans=task.spans), label, row_id, extra, (*filter(None, (note, unread)),))
+    return Columns(texts._replace(spans=task.spans), label, row_id, (*extra,), (*filter(None, (note, unread)),))
 
 
 def find_texts(
@@ -306,19 +515,11 @@ def find_texts(
     elif not explicit.text and not explicit_in_run and (second := columns.find_usual(seconds, text)) is not None:
         pair = (second,)
     shown = TextColumns(names, tuple(map(columns.name_of, pair)))
-    check_read_once(columns.source, shown)
+    for names in (shown.text, shown.pair):
+        if (twice := first_repeated(names)) is not None:
+            raise columns.read_twice(twice, "the text twice")
     check_same_kind(columns.source, shown, trained)
     return TextColumns(text, pair)
-
-
-def check_read_once(source: str, texts: TextColumns, label: str | None = None) -> None:
-    """Raise DataError if a column is joined to itself, or is a text and the `label`. Both texts of a pair may share one."""
-    for names in (texts.text, texts.pair):
-        if (twice := first_repeated([*names, *filter(None, [label])])) is not None:
-            what = "the text and the label" if twice == label else "the text twice"
-            raise DataError(
-                f"{source}: the column '{escaped(twice)}' is taken as {what}; {option('text')} names another"
-            )
 
 
 def check_same_kind(source: str, texts: TextColumns, trained: ColumnSchema | None) -> None:

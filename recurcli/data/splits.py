@@ -6,6 +6,7 @@ Training, `check` and `eval` read rows by these functions, so they agree on ever
 import hashlib
 import json
 import math
+import re
 import unicodedata
 from array import array
 from collections import Counter
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,20 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig
-from recurcli.data.columns import AS_ROW, Columns, ColumnSchema, find_columns
-from recurcli.data.listops import listops_rows
-from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words, with_class_names
-from recurcli.data.rows import Format, Record, Records, kind_of
-from recurcli.data.tasks import CUSTOM, PLAIN, Source, Task, find_source, is_local, task_with_columns
-from recurcli.data.values import (
+from recurcli.data.columns import (
+    AS_ROW,
     BadRow,
+    Columns,
+    ColumnSchema,
     TextColumns,
     Unlabelled,
     check_labels,
+    find_columns,
     joined,
     label_of,
     ordered_labels,
 )
+from recurcli.data.listops import listops_rows
+from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words, with_class_names
+from recurcli.data.rows import Format, Record, Records, kind_of
+from recurcli.data.tasks import CUSTOM, PLAIN, Source, Task, find_source, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
 from recurcli.log import AfterBatch, Log, Note, ignore
@@ -123,6 +127,23 @@ def text_key(text: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", text.translate(_SHOWN)).casefold()
     return " ".join(unicodedata.normalize("NFKC", folded).split())
+
+
+SAMPLE = 1000
+"""Number of texts that `separates_words` reads."""
+_WITHOUT_SPACES = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+
+
+def separates_words(texts: Iterable[str]) -> bool:
+    """Return whether fewer than half of the letters of the first SAMPLE texts are of scripts without spaces."""
+    letters = foreign = 0
+    for text in islice(texts, SAMPLE):
+        letters += sum(map(str.isalpha, text))
+        foreign += len(_WITHOUT_SPACES.findall(text))
+    return foreign * 2 < max(letters, 1)
 
 
 def canonical_texts(text: str, pair: str | None) -> tuple[str, str]:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig
+from recurcli.data.columns import BadRow, Unlabelled, label_of
 from recurcli.data.splits import Example, RowHashes, Split, canonical_texts, hash_of, hashes_of, load_split, text_key
 from recurcli.data.tasks import Task
-from recurcli.data.values import BadRow, Unlabelled, label_of
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize
 from recurcli.log import Log
 

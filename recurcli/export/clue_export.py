@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.config import DataConfig
-from recurcli.data.columns import ColumnSchema
+from recurcli.data.columns import ColumnSchema, TextColumns
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import find_source
-from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, UsageError
 from recurcli.export.clue import Target, validate, write_submission
 from recurcli.export.format import TrainedRun

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import Range
-from recurcli.data.values import separates_words
+from recurcli.data.splits import separates_words
 
 Texts = Sequence[tuple[str, str | None]]
 Keys = NDArray[np.uint64]

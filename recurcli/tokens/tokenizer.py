@@ -21,8 +21,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, p
 
 from recurcli.config import TokenizerConfig
 from recurcli.data.rows import rows_of_file
-from recurcli.data.splits import Split
-from recurcli.data.values import separates_words
+from recurcli.data.splits import Split, separates_words
 from recurcli.errors import DataError, ModelError, escaped, pluralize
 from recurcli.files import OpenedFile, naming_damage, read_limited
 from recurcli.log import Log

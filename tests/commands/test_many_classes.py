@@ -8,7 +8,7 @@ import pytest
 from running import Recur, lines_of
 from tiny_task import tiny
 
-from recurcli.data.values import MAX_LABELS, check_labels
+from recurcli.data.columns import MAX_LABELS, check_labels
 from recurcli.errors import DataError
 from recurcli.evaluation.significance import intervals
 from recurcli.files import CommittedFolder, to_json, write_manifest

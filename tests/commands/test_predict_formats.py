@@ -14,9 +14,8 @@ from pyarrow import parquet
 
 from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.rows import Input, RowWriter
-from recurcli.data.columns import InputColumns
+from recurcli.data.columns import InputColumns, TextColumns
 from recurcli.data.rows import Record, Records
-from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
 from recurcli.evaluation.inference import Prediction
 from recurcli.requests.predict import OutputFormat, PredictRequest

@@ -13,17 +13,19 @@ from recurcli.data.columns import (
     LABEL_NAMES,
     PAIR_NAMES,
     TEXT_NAMES,
+    BadRow,
     ColumnNames,
     Columns,
     ColumnSchema,
+    TextColumns,
     find_columns,
     find_input_columns,
+    marked,
 )
 from recurcli.data.readers import read_records
 from recurcli.data.rows import Record
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
-from recurcli.data.values import BadRow, TextColumns, marked
 from recurcli.errors import DataError
 
 CUSTOM = TASKS["custom"]

@@ -19,13 +19,13 @@ from recurcli.data.columns import (
     ROWS_FOR_HEADER,
     TEXT_NAMES,
     ColumnSchema,
+    TextColumns,
     find_columns,
     find_input_columns,
 )
 from recurcli.data.readers import read_records
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS, Layout, task_with_columns
-from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
 from recurcli.export.clue import Finding
 

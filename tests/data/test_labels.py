@@ -5,12 +5,9 @@ from pathlib import Path
 import pytest
 
 from recurcli.config import DataConfig
+from recurcli.data.columns import label_doubts, ordered_labels
 from recurcli.data.splits import Split, load_split, with_labels_of
 from recurcli.data.tasks import TASKS, Task
-from recurcli.data.values import (
-    label_doubts,
-    ordered_labels,
-)
 from recurcli.errors import DataError
 
 CUSTOM = TASKS["custom"]

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recurcli.config import DataConfig
-from recurcli.data.columns import ColumnSchema, find_columns, find_input_columns
+from recurcli.data.columns import ColumnSchema, TextColumns, find_columns, find_input_columns
 from recurcli.data.readers import read_records, recognised_delimiter
 from recurcli.data.rows import Format, Record
 from recurcli.data.tasks import TASKS
-from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
 from recurcli.log import Log
 
