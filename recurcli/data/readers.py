@@ -35,7 +35,7 @@ from recurcli.data.rows import (
     open_file,
     rows_of,
 )
-from recurcli.errors import DataError, escaped
+from recurcli.errors import DataError, escaped, pluralize
 
 MAX_QUOTED = 16 << 20
 """Most characters of the lines of one row; a quoted field that is longer counts as never closed."""
@@ -52,19 +52,8 @@ def escapes_of(delimiter: str) -> dict[int, str]:
     )
 
 
-class Fields(NamedTuple):
-    """One row: the number of its first line, the fields that could be read, and the reason why it cannot be used."""
-
-    line: int
-    values: list[str]
-    fault: str | None = None
-
-
-def tab_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
-    """Yield the fields of each row, separated by TABs. Quotes are ordinary characters."""
-    for line, row in enumerate(rows, 1):
-        text, fault = decoded(row)
-        yield Fields(line, text.split(delimiter), fault)
+Fields = tuple[int, list[str], str | None]
+"""One row: the number of its first line, the fields that could be read, and the reason why it cannot be used."""
 
 
 class Line(NamedTuple):
@@ -99,15 +88,15 @@ def comma_separated(rows: Iterable[Row], delimiter: str, doubts: list[int], quot
                 broken = f"{closed}, and the number of its fields is then {len(found)}, not {width}"
             if broken is None:
                 values = found
-                faults = ((at, bad) for at, _, bad, _ in taken[1:] if bad)
-                fault = fault or next((f"continues in line {at}, which {bad}" for at, bad in faults), None)
+                for at, _, bad, _ in taken[1:]:
+                    fault = fault or (f"continues in line {at}, which {bad}" if bad else None)
                 if later > LINES_LIKE_ROWS and widths == {len(values)} != {1}:
                     doubts.append(line.number)
             else:
                 fault = fault or broken
                 waiting.extendleft(reversed(taken[1:]))
         width = width or len(values)
-        yield Fields(line.number, values, fault)
+        yield line.number, values, fault
 
 
 def _following(taken: list[Line], waiting: deque[Line], lines: Iterator[Line]) -> Iterator[Line]:
@@ -272,25 +261,17 @@ def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder
             f"{path}: the label '{escaped(foreign[0])}' is not the name of a folder in it; change data.labels"
         )
     try:
-        names = labels or sorted(folder.name for folder in path.iterdir() if folder.is_dir() and not _is_hidden(folder))
-        files = [(label, file) for label in names for file in _files_in(path / label)]
+        names = labels or sorted(folder.name for folder in path.iterdir() if folder.is_dir())
+        folders = [(label, path / label) for label in names if not label.startswith(".") and (path / label).is_dir()]
+        files = [(label, file) for label, folder in folders for file in sorted(folder.iterdir()) if file.name[0] != "."]
+        for _, file in files:
+            if file.is_dir():
+                raise DataError(f"{file}: is a folder, not a file with a text; move its files up, or the folder away")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if not files:
         raise DataError(f"{path}: has no folders named by label that hold files of text")
     return Records(str(path), "folders", ("text", "label", "id"), _read(path, files, decoder), decoder=decoder)
-
-
-def _files_in(folder: Path) -> list[Path]:
-    files = sorted(file for file in folder.iterdir() if not _is_hidden(file)) if folder.is_dir() else []
-    for file in files:
-        if file.is_dir():
-            raise DataError(f"{file}: is a folder, not a file with a text; move its files up, or the folder away")
-    return files
-
-
-def _is_hidden(path: Path) -> bool:
-    return path.name.startswith(".")
 
 
 def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder) -> Iterator[Record]:
@@ -416,18 +397,38 @@ def read_records(
     for a missing file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header. The records raise
     DataError if a file cannot be read to its end.
     """
-    if not isinstance(source, str | Path):
-        return _text_records(source, name, format, TextDecoder(encoding), quote, header=header, delimiter=delimiter)
-    path = Path(source)
-    if format == "folders":
-        return label_folder_records(path, labels, TextDecoder(encoding))
-    stream = open_file(path)
+    decoder = TextDecoder(encoding)
     with contextlib.ExitStack() as on_error:
-        on_error.callback(stream.close)
-        if (format or format_of(str(path))) == "parquet":
-            return parquet_records(path)
-        decoder = TextDecoder(encoding)
-        records = _text_records(stream, str(path), format, decoder, quote, header=header, delimiter=delimiter)
+        if isinstance(source, str | Path):
+            path, name = Path(source), str(Path(source))
+            if format == "folders":
+                return label_folder_records(path, labels, decoder)
+            source = on_error.enter_context(open_file(path))
+            if (format or format_of(name)) == "parquet":
+                return parquet_records(path)
+        rows = rows_of(source, name, decoder)
+        start = list(islice(rows, 1))
+        rows = chain(start, rows)
+        first = start[0].content.strip() if start else b""
+        by_name = format or format_of(name)
+        format = by_name or ("jsonl" if first.startswith((b"{", b"[{")) else None)
+        format = format or ("fasttext" if first.startswith(PREFIX.encode()) else "tsv")
+        if format == "jsonl":
+            records = Records(name, format, (), starmap(json_record, enumerate(rows, 1)), decoder=decoder)
+            _name_keys(records, first)
+        elif format == "fasttext":
+            records = Records(
+                name, format, FASTTEXT_COLUMNS, starmap(fasttext_record, enumerate(rows, 1)), decoder=decoder
+            )
+        elif format in USUAL_DELIMITERS:
+            if callable(delimiter):
+                delimiter, its_format = delimiter(decoded(start[0])[0]) if start else (None, None)
+                format = by_name or its_format or format
+            records = _table(rows, name, format, decoder, delimiter, quote)
+            if header:
+                records.take_header()
+        else:
+            raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
         records.close = on_error.pop_all().close
         return records
 
@@ -470,75 +471,42 @@ def in_words(mark: str) -> str:
     return {"\t": "TAB", ",": "a comma", ";": "a semicolon", "|": "a vertical bar"}.get(mark, f"'{escaped(mark)}'")
 
 
-def _text_records(
-    stream: BinaryIO,
-    name: str,
-    format: Format | None,
-    decoder: TextDecoder,
-    quote: str,
-    *,
-    header: bool,
-    delimiter: str | Callable[[str], Separation] | None,
+def _table(
+    rows: Iterator[Row], name: str, format: Format, decoder: TextDecoder, delimiter: str | None, quote: str
 ) -> Records:
-    """Return the records of an open file of text."""
-    rows = rows_of(stream, name, decoder)
-    first = next(rows, None)
-    start = b"" if first is None else first.content.strip()
-    named = format or format_of(name)
-    format = named or _format_by_content(start)
-    rows = rows if first is None else chain([first], rows)
-    if format == "jsonl":
-        _check_json_lines(start, name)
-        keys, records = _keys(json_record(line, row) for line, row in enumerate(rows, 1))
-        return Records(name, format, keys, records, decoder=decoder)
-    if format == "fasttext":
-        return Records(name, format, FASTTEXT_COLUMNS, starmap(fasttext_record, enumerate(rows, 1)), decoder=decoder)
-    if format not in ("tsv", "csv"):
-        raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
-    if callable(delimiter):
-        delimiter, its_format = (None, None) if first is None else delimiter(decoded(first)[0])
-        format = named or its_format or format
+    """Return the records of a TSV or CSV, whose columns are "1", "2", … as many as its first row has."""
     doubts: list[int] = []
     mark = delimiter or USUAL_DELIMITERS[format]
-    fields = comma_separated(rows, mark, doubts, quote) if format == "csv" else tab_separated(rows, mark)
-    start_of_fields = list(islice(fields, 1))
-    columns = tuple(str(number + 1) for row in start_of_fields for number in range(len(row.values)))
-    found = (_record(row, columns) for row in chain(start_of_fields, fields))
-    table = Records(name, format, columns, found, decoder=decoder, doubts=doubts, delimiter=delimiter, quote=quote)
-    if header:
-        table.take_header()
-    return table
+    if format == "csv":
+        fields = comma_separated(rows, mark, doubts, quote)
+    else:  # quotes are ordinary characters
+        fields = ((line, text.split(mark), fault) for line, (text, fault) in enumerate(map(decoded, rows), 1))
+    start = list(islice(fields, 1))
+    columns = tuple(str(number + 1) for _, values, _ in start for number in range(len(values)))
+
+    def records() -> Iterator[Record]:
+        for line, values, fault in chain(start, fields):
+            if fault is None and len(values) != len(columns):
+                fault = "is blank" if values == [""] else f"has {pluralize(len(values), 'field')}, not {len(columns)}"
+            values = values + [""] * (len(columns) - len(values))
+            yield Record(line, dict(zip(columns, values, strict=False)), fault)
+
+    return Records(name, format, columns, records(), decoder=decoder, doubts=doubts, delimiter=delimiter, quote=quote)
 
 
-def _format_by_content(start: bytes) -> Format:
-    """Return the format of a file whose name does not tell it, by its first row."""
-    if start.startswith((b"{", b"[{")):
-        return "jsonl"
-    return "fasttext" if start.startswith(PREFIX.encode()) else "tsv"
+def _name_keys(records: Records, first: bytes) -> None:
+    """Name the columns of JSON lines by the keys of the first readable row.
 
-
-def _record(row: Fields, columns: Sequence[str]) -> Record:
-    line, values, fault = row
-    if fault is None and len(values) != len(columns):
-        fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
-        fault = "is blank" if values == [""] else f"has {fields}, not {len(columns)}"
-    values = values + [""] * (len(columns) - len(values))
-    return Record(line, dict(zip(columns, values, strict=False)), fault)
-
-
-def _check_json_lines(start: bytes, name: str) -> None:
-    """Raise DataError if the first row shows that the file holds a single JSON value."""
-    if start.startswith(b"["):
-        raise DataError(f"{name}: holds one JSON array; expected one object a line: jq -c '.[]'")
-    if start == b"{":
-        raise DataError(f"{name}: holds JSON spread over lines; expected one object a line: jq -c .")
-
-
-def _keys(records: Iterator[Record]) -> tuple[tuple[str, ...], Iterator[Record]]:
-    """Return the keys of the first readable JSON row, and all rows."""
+    Raises DataError if the `first` row shows that the file holds a single JSON value.
+    """
+    if first.startswith(b"["):
+        raise DataError(f"{records.name}: holds one JSON array; expected one object a line: jq -c '.[]'")
+    if first == b"{":
+        raise DataError(f"{records.name}: holds JSON spread over lines; expected one object a line: jq -c .")
     seen: list[Record] = []
-    for record in islice(records, ROWS_FOR_KEYS):
+    for record in islice(records.rows, ROWS_FOR_KEYS):
         seen.append(record)
         if record.fault is None:
-            return tuple(record.fields), chain(seen, records)
-    return (), chain(seen, records)
+            records.columns = tuple(record.fields)
+            break
+    records.rows = chain(seen, records.rows)
