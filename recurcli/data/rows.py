@@ -202,8 +202,8 @@ class Records(Iterator[Record]):
     """The first line of each row of a CSV whose lines each look like a row: a quote that opens it may be text."""
     delimiter: str | None = None
     """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
-    recognised: bool = False
-    """Whether nobody named the delimiter (see `recognised_delimiter`)."""
+    recognised: str | None = None
+    """The delimiter if nobody named it (see `recognised_delimiter`) and it is not the usual one."""
     header: bool = False
     """Whether row 1 of a TSV or CSV was taken as the names of its columns (see `take_header`)."""
     quote: str = QUOTE

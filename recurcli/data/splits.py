@@ -37,8 +37,8 @@ from recurcli.data.columns import (
 )
 from recurcli.data.listops import listops_rows
 from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words, with_class_names
-from recurcli.data.rows import Format, Record, Records, kind_of
-from recurcli.data.tasks import CUSTOM, PLAIN, Source, Task, find_source, is_local, task_with_columns
+from recurcli.data.rows import Record, Records, kind_of
+from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_source, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
 from recurcli.log import AfterBatch, Log, Note, ignore
@@ -46,8 +46,15 @@ from recurcli.log import AfterBatch, Log, Note, ignore
 Line = TypeVar("Line")
 
 
-class DevSplitter:
-    """Draws a `fraction` of the rows of each class as dev rows, at most a half, in one pass over the rows (ours).
+def drawn_rows(
+    group_ids: Iterable[int],
+    labels: Iterable[str | None],
+    fraction: float,
+    seed: int,
+    *,
+    keep_fraction: bool = False,
+) -> Iterator[bool]:
+    """Yield whether each row is a dev row: a `fraction` of the rows of each class is, at most a half (ours).
 
     The rows of a class form blocks of 1 / fraction rows in their order; where that is no whole number, the blocks' lengths
     differ by one. One row of each block is drawn, by the seed, the label and the block's number. So a class of n different
@@ -58,37 +65,30 @@ class DevSplitter:
     With `keep_fraction` a class keeps its fraction where many rows stay together. A drawn row that must stay a training row
     passes its place to the next free row of its class. A row that follows its group to the dev rows uses up one place.
     """
+    rows: Counter[str | None] = Counter()
+    blocks: Counter[str | None] = Counter()
+    deficits: Counter[str | None] = Counter()
+    train: set[int] = set()
+    dev: set[int] = set()
 
-    def __init__(self, fraction: float, seed: int, *, keep_fraction: bool = False) -> None:
-        self.fraction = fraction
-        self.seed = seed
-        self.keep_fraction = keep_fraction
-        self._rows: Counter[str | None] = Counter()
-        self._blocks: Counter[str | None] = Counter()
-        self._deficit: Counter[str | None] = Counter()
-        self._train: set[int] = set()
-        self._dev: set[int] = set()
+    def start_of(block: int) -> int:
+        return math.floor(block / fraction + 0.5)
 
-    def is_dev(self, group_id: int, label: str | None) -> bool:
-        """Return whether the next row of the file, of group `group_id`, is a dev row. Call it once for each row."""
-        row = self._rows[label]
-        self._rows[label] += 1
-        self._blocks[label] += row == self._start(self._blocks[label] + 1)
-        block = self._blocks[label]
-        first = max(1, self._start(block))  # a class's first row is never drawn
-        drawn = first + hash_of(self.seed, label, block) % (self._start(block + 1) - first)
-        deficit = (row == drawn) + self._deficit[label]
+    for group_id, label in zip(group_ids, labels, strict=True):
+        row = rows[label]
+        rows[label] += 1
+        blocks[label] += row == start_of(blocks[label] + 1)
+        block = blocks[label]
+        first = max(1, start_of(block))  # a class's first row is never drawn
+        drawn = first + hash_of(seed, label, block) % (start_of(block + 1) - first)
+        deficit = (row == drawn) + deficits[label]
         # every second free row, so that no order of the rows keeps one sort of them from the draw
-        is_due = deficit > 0 and (row == drawn or hash_of(self.seed, group_id) % 2 == 0)
-        is_dev = row > 0 and group_id not in self._train and (group_id in self._dev or is_due)
-        if self.keep_fraction:
-            self._deficit[label] = deficit - is_dev
-        (self._dev if is_dev else self._train).add(group_id)
-        return is_dev
-
-    def _start(self, block: int) -> int:
-        """Return the number of rows of a class before its `block`."""
-        return math.floor(block / self.fraction + 0.5)
+        is_due = deficit > 0 and (row == drawn or hash_of(seed, group_id) % 2 == 0)
+        is_dev = row > 0 and group_id not in train and (group_id in dev or is_due)
+        if keep_fraction:
+            deficits[label] = deficit - is_dev
+        (dev if is_dev else train).add(group_id)
+        yield is_dev
 
 
 def divide_lines(lines: Sequence[Line], fraction: float, name: str) -> tuple[Sequence[Line], Sequence[Line]]:
@@ -181,14 +181,13 @@ class RowHashes(NamedTuple):
 
     def drawn(self, labels: Sequence[str | None], fraction: float, seed: int) -> NDArray[np.bool_]:
         """Return whether each row (N,) is a dev row. Where rows are grouped, those of a group are drawn at its first row."""
-        splitter = DevSplitter(fraction, seed, keep_fraction=self.are_grouped)
         order = np.arange(len(labels))
         if self.are_grouped:
             _, firsts, numbers = np.unique(self.group_ids, return_index=True, return_inverse=True)
             order = np.argsort(firsts[numbers], kind="stable")
-        group_ids, drawn = self.group_ids.tolist(), np.zeros(len(labels), np.bool_)
-        for row in order.tolist():
-            drawn[row] = splitter.is_dev(group_ids[row], labels[row])
+        ordered, drawn = map(labels.__getitem__, order.tolist()), np.zeros(len(labels), np.bool_)
+        group_ids = self.group_ids[order].tolist()
+        drawn[order] = [*drawn_rows(group_ids, ordered, fraction, seed, keep_fraction=self.are_grouped)]
         return drawn
 
     @classmethod
@@ -329,7 +328,7 @@ def load_split(
 
     The file is the one that `config.files` names. Else `config.path` is a folder with the task's files, a parent of folders
     named by task, or one file, which is the split.
-    With `use_dev_split` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
+    With `use_dev_split` one file holds train and dev rows (see `drawn_rows`), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
     `config.id` is set) the row's number in the file from 0. `trained`: see `find_columns`. `after_rows` is called with the
@@ -344,14 +343,26 @@ def load_split(
         labelled = task.has_labels(split) or config.named_file(split) is not None
     path, layout = None, PLAIN
     if is_local(config, split):
-        source = find_source(task, split, config, use_dev_split=use_dev_split)
-        path, layout, is_divided = source
-        records = open_source(source, task, config)
-        labelled = labelled if split not in layout.unlabelled else False
+        path, layout, is_divided = find_source(task, split, config, use_dev_split=use_dev_split)
+        sought = layout.delimiter is None and layout.header is not False
+        mark = recognised_delimiter(path, config.encoding, quote=config.quote) if sought else None
+        records = read_records(
+            path,
+            "folders" if path.is_dir() else None,
+            header=False,  # `find_columns` decides
+            delimiter=layout.delimiter or mark,
+            labels=task.labels
+            if task.name != CUSTOM or config.labels
+            else (),  # task `custom`: every folder is a label
+            encoding=config.encoding,
+            quote=config.quote,
+        )
+        records.recognised = mark
+        labelled = labelled and split not in layout.unlabelled
     elif task.hub is not None:
         records, is_divided = load_hub_split(task, split)
         is_divided = is_divided and not config.has_own_dev_file
-        labelled = labelled if not any(split in layout.unlabelled for layout in task.layouts) else False
+        labelled = labelled and all(split not in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
     else:
@@ -383,7 +394,7 @@ def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
 
 
 def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split, Split]:
-    """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see DevSplitter)."""
+    """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see `drawn_rows`)."""
     hashes = RowHashes.of(everything.texts)
     drawn = hashes.drawn([example.label for example in everything.examples], fraction, seed)
     parts = [(list(compress(everything.examples, side)), hashes.rows[side]) for side in (~drawn, drawn)]
@@ -446,11 +457,9 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
     """Note how the dev rows were drawn if the training file holds them."""
     if train.dev is None:
         return
-    task = task_with_columns(task, config)
     share = f"the share {task.dev_fraction:g} of each class (data.dev_fraction)"
     drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
-    remote = task.hub is not None
-    name = train.path.name if train.path is not None else "the Hub" if remote else "the data"
+    name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
     log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
 
 
@@ -480,7 +489,7 @@ def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
         raise DataError(f"{escaped(repository)} has no split '{hub_split}'; known: {known}")
     rows = splits[hub_split]
     columns = dict.fromkeys(task.id if name == "idx" and task.id is not None else name for name in rows.features)
-    name = " ".join(part for part in (repository, configuration, split) if part)
+    name = " ".join(filter(None, (repository, configuration, split)))
     # Arrow rows share their columns, as those of a Parquet file do.
     records = Records(name, "parquet", tuple(columns), records_of(rows, task))
     return records, without_dev and split in ("train", "dev")
@@ -494,24 +503,6 @@ def records_of(rows: Any, task: Task) -> Iterator[Record]:
         if "idx" in fields and task.id is not None:
             fields.setdefault(task.id, fields.pop("idx"))
         yield Record(line, fields)
-
-
-def open_source(source: Source, task: Task, config: DataConfig) -> Records:
-    """Open a file or folder; `task` is adapted to `config`. Raises DataError as `read_records`.
-
-    The columns of a TSV or CSV are numbers until `find_columns` has decided whether row 1 names them. A delimiter that nobody
-    names is recognised unless the file is known to have no header (see `recognised_delimiter`).
-    """
-    path, layout = source.path, source.layout
-    format: Format | None = "folders" if path.is_dir() else None
-    folders = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-    mark, quote, encoding = layout.delimiter, config.quote, config.encoding
-    is_sought = mark is None and layout.header is not False
-    recognised = recognised_delimiter(path, encoding, quote=quote) if is_sought else None
-    mark = mark or recognised
-    records = read_records(path, format, header=False, delimiter=mark, labels=folders, encoding=encoding, quote=quote)
-    records.recognised = recognised is not None
-    return records
 
 
 def _read_split(
@@ -532,6 +523,7 @@ def _read_split(
     numbers: list[int] = []  # of the examples among all rows
     bad: list[str] = []
     read = dropped = unlabelled = 0
+    name, leaves_out = records.name, config.unlabelled == "drop"
     for read, record in enumerate(records, 1):
         if kept is not None:
             kept.append(record)
@@ -539,8 +531,8 @@ def _read_split(
             example = _example_of(record, task, columns, renamed)
         except BadRow as reason:
             unlabelled += isinstance(reason, Unlabelled)
-            if config.unlabelled != "drop" or not isinstance(reason, Unlabelled):
-                bad.append(f"{records.name}:{record.line}: {reason}")
+            if not (leaves_out and isinstance(reason, Unlabelled)):
+                bad.append(f"{name}:{record.line}: {reason}")
             continue
         if example is None:
             dropped += 1
@@ -550,7 +542,6 @@ def _read_split(
         if read % ROWS_AT_ONCE == 0:
             after_rows(read)
     after_rows(read)
-    name, leaves_out = records.name, config.unlabelled == "drop"
     hint = records.hint
     if unlabelled and not leaves_out:
         rows = pluralize(unlabelled, "row")
@@ -572,13 +563,12 @@ def _read_split(
         examples = [example._replace(id=str(number)) for number, example in zip(numbers, examples, strict=True)]
     notes = [Note(records.doubt, "warning")] if records.doubt else []
     notes += [Note(f"{name}: {note}") for note in columns.notes]
-    first = examples[0] if examples and not numbers[0] and AS_ROW in columns.notes else None
-    if first is not None and first.label is not None and sum(row.label == first.label for row in examples) == 1:
-        what = f"its label '{escaped(first.label, 60)}' stands in no other row; --header"
+    first = examples[0].label if examples and not numbers[0] and AS_ROW in columns.notes else None
+    if first is not None and all(row.label != first for row in examples[1:]):
+        what = f"its label '{escaped(first, 60)}' stands in no other row; --header"
         notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
-    mark = records.delimiter if records.recognised else None
-    if mark is not None:
-        notes.append(Note(f"{name}: {recognised_in_words(mark)}"))
+    if records.recognised is not None:
+        notes.append(Note(f"{name}: {recognised_in_words(records.recognised)}"))
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
@@ -597,7 +587,7 @@ def _read_split(
         faults=[*filter(None, faults)],
         notes=(*notes,),
         unlabelled=unlabelled,
-        delimiter=mark,
+        delimiter=records.recognised,
         records=kept or [],
     )
 

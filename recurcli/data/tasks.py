@@ -60,7 +60,7 @@ class Task:
     """Column of the label; None: a column with a usual name."""
     id: str | None = "id"
     dev_fraction: float = 0.1
-    """One of this many training rows of a class is a dev row if the task has no dev rows (DevSplitter; ours)."""
+    """One of this many training rows of a class is a dev row if the task has no dev rows (`drawn_rows`; ours)."""
     dropped_label: str | None = None
     """Label of rows without a majority label, which are left out of train and dev but not of a test file."""
     hub: tuple[str, str | None] | None = None

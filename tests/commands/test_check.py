@@ -14,7 +14,7 @@ import pytest
 from test_command_line import CHECKOUT, process
 
 from recurcli.config import DataConfig
-from recurcli.data.splits import DevSplitter, draw_dev_rows, row_hash, split_in_memory
+from recurcli.data.splits import draw_dev_rows, drawn_rows, row_hash, split_in_memory
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -141,10 +141,8 @@ def test_one_training_file_is_divided_as_a_training_divides_it(
     found = report(tmp_path)
     train, dev = found["splits"]
     assert (train["split"], dev["split"], train["rows"] + dev["rows"]) == ("train", "dev", 121)
-    splitter = DevSplitter(0.1, DataConfig().dev_seed)
-    expected = sum(
-        splitter.is_dev(row_hash(text, None), label) for text, label in (row.split("\t") for row in rows * 2)
-    )
+    texts, labels = zip(*(row.split("\t") for row in rows * 2), strict=True)
+    expected = sum(drawn_rows([row_hash(text, None) for text in texts], labels, 0.1, DataConfig().dev_seed))
     assert dev["rows"] == expected > 0
     (overlap,) = found["overlaps"]
     assert overlap["texts"] == 0, "rows with equal texts are on one side"

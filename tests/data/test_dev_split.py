@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from recurcli.data.splits import (
-    DevSplitter,
     RowHashes,
     canonical_texts,
     divide_lines,
     draw_dev_rows,
     draw_share,
+    drawn_rows,
     hash_of,
     hashes_of,
     row_hash,
@@ -25,8 +25,8 @@ from recurcli.errors import DataError
 
 
 def split(rows: list[tuple[str, str]], *, every: int = 10, seed: int = 0) -> list[bool]:
-    splitter = DevSplitter(1 / every, seed)
-    return [splitter.is_dev(row_hash(text, None), label) for text, label in rows]
+    hashes = [row_hash(text, None) for text, _ in rows]
+    return [*drawn_rows(hashes, [label for _, label in rows], 1 / every, seed)]
 
 
 def test_one_of_every_ten_rows_of_each_class_is_a_dev_row() -> None:
@@ -154,10 +154,10 @@ def test_the_dev_rows_of_different_texts_are_those_of_ever(share: float, ids: st
 @pytest.mark.parametrize("seed", [0, 1])
 def test_each_class_gives_the_share_of_its_rows_that_was_asked_for_to_a_row(share: float, seed: int) -> None:
     rows = [(f"text {number}", "aab"[number % 3]) for number in range(1000)]
-    splitter = DevSplitter(share, seed)
+    hashes, labels = [row_hash(text, None) for text, _ in rows], [label for _, label in rows]
     dev, seen = Counter[str](), Counter[str]()
-    for text, label in rows:
-        dev[label] += splitter.is_dev(row_hash(text, None), label)
+    for label, is_dev in zip(labels, drawn_rows(hashes, labels, share, seed), strict=True):
+        dev[label] += is_dev
         seen[label] += 1
         assert abs(dev[label] - share * seen[label]) < 1, "after each row"
 
