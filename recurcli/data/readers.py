@@ -22,7 +22,6 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from recurcli.config import QUOTE, UTF8
 from recurcli.data.rows import (
     BOM,
-    NUL,
     Format,
     Record,
     Records,
@@ -154,6 +153,9 @@ def _quoted(
         start = end + 2
 
 
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
 class BadJson(Exception):
     """The reason why a line is not one JSON object."""
 
@@ -175,6 +177,10 @@ def json_object(text: str) -> dict[str, Any]:
     """Return the JSON object in `text`. Raises BadJson if the text is anything else."""
     try:
         value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadJson("holds a lone surrogate, half of a character") from None
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             raise BadJson("holds more than one JSON value") from None
@@ -187,8 +193,8 @@ def json_object(text: str) -> dict[str, Any]:
         raise BadJson("holds a number with too many digits") from None
     if not isinstance(value, dict):
         raise BadJson(f"holds {kind_of(value)}, not an object")
-    if "\\u" in text:
-        _check_strings(value)
+    if _ESCAPED_NUL.search(text):
+        raise BadJson("holds an escaped NUL")
     return value
 
 
@@ -201,22 +207,6 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(word: str) -> float:
     raise BadJson(f"holds {word}, which is not a JSON number")
-
-
-def _check_strings(value: Any) -> None:
-    """Raise BadJson for escaped NULs and lone surrogates in strings."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _check_strings(key)
-            _check_strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            _check_strings(inner)
-    elif isinstance(value, str):
-        if NUL in value:
-            raise BadJson("holds an escaped NUL")
-        if any("\ud800" <= character <= "\udfff" for character in value):
-            raise BadJson("holds a lone surrogate, half of a character")
 
 
 PREFIX = "__label__"
@@ -449,13 +439,13 @@ def recognised_delimiter(path: Path, encoding: str, format: Format | None = None
         for mark in DELIMITERS:
             if mark in first and mark != usual:
                 with read(delimiter=mark) as records:
-                    is_csv, sound = records.format == "csv", len(records.columns) > 1
+                    is_tsv, sound = records.format == "tsv", len(records.columns) > 1
                     for row in records if sound else ():
-                        sound &= row.fault is None and (
-                            is_csv or not any(value[:1] == '"' for value in row.fields.values())
-                        )
-                    if sound:
-                        marks.append(mark)
+                        quoted = is_tsv and any(value.startswith('"') for value in row.fields.values())
+                        if row.fault is not None or quoted:
+                            sound = False
+                            break
+                    marks += [mark] if sound else []
     except (DataError, ValueError):  # reading the file says what is wrong with it
         return None
     return marks[0] if len(marks) == 1 else None

@@ -82,13 +82,9 @@ class TextDecoder:
     def doubt(self, head: bytes) -> str:
         """Return why the first bytes of a file are likely to be in another encoding, with the way out; "" if they are not."""
         rows = [row for row in head[: head.rfind(b"\n") + 1].split(b"\n") if not row.isascii()]
-        if self.encoding.startswith(("utf-16", "utf-32")):
-            wrong = head and b"\0" not in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-            return (
-                f"is not {self.shown}, since it has no zero bytes; leave out --encoding, or name another"
-                if wrong
-                else ""
-            )
+        wide = self.encoding.startswith(("utf-16", "utf-32"))
+        if wide and head and b"\0" not in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return f"is not {self.shown}, since it has no zero bytes; leave out --encoding, or name another"
         if len(rows) < 2 or not self.by_row:
             return ""
         valid = [_decodes(row, UTF8) for row in rows]
@@ -96,9 +92,7 @@ class TextDecoder:
             return f"is read as {self.shown}, but is UTF-8: --encoding utf-8" if all(valid) else ""
         if any(valid) or not all(_is_chinese(row) for row in rows):
             return ""
-        return (
-            "is not UTF-8 but looks like GBK; name it with --encoding gb18030, or convert it: iconv -f GB18030 -t UTF-8"
-        )
+        return "is not UTF-8 but looks like GBK; name it with --encoding gb18030"
 
 
 def likely_encoding(rows: bytes) -> str | None:
@@ -161,7 +155,6 @@ _SIGNATURES = (
     (b"\x28\xb5\x2f\xfd", "a zstd file; unpack it"),
     (b"%PDF-", "a PDF file"),
 )
-_UTF16 = "UTF-16; name it with --encoding utf-16, or convert it: iconv -f UTF-16 -t UTF-8"
 
 
 class Row(NamedTuple):
@@ -248,10 +241,9 @@ class Records(Iterator[Record]):
         """A warning about the rows read so far that may be several rows. It is empty if there are none."""
         if not self.doubts:
             return ""
-        what = (
-            f"lines in quotes are read as one row, though each looks like a row ({pluralize(len(self.doubts), 'case')})"
-        )
-        return f"{self.name}:{self.doubts[0]}: {what}; a quote that is text must be doubled ({self.quote * 2})"
+        what = "lines in quotes are read as one row, though each looks like a row"
+        many = pluralize(len(self.doubts), "case")
+        return f"{self.name}:{self.doubts[0]}: {what} ({many}); a quote that is text must be doubled ({self.quote * 2})"
 
     def __next__(self) -> Record:
         return next(self.rows)
@@ -374,11 +366,9 @@ def _check_text_file(head: bytes, name: str, decoder: TextDecoder) -> None:
         kind = "an Excel workbook (xlsx); save it as TSV in UTF-8" if workbook else "a zip archive; unpack it"
         raise DataError(f"{name}: is {kind}")
     if decoder.by_row and head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{name}: is {_UTF16}")
+        raise DataError(f"{name}: is UTF-16; name it with --encoding utf-16")
     if decoder.by_row and len(head) >= 8 and head.count(0) * 3 >= len(head):
-        raise DataError(
-            f"{name}: is UTF-16 without a byte order mark (--encoding utf-16-le or utf-16-be), or a binary file; "
-            "expected UTF-8 text"
-        )
+        what = "UTF-16 without a byte order mark (--encoding utf-16-le or utf-16-be), or a binary file"
+        raise DataError(f"{name}: is {what}; expected UTF-8 text")
     if doubt := decoder.doubt(head):
         raise DataError(f"{name}: {doubt}")

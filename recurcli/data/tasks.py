@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from recurcli.config import Column, DataConfig
+from recurcli.config import DataConfig
 from recurcli.data.readers import FORMATS, is_fasttext
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 
@@ -286,36 +286,25 @@ class Source(NamedTuple):
 
 def task_with_columns(task: Task, config: DataConfig) -> Task:
     """Return `task` with the files, columns and labels that `config` sets."""
-    hub = task.hub
+    changes: dict[str, Any] = {"dev_fraction": config.dev_fraction or task.dev_fraction}
+    for key, value in (("text", config.text), ("pair", config.pair), ("labels", config.labels)):
+        if value is not None:
+            changes[key] = tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
+    for key, word in (("label", config.label), ("id", config.id), ("dropped_label", config.drop_label)):
+        if word is not None:
+            changes[key] = str(word)
     if config.hub is not None:
         repository, _, configuration = config.hub.partition(":")
-        hub = repository, configuration or None
-    changes: dict[str, object] = {
-        "text": _names(config.text),
-        "pair": _names(config.pair),
-        "label": None if config.label is None else str(config.label),
-        "id": None if config.id is None else str(config.id),
-        "labels": _names(config.labels),
-        "dropped_label": None if config.drop_label is None else str(config.drop_label),
-        "dev_fraction": config.dev_fraction,
-    }
+        changes["hub"] = repository, configuration or None
     layouts = task.layouts
     if files := config.files_of_folder:
-        shared = {"dev": files["train"]} if "train" in files else {}
-        layouts = (Layout(files={**shared, **files}),)
+        layouts = (Layout(files={**({"dev": files["train"]} if "train" in files else {}), **files}),)
     if config.text is not None:
         layouts = tuple(replace(layout, text=None) for layout in layouts)
-        task = replace(task, spans=None)
+        changes["spans"] = None
     if config.label is not None:
         layouts = tuple(replace(layout, label=None) for layout in layouts)
-    given = {key: value for key, value in changes.items() if value is not None}
-    return replace(task, hub=hub, layouts=layouts, **given)  # type: ignore[arg-type]
-
-
-def _names(columns: Column | tuple[Column, ...] | None) -> tuple[str, ...] | None:
-    if columns is None:
-        return None
-    return tuple(map(str, columns)) if isinstance(columns, tuple) else (str(columns),)
+    return replace(task, layouts=layouts, **changes)
 
 
 def splits_of(task: Task) -> tuple[str, ...]:
@@ -332,43 +321,48 @@ def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bo
     """
     if split not in splits_of(task):
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
-    path, layout, has_both = _found(task, split, config, use_dev_split=use_dev_split)
-    header = layout.header if config.header is None else config.header
-    layout = replace(layout, header=header, delimiter=config.delimiter or layout.delimiter)
-    return Source(path, layout, has_both and split in ("train", "dev") and not config.has_own_dev_file)
-
-
-def _found(task: Task, split: str, config: DataConfig, *, use_dev_split: bool) -> Source:
-    """Return the file or folder of a `split` with the layout that the task has for it."""
     if (named := config.named_file(split)) is not None:
         if not named.exists():
             raise DataError(f"{named}: does not exist; it is named for the {split} rows")
-        return Source(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
-    if config.path is None:
+        source = Source(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
+    elif config.path is None:
         raise DataError(f"no {split} rows are named; add --data PATH or --{split} FILE")
-    path = Path(config.path)
-    try:
-        if not path.exists():
-            raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
-        if not path.is_dir() or (not config.files_of_folder and is_label_folder(path)):
-            if config.files_of_folder:
+    else:
+        path = Path(config.path)
+        try:
+            if not path.exists():
+                raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
+            if path.is_dir() and (config.files_of_folder or not is_label_folder(path)):
+                source = _find_in_folder(task, split, path)
+            elif config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
-            return Source(path, _layout_of(task, path), use_dev_split)
-        candidates = list(_candidates(task, split, path))
-        source = next((candidate for candidate in candidates if candidate.path.exists()), None)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    if source is None:
-        names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
-        names = names or [*(f"{split}{ending}" for ending in FORMATS), f"{split}/LABEL/*"]
-        looked_for = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        others = "--data (data.path) names a folder with these files, or one file"
-        files = sorted(entry.name for entry in path.iterdir() if entry.name.removesuffix(".gz").endswith((*FORMATS,)))
-        if files:
-            shown = ", ".join(escaped(name, 60) for name in files[:8]) + (", …" if len(files) > 8 else "")
-            others = f"it holds {shown}; give the path of one file, or name files with --train, --dev and --test"
-        raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {others}")
-    return source
+            else:
+                source = Source(path, _layout_of(task, path), use_dev_split)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    header = source.layout.header if config.header is None else config.header
+    return Source(
+        source.path,
+        replace(source.layout, header=header, delimiter=config.delimiter or source.layout.delimiter),
+        source.use_dev_split and split in ("train", "dev") and not config.has_own_dev_file,
+    )
+
+
+def _find_in_folder(task: Task, split: str, path: Path) -> Source:
+    """Find the `split` of a task in the folder `path`. Raises DataError with the names of what was looked for."""
+    candidates = list(_candidates(task, split, path))
+    for candidate in candidates:
+        if candidate.path.exists():
+            return candidate
+    names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
+    names = names or [*(f"{split}{ending}" for ending in FORMATS), f"{split}/LABEL/*"]
+    files = sorted(entry.name for entry in path.iterdir() if entry.name.removesuffix(".gz").endswith((*FORMATS,)))
+    way_out = "--data (data.path) names a folder with these files, or one file"
+    if files:
+        shown = ", ".join([*(escaped(name, 60) for name in files[:8]), *["…"][: len(files) > 8]])
+        way_out = f"it holds {shown}; give the path of one file, or name files with --train, --dev and --test"
+    looked_for = ", ".join([*names[:8], *["…"][: len(names) > 8]])
+    raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {way_out}")
 
 
 def is_local(config: DataConfig, split: str) -> bool:

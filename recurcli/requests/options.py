@@ -107,8 +107,11 @@ class TextColumns:
 
     def given(self) -> dict[str, object]:
         """Return the options as keys of DataConfig. A single column is a string, several are a tuple."""
-        joined = {key: tuple(value) for key, value in vars(self).items() if isinstance(value, list)}
-        return vars(self) | {key: names[0] if len(names) == 1 else names for key, names in joined.items()}
+        given = dict(vars(self))
+        for key in ("text", "pair"):
+            if names := given[key]:
+                given[key] = names[0] if len(names) == 1 else tuple(names)
+        return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +148,12 @@ def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
     """
     if (train := files.get("train")) is not None and data is not None:
         raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
-    named = [
-        (f"--{name}", path) for name, path in {"data": data, **files}.items() if path is not None and path.exists()
-    ]
+    named = [(name, path) for name, path in {"data": data, **files}.items() if path is not None and path.exists()]
     for (one, first), (two, second) in combinations(named, 2):
         if first.samefile(second):
-            raise UsageError(f"{one} {first} and {two} {second} are the same; leave out {two}, or name other rows")
+            raise UsageError(
+                f"--{one} {first} and --{two} {second} are the same; leave out --{two}, or name other rows"
+            )
     return {split: path and str(path.expanduser().absolute()) for split, path in files.items()}
 
 
