@@ -101,7 +101,7 @@ TSV = {
     "a gzip file": Case(gzip.compress(HEAD + TWO, mtime=0), "is a gzip file", "is a gzip file"),
     "a Parquet file": Case(b"PAR1" + b"\0" * 20, "is a Parquet file", "is a Parquet file"),
     "an Excel workbook": Case(packed("[Content_Types].xml"), "is an Excel workbook", "is an Excel workbook"),
-    "a zip archive": Case(packed("x.tsv"), "is a zip archive", "is a zip archive"),
+    "a zip archive": Case(packed("x.tsv"), "or a zip archive", "or a zip archive"),
 }  # fmt: skip
 
 CSV_HEAD = b"text,label\n"

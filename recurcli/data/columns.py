@@ -143,9 +143,9 @@ def marked(text: str, target: Any) -> str:
     span is neither at its index nor exactly once elsewhere in the text, and if the two overlap.
     """
     spans: list[tuple[int, str, str]] = []
+    target = target if isinstance(target, Mapping) else {}
     for number, marks in ((1, "__"), (2, "[]")):
-        span = target.get(f"span{number}_text") if isinstance(target, Mapping) else None
-        index = target.get(f"span{number}_index") if isinstance(target, Mapping) else None
+        span, index = target.get(f"span{number}_text"), target.get(f"span{number}_index")
         if not isinstance(span, str) or type(index) is not int:
             raise BadRow(f"names no span{number}_text and span{number}_index")
         if index < 0 or not text.startswith(span, index):
@@ -184,8 +184,8 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
     if not task.labels:
         return label
     owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
-    known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
-    raise BadRow(f"label '{escaped(label)}' {known}")
+    known = f"{owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
+    raise BadRow(f"label '{escaped(label)}' is not one of {known}")
 
 
 def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
@@ -587,19 +587,18 @@ def find_input_columns(
     texts = find_texts(columns, explicit, trained, by_place=not has_names) if names else trained.columns
     given = explicit.text and (explicit.pair or not texts.pair)
     if not has_names and not given and len(keys) > 1 and texts.names != trained.columns.names:
-        numbers = " and ".join(texts.names)
-        what = "texts" if texts.pair else "text"
-        log.warn(f"{records.name}: taking column {numbers} of {len(keys)} as the {what}; --text and --pair name others")
+        what = f"column {' and '.join(texts.names)} of {len(keys)} as the {'texts' if texts.pair else 'text'}"
+        log.warn(f"{records.name}: taking {what}; --text and --pair name others")
     first = str(sample[0].fields["1"]) if sample and keys == ("1",) else ""
     if mark := next((mark for mark in DELIMITERS if mark in first and _names_columns(first, mark, trained)), None):
         what = f"every row is taken as one text, but {in_words(mark)} seems to separate fields"
         log.warn(f"{records.name}: {what}; --delimiter MARK reads them")
-    unread = ""
+    if note:
+        log.note(f"{records.name}: {note}")
     if has_names and not explicit.text:
-        text = tuple(map(columns.name_of, texts.text))
-        unread = unread_in_words(dict.fromkeys(names), text, set(map(columns.name_of, texts.names)))
-    for words in filter(None, (note, unread)):
-        log.note(f"{records.name}: {words}")
+        read = [*map(columns.name_of, texts.names)]
+        if unread := unread_in_words(dict.fromkeys(names), read[: len(texts.text)], read):
+            log.note(f"{records.name}: {unread}")
     if not has_names and len(texts.text) == len(trained.columns.text) and len(texts.pair) == len(trained.columns.pair):
         known = dict(zip(texts.names, trained.columns.names, strict=True))
         as_trained = tuple(known.get(key, key) for key in keys)

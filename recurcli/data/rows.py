@@ -149,6 +149,7 @@ NUL = "\0"
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file; end its name in .gz, or unpack it"),
     (b"PAR1", "a Parquet file; end its name in .parquet, or write it as TSV"),
+    (b"PK\x03\x04", "an Excel workbook (xlsx) or a zip archive; save it as TSV in UTF-8, or unpack it"),
     (b"\xd0\xcf\x11\xe0", "an old Excel or Word file; save it as TSV in UTF-8"),
     (b"\xfd7zXZ\x00", "an xz file; unpack it"),
     (b"BZh", "a bzip2 file; unpack it"),
@@ -279,8 +280,7 @@ def open_file(path: Path) -> BinaryIO:
         if stat.S_ISDIR(mode):
             raise DataError(f"{path}: is a folder, not a file")
         if not stat.S_ISREG(mode):
-            kind = "a FIFO" if stat.S_ISFIFO(mode) else "a device or socket"
-            raise DataError(f"{path}: is {kind}, not a file; write its contents to a file, or use standard input")
+            raise DataError(f"{path}: is a FIFO, device or socket; write its contents to a file, or use standard input")
         if path.suffix.lower() == ".gz":
             return cast(BinaryIO, gzip.open(path))
         return cast(BinaryIO, lzma.open(path)) if path.suffix.lower() == ".xz" else path.open("rb")
@@ -361,10 +361,6 @@ def _check_text_file(head: bytes, name: str, decoder: TextDecoder) -> None:
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             raise DataError(f"{name}: is {kind}")
-    if head.startswith(b"PK\x03\x04"):
-        workbook = b"[Content_Types].xml" in head or b"xl/" in head
-        kind = "an Excel workbook (xlsx); save it as TSV in UTF-8" if workbook else "a zip archive; unpack it"
-        raise DataError(f"{name}: is {kind}")
     if decoder.by_row and head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{name}: is UTF-16; name it with --encoding utf-16")
     if decoder.by_row and len(head) >= 8 and head.count(0) * 3 >= len(head):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import compress, islice
+from itertools import compress, islice, starmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -158,7 +158,7 @@ def row_hash(text: str, pair: str | None) -> int:
 
 def hashes_of(texts: Iterable[tuple[str, str | None]]) -> NDArray[np.uint64]:
     """Return the `row_hash` of each text or pair, (N,)."""
-    return np.fromiter((row_hash(text, pair) for text, pair in texts), np.uint64)
+    return np.fromiter(starmap(row_hash, texts), np.uint64)
 
 
 class RowHashes(NamedTuple):
@@ -408,11 +408,9 @@ def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split,
 def check_dev_rows(dev: Split, everything: Split, name: str, fraction: float) -> Split:
     """Return the rows `dev` that were drawn from `everything`, called `name`. Raises DataError if there are none."""
     if not dev.examples:
-        raise DataError(
-            f"{name}: none of its {len(everything.examples):,} rows becomes a dev row; the share {fraction:g} of a class does "
-            "(data.dev_fraction), never its first row, and equal or nearly equal texts stay together; add rows, or a file of "
-            "dev rows"
-        )
+        share = f"the share {fraction:g} of a class does (data.dev_fraction), never its first row"
+        what = f"none of its {len(everything.examples):,} rows becomes a dev row; {share}"
+        raise DataError(f"{name}: {what}, and equal texts stay together; add rows, or a file of dev rows")
     return dev
 
 
@@ -619,8 +617,8 @@ def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[s
     label = label_of(record.fields, columns.label, task, renamed)
     if label == task.dropped_label:
         return None
-    extra = (joined(record.fields, (key,)) for key in columns.extra if record.fields.get(key) is not None)
-    return Example(row_id, text, pair, label, tuple(text for text in extra if text.strip()), record.line)
+    extra = [joined(record.fields, (key,)) for key in columns.extra if record.fields.get(key) is not None]
+    return Example(row_id, text, pair, label, tuple(filter(str.strip, extra)), record.line)
 
 
 def _id_of(value: Any) -> str:

@@ -163,7 +163,7 @@ _ROWS = (
     ),
     Task(
         name="iflytek",
-        labels=tuple(str(number) for number in range(119)),
+        labels=tuple(map(str, range(119))),
         layouts=_CLUE,
         rows={"train": 12_133, "dev": 2_599, "test": 2_600},
         text=("sentence",),

@@ -106,13 +106,9 @@ def read_teacher(
         "left_out": left_out,
         "without_soft_label": without,
     }
-    parts = [
-        f"soft labels for {pluralize(facts['training_rows'], 'training row')}",
-        f"{pluralize(len(added), 'row')} more to train on",
-        *([f"{pluralize(left_out, 'dev or test row')} left out"] if left_out else []),
-        *([f"{pluralize(without, 'row')} without a soft label left out"] if without else []),
-    ]
-    log.note(f"{path}: {', '.join(parts)} (column {column})")
+    known_rows, new_rows = pluralize(facts["training_rows"], "training row"), pluralize(len(added), "row")
+    unused = f"{pluralize(left_out, 'dev or test row')} left out, {pluralize(without, 'row')} without a soft label"
+    log.note(f"{path}: soft labels for {known_rows}, {new_rows} more to train on, {unused} (column {column})")
     return Teacher(probabilities, gold, facts), longer
 
 

@@ -109,7 +109,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(DataError, match=reason):
             open_file(tmp_path / name)
-    with pytest.raises(DataError, match="is a device"):
+    with pytest.raises(DataError, match="is a FIFO, device or socket"):
         open_file(Path("/dev/null"))
 
 
