@@ -432,6 +432,13 @@ class OptimizationConfig:
     """Number of newest checkpoints that are kept; at least 2."""
     log_every: Positive[int] = 50
     """Optimiser steps between lines of metrics.jsonl."""
+    evaluate_every: Positive[int] | None = None
+    """Optimiser steps between evaluations on the dev rows, or on the dev text of pretraining.objective causal. null: at the end
+    of each epoch."""
+    patience: Positive[int] | None = None
+    """Number of consecutive evaluations without an improvement after which training stops; null: never. An improvement is a
+    better dev metric, or an equal one with a smaller dev loss: the mean of what training minimizes (`loss`, weights of classes
+    and smoothing of labels included)."""
 
     @property
     def micro_batch_size(self) -> int:
@@ -463,15 +470,11 @@ class PretrainingConfig(OptimizationConfig):
     """causal: whether an encoder goes on from window to window of a text, in training and in evaluation, without gradients from
     one to the next (truncated back-propagation through time; Mikolov et al., 2010; Dai et al., 2019, section 3.2). The training
     text is then `batch_size` contiguous streams that are read in order, and the dev text one stream."""
-    evaluate_every: Positive[int] | None = None
-    """causal: optimiser steps between evaluations on the dev text. null: at the end of each epoch."""
-    patience: Positive[int] | None = None
-    """causal: number of consecutive evaluations without a smaller dev perplexity after which training stops. null: never."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("evaluate_every", "patience"):
-            if (value := getattr(self, name)) is not None and self.objective == "masked":
+        for name, value in (("evaluate_every", self.evaluate_every), ("patience", self.patience)):
+            if value is not None and self.objective == "masked":
                 raise ValueError(f"{name} must be null with objective masked, which evaluates nothing, not {value}")
         if self.carry and self.objective == "masked":
             raise ValueError("carry must be false with objective masked, whose texts are in random order")
@@ -485,12 +488,6 @@ class FinetuningConfig(OptimizationConfig):
     """hinge: the hinge loss (StarSaber, section 4) in Crammer and Singer's multi-class form (ours); cross_entropy."""
     metric: str = "accuracy"
     """Dev metric that selects the best model; a name in `recurcli.metrics.METRICS`."""
-    evaluate_every: Positive[int] | None = None
-    """Optimiser steps between evaluations on the dev rows. null: at the end of each epoch."""
-    patience: Positive[int] | None = None
-    """Number of consecutive evaluations without an improvement after which training stops; null = never. An improvement is a
-    larger dev metric, or an equal one with a smaller dev loss: the mean of what training minimizes (`loss`, weights of classes
-    and smoothing of labels included)."""
     class_weights: Literal["none", "balanced"] | dict[str, Positive[float]] = "none"
     """Weight of each class in the loss. none: 1; balanced: inversely proportional to the number of training rows of the
     class; a mapping: label to weight, 1 for a label that it omits."""

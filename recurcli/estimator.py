@@ -20,8 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from recurcli.commands.finetune import finetune
-from recurcli.commands.training.request import TrainingRequest
+from recurcli.commands.finetune import RowsInMemory, finetune
 from recurcli.config import DataConfig, LabelType
 from recurcli.data.splits import Split, check_dev_rows, draw_dev_rows, split_in_memory
 from recurcli.data.tasks import Task
@@ -31,6 +30,7 @@ from recurcli.evaluation.inference import Predictor, as_pair, probabilities, tex
 from recurcli.files import write_atomically
 from recurcli.log import Log
 from recurcli.preset import ResolvedPreset, compose
+from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.run_directory import CONTENTS, RESULT
 
 _KEYS_OF_ROWS = ("max_length", "dev_seed", "dev_fraction", "train_share", "extra_rows")
@@ -79,21 +79,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if dev is None:
                 fraction, seed = resolved.preset.data.dev_fraction or Task.dev_fraction, resolved.preset.data.dev_seed
                 train, drawn = draw_dev_rows(rows, fraction, seed)
-                splits = {"train": train, "dev": check_dev_rows(drawn, rows, "texts", fraction)}
+                chosen = RowsInMemory(train, check_dev_rows(drawn, rows, "texts", fraction), targets.label_type)
             else:
-                splits = {"train": rows, "dev": _split(dev[0], _dev_names(dev[1], targets), "dev texts")}
+                dev_rows = _split(dev[0], _dev_names(dev[1], targets), "dev texts")
+                chosen = RowsInMemory(rows, dev_rows, targets.label_type)
             with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]), _same_threads():
-                run = Path(folder) / "run"
-                init = None if self.init is None else Path(self.init)
-                request = TrainingRequest(
-                    resolved,
-                    run,
-                    init,
-                    splits=splits,
-                    dev_is_drawn=dev is None,
-                    label_type=targets.label_type,
-                )
-                self.result_ = self._train(request)
+                run, init = Path(folder) / "run", None if self.init is None else Path(self.init)
+                request = FinetuneRequest(preset=str(self.preset), output=run, init=init)
+                with Screen(quiet=not self.verbose, metric=resolved.preset.finetuning.metric) as screen:
+                    self.result_ = finetune(request, _PythonWarnings(screen), resolved, chosen)
                 self._files = {name: (run / name).read_bytes() for name in CONTENTS if (run / name).is_file()}
             self.classes_ = targets.classes
             self._predictor = self._load()
@@ -150,12 +144,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             given["runtime.seed"] = int(self.seed)
         overrides = {key: ("settings", value) for key, value in {**given, **more}.items()}
         return compose(str(self.preset), overrides=overrides, section="finetuning")
-
-    def _train(self, request: TrainingRequest) -> dict[str, Any]:
-        """Train, and return the content of result.json."""
-        metric = request.resolved.preset.finetuning.metric
-        with Screen(quiet=not self.verbose, metric=metric) as screen:
-            return finetune(request, _PythonWarnings(screen))
 
     def _load(self) -> Predictor:
         """Return the fitted model."""

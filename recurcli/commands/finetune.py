@@ -4,13 +4,13 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from recurcli.commands.training.request import TrainingRequest, finished_run
-from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens
-from recurcli.config import DataConfig
+from recurcli.commands.training.resume import finished_run
+from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
+from recurcli.config import DataConfig, LabelType
 from recurcli.data.columns import check_same_kind, label_doubts
 from recurcli.data.splits import Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
@@ -24,7 +24,8 @@ from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_m
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log, Note
 from recurcli.model.models import Classifier
-from recurcli.preset import Preset
+from recurcli.preset import Preset, ResolvedPreset
+from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.model_files import (
     KnownRows,
     TrainedFiles,
@@ -40,86 +41,106 @@ from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
 from recurcli.validation import flatten
 
-WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS = 0.5, 0.2
-"""Values of `word_dropout: auto`. Ours; the evidence stands in presets/tasks/custom.yaml."""
+
+class RowsInMemory(NamedTuple):
+    """Labelled rows that are in no file."""
+
+    train: Split
+    """The training rows. Its `dev` are the dev rows if these were drawn from them."""
+    dev: Split
+    label_type: LabelType
+    """Python's type of the labels, whose names the examples hold."""
 
 
-def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
-    """Train a classifier as `request` says, and return the content of result.json."""
-    preset = request.resolved.preset
-    with enter_run(request, "finetuning") as (run, status, device):
+def finetune(
+    request: FinetuneRequest, log: Log, resolved: ResolvedPreset | None = None, rows: RowsInMemory | None = None
+) -> dict[str, Any]:
+    """Train a classifier as `request` says, and return the content of result.json.
+
+    `resolved` takes the place of the preset of the request, and `rows` that of the rows which the preset names.
+    """
+    resolved = resolved or request.resolved
+    is_linear, init = resolved.preset.is_linear, None
+    with enter_run(request, resolved) as (run, status, device):
         if status == "finished":
             return finished_run(request, log)
-        if task_named(preset.task).plain_text:
-            raise UsageError(f"task {preset.task} is text without labels; `recur pretrain` trains on it")
-        if preset.is_linear and request.init is not None:
-            raise UsageError(f"--init: preset {request.resolved.name} has no encoder to start from a run; leave it out")
-        init = None if request.init is None else read_init(request.init, preset)
-        if init is not None:
+        if task_named(resolved.preset.task).plain_text:
+            raise UsageError(f"task {resolved.preset.task} is text without labels; `recur pretrain` trains on it")
+        if request.init is not None:
+            if is_linear:
+                raise UsageError(f"--init: preset {resolved.name} has no encoder to start from a run; leave it out")
+            init = read_init(request.init, resolved.preset)
             init.folder.note_if_unfinished(log)
-        request, task, splits, own, teacher = _read_rows(request, log)
-        preset, train, test = request.resolved.preset, splits["train"], splits.get("test")
-        known = KnownRows.of(train.hashes, splits["dev"].hashes) if preset.finetuning.keep_texts else None
+        resolved, task, splits, own, teacher = _read_rows(resolved, rows, log)
+        train, dev, test = splits["train"], splits["dev"], splits.get("test")
+        known = KnownRows.of(train.hashes, dev.hashes) if resolved.preset.finetuning.keep_texts else None
         # A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
         if init is not None and init.config.labels:
             before = read_known_rows(init.folder, log)
             known = known and before and known.joined(before)
             if before is not None:
-                scored = {name: rows for name, rows in splits.items() if name != "train"}
-                _note_on_known_rows(before, scored, log, str(init.folder))
-        given = None if init is None else init.tokenizer
+                _note_on_known_rows(before, splits, log, str(init.folder))
         # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
-        texts = [(label, None) for label in task.labels] if preset.is_linear else train.texts
-        tokenizer, max_length = resolve_tokens(preset, lambda: texts, log, tokenizer=given, measured=own.texts)
-        tokens, data = encode_splits(splits, tokenizer, max_length, log, are_read=not preset.is_linear)
-
-        columns, pairs = train.columns.to_json(), bool(train.columns.pair)
-        kind = request.label_type
+        texts = [(label, None) for label in task.labels] if is_linear else train.texts
+        given, pairs = None if init is None else init.tokenizer, bool(train.columns.pair)
+        tokenizer, max_length = resolve_tokens(resolved.preset, lambda: texts, log, tokenizer=given, measured=own.texts)
+        tokens, data = encode_splits(splits, tokenizer, max_length, log, are_read=not is_linear)
+        preset = settle(
+            resolved.preset,
+            "finetuning",
+            tokenizer,
+            max_length,
+            len(train.examples),
+            log,
+            pretrained=init is not None,
+            pairs=pairs,
+        )
         model = build_model(
-            Classifier, preset, tokenizer, max_length, log, task.labels, columns, pairs=pairs, label_type=kind
+            Classifier,
+            preset,
+            tokenizer,
+            log,
+            pairs=pairs,
+            labels=task.labels,
+            label_type="str" if rows is None else rows.label_type,
+            columns=train.columns.to_json(),
         )
         if init is not None:
             load_pretrained(model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
-        if preset.finetuning.word_dropout == "auto":
-            rate = WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT
-            log.note(f"finetuning.word_dropout auto: {rate}, for {'pairs' if pairs else 'single texts'}")
-            preset = replace(preset, finetuning=replace(preset.finetuning, word_dropout=rate))
         objective = ClassificationObjective(
             tokens["train"], targets, task.labels, preset.finetuning, tokenizer, teacher
         )
         row_weights = None if teacher is None else teacher.row_weights(preset.finetuning.teacher_weight)
-        linear = _fit_linear_model(request, train, targets, task, row_weights, log)
+        linear = None if request.dry_run else _fit_linear_model(preset, train, targets, task, row_weights, log)
         stop = StopRequest(current())
-        inference = InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current())
-        dev = DevEvaluation(
+        evaluation = DevEvaluation(
             model=model,
-            dev=ScoredRows(splits["dev"], tokens["dev"]),
+            dev=ScoredRows(dev, tokens["dev"]),
             task=task,
             metric_name=preset.finetuning.metric,
             mean_loss=objective.mean_loss,
-            inference=inference,
+            inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,
             linear=linear,
             ensemble=preset.ensemble,
-            refit=_refit_of(request, linear, train, splits["dev"], task, row_weights),
+            refit=_refit_of(preset, linear, train, dev, task, row_weights),
             test=None if test is None else ScoredRows(test, tokens["test"]),
             keep_texts=preset.finetuning.keep_texts,
         )
-        alone, linear_dev_metric = (None, None) if linear is None else dev.score_linear_model()
+        alone, linear_dev_metric = (None, None) if linear is None else evaluation.score_linear_model()
         return Training(
             request=request,
-            section="finetuning",
+            resolved=resolved,
+            preset=preset,
             run=run,
             status=status,
-            loop=build_loop(
-                preset, "finetuning", model, objective, device, dev, pretrained=init is not None, pairs=pairs
-            ),
+            loop=build_loop(preset, "finetuning", model, objective, device, evaluation),
             tokenizer=tokenizer,
             data=data,
             stop=stop,
-            dev=dev,
+            dev=evaluation,
             linear=linear,
             linear_alone=alone if preset.ensemble is not None else None,
             linear_dev_metric=linear_dev_metric,
@@ -130,124 +151,97 @@ def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
 
 
 def _read_rows(
-    request: TrainingRequest, log: Log
-) -> tuple[TrainingRequest, Task, dict[str, Split], Split, Teacher | None]:
+    resolved: ResolvedPreset, rows: RowsInMemory | None, log: Log
+) -> tuple[ResolvedPreset, Task, dict[str, Split], Split, Teacher | None]:
     """Read the rows of a training, and log notes on them.
 
-    Returns the request with the delimiter that was recognised; the task; the rows of "train" and "dev", and of "test" if there
-    are any to score; the training rows without those that extra columns and a teacher add; and the teacher's soft labels.
+    Returns the preset with the delimiter that was recognised in all files, so that the run keeps it for other files; the task;
+    the rows of "train" and "dev", and of "test" if there are any to score; the training rows without those that extra columns
+    and a teacher add; and the teacher's soft labels.
     """
-    task, splits = _load_splits(request)
-    train, dev = splits["train"], splits["dev"]
-    test = _load_test(request, task, train, log)
-    scored = {"dev": dev, **({} if test is None else {"test": test})}
-    request = _with_recognised_delimiter(request, [train, *scored.values()])
-    config = request.resolved.preset.data
+    task, splits = _load_splits(resolved.preset, rows, log)
+    train, dev, config = splits["train"], splits["dev"], resolved.preset.data
+    delimiters = {split.delimiter for split in splits.values()}
+    if len(delimiters) == 1 and None not in delimiters:
+        config = replace(config, delimiter=delimiters.pop())
+        resolved = replace(resolved, preset=replace(resolved.preset, data=config))
     notes_on_dev_rows(train, task, config, log)
     _notes_on_labels(task, train, dev, log)
     if train.dev is None:
         _note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)
     if config.train_share < 1:
         drawn = draw_share(train, config.train_share, config.dev_seed)
-        rows = pluralize(len(drawn.examples), "training row", of=len(train.examples))
-        log.note(f"{rows}, drawn by data.dev_seed {config.dev_seed} from each class")
+        size = pluralize(len(drawn.examples), "training row", of=len(train.examples))
+        log.note(f"{size}, drawn by data.dev_seed {config.dev_seed} from each class")
         train = drawn
-    own = train
+    own, teacher = train, None
     if config.extra_rows:
         train = _add_extra_rows(train, dev, config, log)
-    teacher, train = _with_teacher(request, train, scored, task, log)
-    if test is not None:
-        _note_on_known_rows(KnownRows.of(train.hashes, dev.hashes), {"test": test}, log)
-    splits = {"train": train, **scored}
+    if resolved.preset.finetuning.teacher is not None:
+        teacher, train = _with_teacher(resolved.preset, {**splits, "train": train}, task, log, are_files=rows is None)
+    if "test" in splits:
+        _note_on_known_rows(KnownRows.of(train.hashes, dev.hashes), {"test": splits["test"]}, log)
+    splits["train"] = train
     for name, split in splits.items():
         if empty := sum(not any(text and text.strip() for text in row) for row in split.texts):
             log.warn(f"{name}: {pluralize(empty, 'row', 'have')} no text; `recur check` names the lines")
-    return request, task, splits, own, teacher
+    return resolved, task, splits, own, teacher
 
 
-def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
-    """Return the task with its labels, and the train and dev rows: those of the request, else those that the preset names."""
-    config = request.resolved.preset.data
-    task = task_named(request.resolved.preset.task)
-    if request.splits is not None:
-        trained = request.splits["train"].column_schema._replace(source="texts")
-        check_same_kind("dev texts", request.splits["dev"].columns, trained)
-        task = replace(with_labels_of(task, request.splits["train"], config), baselines={}, hub=None)
-        return task, {**request.splits}
-    train = load_split(task, "train", config, use_dev_split=True)
-    task = with_labels_of(task, train, config)
-    trained = train.column_schema
-    return task, {
-        "train": train,
-        "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, trained=trained),
-    }
+def _load_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Task, dict[str, Split]]:
+    """Return the task with its labels, and its rows: those in memory, else those that the preset names.
 
-
-def _with_recognised_delimiter(request: TrainingRequest, splits: Sequence[Split]) -> TrainingRequest:
-    """Return `request` with the delimiter that was recognised in all files, so that the run keeps it for other files."""
-    found = {split.delimiter for split in splits}
-    if len(found) > 1 or None in found:
-        return request
-    preset = request.resolved.preset
-    preset = replace(preset, data=replace(preset.data, delimiter=found.pop()))
-    return replace(request, resolved=replace(request.resolved, preset=preset))
-
-
-def _load_test(request: TrainingRequest, task: Task, train: Split, log: Log) -> Split | None:
-    """Return the labelled test rows: those that the preset names, else those of the task; None if there are none.
-
-    Raises DataError for a fault in the file that the preset names. A note says why the task's test rows cannot be scored.
+    The test rows are those that the preset names, else those of the task; there are none if they have no labels. Raises
+    DataError for a fault in the file that the preset names. A note says why the task's test rows cannot be scored.
     """
-    preset = request.resolved.preset
-    named = preset.data.named_file("test")
-    if request.splits is not None or not preset.finetuning.score_test:
-        return None
-    if named is None and not (task.has_labels("test") and _has_test_rows(task, preset.data)):
-        return None
-    try:
-        test = load_split(task, "test", preset.data, trained=train.column_schema)
-    except DataError as error:
-        if named is not None:
-            raise
-        (log.note if preset.data.path is None else log.warn)(f"no test score: {error}")
-        return None
-    return None if test.label is None else test
+    task, config = task_named(preset.task), preset.data
+    if rows is not None:
+        trained = rows.train.column_schema._replace(source="texts")
+        check_same_kind("dev texts", rows.dev.columns, trained)
+        task = replace(with_labels_of(task, rows.train, config), baselines={}, hub=None)
+        return task, {"train": rows.train, "dev": rows.dev}
+    train = load_split(task, "train", config, use_dev_split=True)
+    task, trained = with_labels_of(task, train, config), train.column_schema
+    splits = {"train": train, "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, trained=trained)}
+    named = config.named_file("test") is not None
+    if preset.finetuning.score_test and (named or (task.has_labels("test") and _has_test_rows(task, config))):
+        try:
+            test = load_split(task, "test", config, trained=trained)
+            if test.label is not None:
+                splits["test"] = test
+        except DataError as error:
+            if named:
+                raise
+            log.add(Note(f"no test score: {error}", "info" if config.path is None else "warning"))
+    return task, splits
 
 
 def _fit_linear_model(
-    request: TrainingRequest, train: Split, targets: Sequence[int], task: Task, row_weights: RowWeights, log: Log
+    preset: Preset, train: Split, targets: Sequence[int], task: Task, row_weights: RowWeights, log: Log
 ) -> LinearModel | None:
-    """Return the linear model on the training rows; None if the preset wants none, in a dry run, and on ranks other than 0.
+    """Return the linear model on the training rows; None if the preset wants none, and on ranks other than 0.
 
     `DevEvaluation` scores it beside the encoder and in the ensemble; the trainer writes it with the first model of the run.
     """
-    preset = request.resolved.preset
-    wanted = preset.finetuning.linear_baseline or preset.ensemble is not None
-    if not wanted or request.dry_run or not current().is_main:
+    if not (preset.finetuning.linear_baseline or preset.ensemble is not None) or not current().is_main:
         return None
     ids = [example.id for example in train.examples]
     linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear, row_weights, ids)
     if linear is None and preset.is_linear:
-        raise DataError(f"train: {note.text}, and preset {request.resolved.name} has no encoder")
+        raise DataError(f"train: {note.text}, and the preset has no encoder")
     log.add(replace(note, level="warning") if linear is None and preset.ensemble is not None else note)
     return linear
 
 
 def _refit_of(
-    request: TrainingRequest,
-    linear: LinearModel | None,
-    train: Split,
-    dev: Split,
-    task: Task,
-    row_weights: RowWeights,
+    preset: Preset, linear: LinearModel | None, train: Split, dev: Split, task: Task, row_weights: RowWeights
 ) -> Callable[[Path], LinearModel] | None:
     """Return a function that fits the linear model again, on training and dev rows, and writes it in the folder of a run.
 
     Return None if the linear model is not fitted again (`finetuning.refit`).
     """
-    preset, wanted = request.resolved.preset, request.resolved.preset.finetuning.refit
-    drawn = request.dev_is_drawn if request.splits is not None else train.dev is not None
-    if linear is None or not (drawn and preset.data.train_share == 1 if wanted == "auto" else wanted):
+    wanted, is_drawn = preset.finetuning.refit, train.dev is not None
+    if linear is None or not (is_drawn and preset.data.train_share == 1 if wanted == "auto" else wanted):
         return None
     rows = [*train.examples, *dev.examples]
     targets = task.targets(example.label for example in rows if example.label is not None)
@@ -262,21 +256,19 @@ def _refit_of(
 
 
 def _with_teacher(
-    request: TrainingRequest, train: Split, scored: Mapping[str, Split], task: Task, log: Log
-) -> tuple[Teacher | None, Split]:
-    """Return the soft labels of the teacher's file, if there is one, and the training rows with those that it adds.
+    preset: Preset, splits: Mapping[str, Split], task: Task, log: Log, *, are_files: bool
+) -> tuple[Teacher, Split]:
+    """Return the soft labels of the teacher's file, and the training rows with those that it adds.
 
-    Test rows that are not `scored`, by `finetuning.score_test` or since they have no labels, are left out too. Logs warnings on
-    dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it.
+    Test rows that are not among `splits`, by `finetuning.score_test` or since they have no labels, are left out too. Logs
+    warnings on dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it.
     """
-    preset, held_out = request.resolved.preset, [*scored.values()]
-    if preset.finetuning.teacher is None:
-        return None, train
-    is_unread = "test" not in scored and request.splits is None
+    train, file = splits["train"], Path(str(preset.finetuning.teacher))
+    held_out = [split for name, split in splits.items() if name != "train"]
+    is_unread = are_files and "test" not in splits
     if is_unread and (preset.data.named_file("test") or _has_test_rows(task, preset.data)):
         with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
             held_out.append(load_split(task, "test", preset.data, labelled=False, trained=train.column_schema))
-    file = Path(preset.finetuning.teacher)
     teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
     if preset.is_linear and not teacher.facts["added"]:
         log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
@@ -284,15 +276,15 @@ def _with_teacher(
         folder = read_model(Path(run)).folder
         folder.note_if_unfinished(log)
         if (before := read_known_rows(folder, log)) is not None:
-            _note_on_known_rows(before.refitted() if LINEAR_FIRST_FIT in folder else before, scored, log, run)
+            _note_on_known_rows(before.refitted() if LINEAR_FIRST_FIT in folder else before, splits, log, run)
     return teacher, longer
 
 
-def _note_on_known_rows(known: KnownRows, scored: Mapping[str, Split], log: Log, run: str = "") -> None:
+def _note_on_known_rows(known: KnownRows, splits: Mapping[str, Split], log: Log, run: str = "") -> None:
     """Log how many dev and test rows are among the `known` ones, which are those of an earlier `run` if it is given."""
-    for name, rows in scored.items():
+    for name, rows in splits.items():
         counts = known.count(rows.hashes)
-        if counts["training_rows"] or (name == "test" and counts["dev_rows"]):
+        if name != "train" and (counts["training_rows"] or (name == "test" and counts["dev_rows"])):
             log_known_rows(log, counts, len(rows.hashes), name=name, run=run)
 
 

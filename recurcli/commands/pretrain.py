@@ -3,13 +3,13 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from recurcli.cache import cache_folder
-from recurcli.commands.training.request import TrainingRequest, finished_run
-from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens
+from recurcli.commands.training.resume import finished_run
+from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
 from recurcli.distributed.group import current
@@ -19,8 +19,8 @@ from recurcli.evaluation.report import DevPerplexity
 from recurcli.log import Log
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
+from recurcli.requests.training import PretrainRequest
 from recurcli.runs.model_files import KnownRows, log_known_rows
-from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.texts import (
     WINDOW,
@@ -32,7 +32,7 @@ from recurcli.tokens.texts import (
     windows_of_splits,
 )
 from recurcli.tokens.tokenizer import Tokenizer, encode_splits, facts_of, joined, note_on_bad_rows, note_on_cuts
-from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective, StreamObjective
+from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective, Objective, StreamObjective
 from recurcli.training.session import StopRequest
 
 Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
@@ -40,52 +40,64 @@ Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
 rows are pairs."""
 
 
-def pretrain(request: TrainingRequest, log: Log) -> dict[str, Any]:
+def pretrain(request: PretrainRequest, log: Log) -> dict[str, Any]:
     """Train an encoder as `request` says, and return the content of result.json."""
-    preset = request.resolved.preset
-    with enter_run(request, "pretraining") as (run, status, device):
+    resolved = request.resolved
+    with enter_run(request, resolved) as (run, status, device):
         if status == "finished":
             return finished_run(request, log)
-        if preset.data.train_share < 1:
+        if resolved.preset.data.train_share < 1:
             raise UsageError(
                 "data.train_share is for labelled rows, and pre-training reads all texts; leave it out here"
             )
-        train = _train_causal if preset.pretraining.objective == "causal" else _train_masked
-        return train(request, run, status, device, log).execute(log)
+        stop = StopRequest(current())
+        build = _build_causal if resolved.preset.pretraining.objective == "causal" else _build_masked
+        built = build(resolved.preset, device, stop, log)
+        loop = build_loop(built.preset, "pretraining", built.model, built.objective, device, built.dev)
+        return Training(
+            request=request,
+            resolved=resolved,
+            preset=built.preset,
+            run=run,
+            status=status,
+            loop=loop,
+            tokenizer=built.tokenizer,
+            data=built.data,
+            stop=stop,
+            dev=built.dev,
+            known=built.known,
+        ).execute(log)
 
 
-def _train_masked(
-    request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device, log: Log
-) -> Training:
-    """Return a training on masked tokens."""
-    preset = request.resolved.preset
+class _Built(NamedTuple):
+    """What the two objectives of pre-training differ in."""
+
+    preset: Preset
+    """The preset without any `auto`."""
+    model: LanguageModel
+    objective: Objective
+    tokenizer: Tokenizer
+    data: dict[str, dict[str, Any]]
+    dev: DevPerplexity | None = None
+    known: KnownRows | None = None
+
+
+def _build_masked(preset: Preset, device: torch.device, stop: StopRequest, log: Log) -> _Built:
+    """Build the training on masked tokens, which evaluates nothing."""
     tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
     tokens, tokenizer, max_length, data, pairs = tokenise(preset, log)
     if tokenizer.mask_id < 0 and preset.pretraining.masking == "bert":
         raise UsageError(
             "pretraining.masking bert needs a token for masks, and the tokenizer has none; set it to random"
         )
-    model = build_model(LanguageModel, preset, tokenizer, max_length, log, pairs=pairs)
-    objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
-    return Training(
-        request=request,
-        section="pretraining",
-        run=run,
-        status=status,
-        loop=build_loop(preset, "pretraining", model, objective, device),
-        tokenizer=tokenizer,
-        data=data,
-        stop=StopRequest(current()),
-    )
+    preset = settle(preset, "pretraining", tokenizer, max_length, len(tokens.lengths), log)
+    model = build_model(LanguageModel, preset, tokenizer, log, pairs=pairs)
+    return _Built(preset, model, MaskedTokenObjective(tokens, tokenizer, preset.pretraining), tokenizer, data)
 
 
-def _train_causal(
-    request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device, log: Log
-) -> Training:
-    """Return a training on next tokens, with the evaluation on the dev text."""
-    preset = request.resolved.preset
-    task = task_named(preset.task)
-    carry, streams = preset.pretraining.carry, preset.pretraining.batch_size
+def _build_causal(preset: Preset, device: torch.device, stop: StopRequest, log: Log) -> _Built:
+    """Build the training on next tokens, with the evaluation on the dev text."""
+    task, carry, streams = task_named(preset.task), preset.pretraining.carry, preset.pretraining.batch_size
     obstacles = {
         "the data are rows, which do not go on from one to the next": not _is_corpus(preset),
         "the step that carries is not compiled, as runtime.compile asks": preset.runtime.compile,
@@ -105,29 +117,18 @@ def _train_causal(
         log_known_rows(log, repeated, len(lines), name="dev", lines=True)
     tokenizer, length = resolve_tokens(preset, lambda: splits["train"].texts, log)
     windows, data = windows_of_splits(splits, tokenizer, length, log, streams if carry else None)
-    model = build_model(LanguageModel, preset, tokenizer, length, log, pairs=False)
+    train = windows["train"]
+    objective = StreamObjective(train, tokenizer, streams) if carry else NextTokenObjective(train, tokenizer)
+    preset = settle(preset, "pretraining", tokenizer, length, len(objective.lengths), log)
+    model = build_model(LanguageModel, preset, tokenizer, log, pairs=False)
     if carry and (obstacle := model.encoder.carry_obstacle):
         raise UsageError(
             f"pretraining.carry: encoder {preset.encoder['name']}: {obstacle}; --set pretraining.carry=false"
         )
-    stop = StopRequest(current())
     inference = InferenceConfig(device, batch_size=preset.pretraining.micro_batch_size, ranks=current())
     check_stop = stop.raise_if_agreed
     dev = DevPerplexity(model=model, windows=windows["dev"], inference=inference, check_stop=check_stop, carry=carry)
-    train = windows["train"]
-    objective = StreamObjective(train, tokenizer, streams) if carry else NextTokenObjective(train, tokenizer)
-    return Training(
-        request=request,
-        section="pretraining",
-        run=run,
-        status=status,
-        loop=build_loop(preset, "pretraining", model, objective, device, dev),
-        tokenizer=tokenizer,
-        data=data,
-        stop=stop,
-        dev=dev,
-        known=known,
-    )
+    return _Built(preset, model, objective, tokenizer, data, dev, known)
 
 
 def _is_corpus(preset: Preset) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from recurcli.commands.comparison.groups import short_names, text_of
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.request import TrainingRequest, check_inputs, preset_facts
+from recurcli.commands.training.resume import check_inputs, preset_facts
 from recurcli.commands.training.trainer import check_encoder
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
@@ -29,6 +29,7 @@ from recurcli.log import Log, Progress, State, TrialProgress
 from recurcli.metrics import format_score, words_of
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
+from recurcli.requests.training import FinetuneRequest
 from recurcli.requests.tune import TuneRequest
 from recurcli.requirements import check_packages
 from recurcli.runs.run_directory import LOCK, RunDirectory, check_same
@@ -215,7 +216,8 @@ class _Search:
         result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete"}
         started = time.perf_counter()
         try:
-            trained = finetune(TrainingRequest(self.request.compose(overrides), run), log)
+            request = FinetuneRequest(preset=self.request.preset, output=run)
+            trained = finetune(request, log, self.request.compose(overrides))
             result |= self._outcome(number, settings, trained)
         except TrialPruned:
             result |= {"state": "pruned", "dev_metric": log.best}

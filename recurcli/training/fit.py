@@ -109,7 +109,7 @@ def ngram_table(model: Backbone) -> nn.Parameter | None:
 def learning_rate(step: int, total_steps: int, config: OptimizationConfig, steps_per_epoch: int) -> float:
     """Return the learning rate of optimiser step `step` (from 0): linear warm-up, then decay by `lr_scheduler`.
 
-    `config.learning_rate` must be a number: `resolve_schedule` replaces null.
+    `config.learning_rate` must be a number: `settle` replaces null.
     """
     assert config.learning_rate is not None
     warmup = round(config.warmup_ratio * total_steps) if config.warmup_steps is None else config.warmup_steps
@@ -191,12 +191,8 @@ class TrainingLoop:
     precision: SettledPrecision = "fp32"
     evaluate: Callable[[], DevScore] | None = None
     """Evaluates the model on the dev rows. None where nothing is evaluated."""
-    evaluate_every: int | None = None
-    """Optimiser steps between evaluations; None: the steps of one epoch."""
     minimize: bool = False
     """Whether a smaller dev metric is better."""
-    patience: int | None = None
-    """Evaluations without a better model after which training stops; None: never."""
     ranks: Ranks = SINGLE_PROCESS
     """The processes that share each batch."""
     state: TrainingState = field(default_factory=TrainingState)
@@ -211,7 +207,7 @@ class TrainingLoop:
         """Number of optimiser steps of the whole run; 0 without an encoder."""
         if self.model.config.is_linear:
             return 0
-        assert self.config.epochs != "auto", "resolve_schedule replaces auto"
+        assert self.config.epochs != "auto", "settle replaces auto"
         return self.config.max_steps or self.config.epochs * self.steps_per_epoch
 
     def batches(self, first_step: int) -> Iterator[np.ndarray]:
@@ -230,14 +226,15 @@ class TrainingLoop:
     @property
     def evaluation_due(self) -> bool:
         """Whether the current step needs an evaluation that has not run yet."""
-        state, every = self.state, self.evaluate_every or self.steps_per_epoch
+        state, every = self.state, self.config.evaluate_every or self.steps_per_epoch
         due = state.step % every == 0 or state.step >= self.total_steps
         return self.evaluate is not None and due and state.evaluated_step != state.step
 
     @property
     def finished(self) -> bool:
         """Whether training has ended. It has if no evaluation is due, and the last step is done or the patience is used up."""
-        impatient = self.patience is not None and self.state.stale_evaluations >= self.patience
+        patience = self.config.patience
+        impatient = patience is not None and self.state.stale_evaluations >= patience
         return not self.evaluation_due and (impatient or self.state.step >= self.total_steps)
 
 
@@ -315,7 +312,8 @@ def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Gen
     the sum over the processes equals the gradient of a single process.
     """
     model, ranks = loop.model, loop.ranks
-    micro_batches = loop.objective.micro_batches(rows, loop.config.gradient_accumulation_steps, generator)
+    parts = np.array_split(rows, min(loop.config.gradient_accumulation_steps, len(rows)))
+    micro_batches = [loop.objective.micro_batch(part, generator) for part in parts]
     weight = max(sum(batch.weight for batch in micro_batches), 1e-12)
     losses = {"loss": 0.0}
     for batch in (whole.share(ranks.rank, ranks.world_size) for whole in micro_batches):

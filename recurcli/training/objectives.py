@@ -1,4 +1,4 @@
-"""Training objectives: they split a batch into micro-batches and compute the summed loss of each.
+"""Training objectives: they build micro-batches, the parts of a batch, and compute the summed loss of each.
 
 The loss of each micro-batch is divided by the weight of the whole batch, so the gradient does not depend on the number
 of micro-batches. Shapes: B rows, T positions, C classes, V vocabulary, N predicted positions.
@@ -57,9 +57,10 @@ class MicroBatch:
             streams, targets = self.streams[rank::size], self.targets.view_as(self.ids)[rank::size]
             return replace(self, ids=ids, mask=mask, targets=targets.flatten(), streams=streams)
         if self.positions is None:
-            whole = None if self.whole is None else (self.whole[0][rank::size], self.whole[1][rank::size])
-            teacher = None if self.teacher is None else (self.teacher[0][rank::size], self.teacher[1][rank::size])
-            return MicroBatch(ids, mask, self.targets[rank::size], None, self.weight, whole, teacher)
+            targets, whole, teacher = self.targets[rank::size], self.whole, self.teacher
+            whole = whole and (whole[0][rank::size], whole[1][rank::size])
+            teacher = teacher and (teacher[0][rank::size], teacher[1][rank::size])
+            return MicroBatch(ids, mask, targets, None, self.weight, whole, teacher)
         width = self.ids.shape[1]
         rows = self.positions // width
         mine = (rows % size == rank) & (self.targets != IGNORED)
@@ -121,8 +122,8 @@ class Objective(Protocol):
     carry: Carry | None
     """What goes from batch to batch, whose rows then stand in order; None: nothing does, and the rows are shuffled."""
 
-    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """Split the batch of `rows` into at most `count` micro-batches; masking draws from `generator`."""
+    def micro_batch(self, rows: np.ndarray, generator: torch.Generator) -> MicroBatch:
+        """Return the micro-batch of `rows`; word dropout and masking draw from `generator`."""
         ...
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
@@ -205,28 +206,18 @@ class ClassificationObjective:
             weights = torch.where(gold, config.teacher_weight, 1.0) * soft.any(dim=1)
             self.teacher = soften(soft, config.teacher_temperature), weights
 
-    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """Split the batch of `rows` into at most `count` micro-batches; word dropout draws from `generator`."""
-        batches = []
-        for some in np.array_split(rows, min(count, len(rows))):
-            ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
-            whole = None
-            if self.word_dropout:
-                whole = ids, mask
-                ids, mask = drop_words(
-                    ids,
-                    mask,
-                    probability=self.word_dropout,
-                    word_ids=self.word_ids,
-                    pad_id=self.tokenizer.pad_id,
-                    generator=generator,
-                )
-            chosen = torch.from_numpy(some)
-            targets = self.targets[chosen]
-            teacher = None if self.teacher is None else (self.teacher[0][chosen], self.teacher[1][chosen])
-            weight = float(self.class_weights[targets].sum())
-            batches.append(MicroBatch(ids, mask, targets, None, weight, whole, teacher))
-        return batches
+    def micro_batch(self, rows: np.ndarray, generator: torch.Generator) -> MicroBatch:
+        """Return the micro-batch of `rows`; word dropout draws from `generator`."""
+        pad_id = self.tokenizer.pad_id
+        ids, mask = collate(self.tokens, rows, pad_id=pad_id)
+        chosen, whole = torch.from_numpy(rows), None
+        if rate := self.word_dropout:
+            whole, words = (ids, mask), self.word_ids
+            ids, mask = drop_words(ids, mask, probability=rate, word_ids=words, pad_id=pad_id, generator=generator)
+        targets = self.targets[chosen]
+        teacher = self.teacher and (self.teacher[0][chosen], self.teacher[1][chosen])
+        weight = float(self.class_weights[targets].sum())
+        return MicroBatch(ids, mask, targets, None, weight, whole, teacher)
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the class-weighted sum of the losses over the rows, and the auxiliary losses."""
@@ -283,25 +274,21 @@ class MaskedTokenObjective(TokenObjective):
         self.word_ids = tokenizer.word_ids
         self.config = config
 
-    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """Split the batch of `rows` into at most `count` micro-batches; masking draws from `generator`."""
-        batches = []
-        for some in np.array_split(rows, min(count, len(rows))):
-            ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
-            inputs, selected = mask_tokens(
-                ids,
-                mask,
-                probability=self.config.mlm_probability,
-                scheme=self.config.masking,
-                word_ids=self.word_ids,
-                mask_id=self.tokenizer.mask_id,
-                generator=generator,
-            )
-            predicted = mask if self.config.loss_on == "all" else selected
-            positions = predicted.flatten().nonzero().squeeze(1)
-            targets = _filled(ids.flatten()[positions], positions)
-            batches.append(MicroBatch(inputs, mask, *targets, float(len(positions))))
-        return batches
+    def micro_batch(self, rows: np.ndarray, generator: torch.Generator) -> MicroBatch:
+        """Return the micro-batch of `rows`; masking draws from `generator`."""
+        ids, mask = collate(self.tokens, rows, pad_id=self.tokenizer.pad_id)
+        inputs, selected = mask_tokens(
+            ids,
+            mask,
+            probability=self.config.mlm_probability,
+            scheme=self.config.masking,
+            word_ids=self.word_ids,
+            mask_id=self.tokenizer.mask_id,
+            generator=generator,
+        )
+        predicted = mask if self.config.loss_on == "all" else selected
+        positions = predicted.flatten().nonzero().squeeze(1)
+        return MicroBatch(inputs, mask, *_filled(ids.flatten()[positions], positions), float(len(positions)))
 
 
 class NextTokenObjective(TokenObjective):
@@ -312,16 +299,12 @@ class NextTokenObjective(TokenObjective):
         self.lengths = windows.targets.lengths
         self.tokenizer = tokenizer
 
-    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """Split the batch of windows `rows` into at most `count` micro-batches; nothing is drawn."""
-        batches = []
-        for some in np.array_split(rows, min(count, len(rows))):
-            ids, mask = collate(self.windows.inputs, some, pad_id=self.tokenizer.pad_id)
-            targets, _ = collate(self.windows.targets, some, pad_id=self.tokenizer.pad_id)
-            positions = mask.flatten().nonzero().squeeze(1)
-            weight = float(len(positions))
-            batches.append(MicroBatch(ids, mask, *_filled(targets.flatten()[positions], positions), weight))
-        return batches
+    def micro_batch(self, rows: np.ndarray, generator: torch.Generator) -> MicroBatch:
+        """Return the micro-batch of the windows `rows`; nothing is drawn."""
+        ids, mask = collate(self.windows.inputs, rows, pad_id=self.tokenizer.pad_id)
+        targets, _ = collate(self.windows.targets, rows, pad_id=self.tokenizer.pad_id)
+        positions = mask.flatten().nonzero().squeeze(1)
+        return MicroBatch(ids, mask, *_filled(targets.flatten()[positions], positions), float(len(positions)))
 
 
 class StreamObjective(NextTokenObjective):
@@ -337,17 +320,11 @@ class StreamObjective(NextTokenObjective):
         super().__init__(windows, tokenizer)
         self.carry = Carry(streams)
 
-    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """Split the batch of windows `rows`, one of each stream, into at most `count` micro-batches; nothing is drawn."""
-        batches = []
-        for some in np.array_split(rows, min(count, len(rows))):
-            ids, targets = (
-                torch.from_numpy(tokens.take(some).ids).long().view(len(some), -1) for tokens in self.windows
-            )
-            streams = torch.from_numpy(some % self.carry.streams)
-            mask = torch.ones_like(ids, dtype=torch.bool)
-            batches.append(MicroBatch(ids, mask, targets.flatten(), None, float(ids.numel()), streams=streams))
-        return batches
+    def micro_batch(self, rows: np.ndarray, generator: torch.Generator) -> MicroBatch:
+        """Return the micro-batch of the windows `rows`, each of another stream; nothing is drawn."""
+        ids, targets = (torch.from_numpy(tokens.take(rows).ids).long().view(len(rows), -1) for tokens in self.windows)
+        streams, mask = torch.from_numpy(rows % self.carry.streams), torch.ones_like(ids, dtype=torch.bool)
+        return MicroBatch(ids, mask, targets.flatten(), None, float(ids.numel()), streams=streams)
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of the losses over all tokens, and no auxiliary losses. The state goes on in `carry`."""

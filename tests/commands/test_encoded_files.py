@@ -7,7 +7,7 @@ import pytest
 from predicting import Recur
 from tiny_task import rows, tiny
 
-from recurcli.commands.training.request import preset_facts
+from recurcli.commands.training.resume import preset_facts
 
 SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_baseline=false", "ensemble=null", "finetuning.epochs=1")
 

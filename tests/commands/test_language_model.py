@@ -14,7 +14,6 @@ from tiny_task import tiny
 from torchrun import command, completed
 
 from recurcli.commands.pretrain import pretrain
-from recurcli.commands.training.request import TrainingRequest
 from recurcli.config import DataConfig, TokenizerConfig
 from recurcli.data.tasks import task_named
 from recurcli.encoders.config import ENCODERS, causal_key
@@ -22,6 +21,7 @@ from recurcli.errors import DataError
 from recurcli.files import extend_manifest, sha256_of
 from recurcli.model.models import LanguageModel
 from recurcli.preset import compose
+from recurcli.requests.training import PretrainRequest
 from recurcli.runs.model_files import build_trained, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.texts import encode_stream, load_texts
@@ -46,11 +46,11 @@ def options(data: Path, output: Path, *more: str, preset: str = "rsa-ptb") -> li
     return ["--preset", preset, "--data", data, "--output", output, *tiny(*settings)]
 
 
-def request_of(line: list[object]) -> TrainingRequest:
+def request_of(line: list[object]) -> PretrainRequest:
     """What `recur pretrain` makes of such options."""
     _, preset, _, data, _, output, *settings = map(str, line)
-    resolved = compose(preset, data=data, settings=[setting for setting in settings if setting != "--set"])
-    return TrainingRequest(resolved, Path(output), keep_checkpoints=True)
+    keys = [setting for setting in settings if setting != "--set"]
+    return PretrainRequest(preset=preset, data=Path(data), settings=keys, output=Path(output), keep_checkpoints=True)
 
 
 @pytest.fixture(scope="module")

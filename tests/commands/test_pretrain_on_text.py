@@ -15,9 +15,8 @@ from tiny_task import tiny
 from torchrun import command, completed
 
 from recurcli.commands.pretrain import pretrain
-from recurcli.commands.training.request import TrainingRequest
 from recurcli.files import sha256_of
-from recurcli.preset import compose
+from recurcli.requests.training import PretrainRequest
 from recurcli.tokens import batching
 
 
@@ -56,8 +55,7 @@ def test_a_resume_goes_on_exactly(window: int, recur: Recur, tmp_path: Path, mon
     texts, whole, stopped = write_texts(tmp_path / "texts"), tmp_path / "whole", tmp_path / "stopped"
     recur.ok("pretrain", *options(texts, whole))
     settings = [str(part) for part in options(texts, tmp_path)[7::2]]
-    resolved = compose("starsaber-tnews", data=str(texts), settings=settings)
-    drop_at_step(18, pretrain, TrainingRequest(resolved=resolved, output=stopped))
+    drop_at_step(18, pretrain, PretrainRequest(preset="starsaber-tnews", data=texts, settings=settings, output=stopped))
     line = ("pretrain", *options(texts, stopped), "--resume")
     path = texts / "part 1" / "text.txt"
     content = path.read_text()

@@ -23,7 +23,6 @@ from small_runs import fingerprint
 import recurcli
 from recurcli.cli import run
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.request import TrainingRequest
 from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
@@ -31,6 +30,7 @@ from recurcli.errors import ModelError, RecurError
 from recurcli.files import extend_manifest
 from recurcli.preset import compose
 from recurcli.preset.matching import match_parameters
+from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.model_files import read_model
 
 SETTINGS = ("finetuning.learning_rate=1e-2", "finetuning.log_every=2", "runtime.precision=fp32")
@@ -113,10 +113,10 @@ def test_segments_are_those_of_the_folder_unless_named(family: str, has_segments
 def test_a_run_that_dies_resumes_bit_for_bit(place: Path, tmp_path: Path) -> None:
     given = options(place, tmp_path, "finetuning.checkpoint_every=2", "finetuning.max_steps=5")[6:]
     settings = [f"encoder.path={place / 'bert'}", *(setting for setting in given if "=" in setting)]
-    resolved = compose("pretrained-custom", data=place / "rows.tsv", settings=settings, section="finetuning")
+    chosen: dict[str, Any] = {"data": place / "rows.tsv", "settings": settings, "keep_checkpoints": True}
 
-    def asked(name: str, *, resume: bool = False) -> TrainingRequest:
-        return TrainingRequest(resolved, tmp_path / name, resume=resume, keep_checkpoints=True)
+    def asked(name: str, *, resume: bool = False) -> FinetuneRequest:
+        return FinetuneRequest(preset="pretrained-custom", output=tmp_path / name, resume=resume, **chosen)
 
     finetune(asked("whole"), Kept())
     drop_at_step(3, finetune, asked("x"))

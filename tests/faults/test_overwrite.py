@@ -18,7 +18,7 @@ from test_resume import drop, request
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.request import check_inputs
+from recurcli.commands.training.resume import check_inputs
 from recurcli.config import FORMAT_VERSION
 from recurcli.errors import Interrupted, ModelError, StorageError, UsageError
 from recurcli.evaluation.inference import Predictor

@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,10 @@ from tiny_task import tiny
 from recurcli.cli.app import explained
 from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
-from recurcli.commands.training.request import TrainingRequest
 from recurcli.errors import Interrupted, UsageError
 from recurcli.files import remove
 from recurcli.log import Log
-from recurcli.preset import compose
+from recurcli.requests.training import FinetuneRequest, PretrainRequest
 from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import first_difference
 
@@ -39,7 +39,15 @@ REVIEWS = (
     *("pretraining.max_steps=5", "pretraining.checkpoint_every=2"),
 )
 """Rows of one's own in several columns, with labels and weights in lists and mappings."""
-COMMANDS = {"finetune": finetune, "pretrain": pretrain}
+
+
+def pretrained(asked: FinetuneRequest, log: Log) -> dict[str, Any]:
+    """Run `recur pretrain` with the options of `asked`."""
+    own = {each.name for each in fields(PretrainRequest)} - {"columns"}
+    return pretrain(PretrainRequest(**{key: value for key, value in vars(asked).items() if key in own}), log)
+
+
+COMMANDS: dict[str, Callable[[Any, Log], object]] = {"finetune": finetune, "pretrain": pretrained}
 QUICK = ("starsaber", "transject")
 """The encoders whose resume runs in the default suite: the usual case, and matrices that each step projects."""
 
@@ -51,13 +59,13 @@ def request(
     resume: bool = False,
     overwrite: bool = False,
     preset: str = "starsaber-tnews",
-) -> TrainingRequest:
+) -> FinetuneRequest:
     settings = [setting for setting in tiny(*(more or AWKWARD)) if setting != "--set"]
-    resolved = compose(preset, data=str(data), settings=settings)
-    return TrainingRequest(resolved, output, resume=resume, overwrite=overwrite, keep_checkpoints=True)
+    more_options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "keep_checkpoints": True}
+    return FinetuneRequest(preset=preset, data=data, settings=settings, output=output, **more_options)
 
 
-def drop(step: int, name: str, asked: TrainingRequest) -> None:
+def drop(step: int, name: str, asked: FinetuneRequest) -> None:
     """Start a run and drop it where it stands after a step, as a kill would."""
     drop_at_step(step, COMMANDS[name], asked)
 

@@ -37,8 +37,6 @@ def training_loop(
     optimizer: type[torch.optim.Optimizer] = torch.optim.SGD,
     ranks: Ranks = SINGLE_PROCESS,
     evaluate: Any = None,
-    evaluate_every: int | None = None,
-    patience: int | None = None,
     minimize: bool = False,
     **settings: Any,
 ) -> TrainingLoop:
@@ -88,8 +86,6 @@ def training_loop(
         config=optimization,
         seed=3,
         evaluate=evaluate,
-        evaluate_every=evaluate_every,
-        patience=patience,
         minimize=minimize,
         ranks=ranks,
     )

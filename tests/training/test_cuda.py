@@ -1,5 +1,6 @@
 """The same commands on a GPU; skipped where there is none."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,8 @@ from running import Recur
 from tiny_task import TINY, tiny
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.request import TrainingRequest
 from recurcli.files import sha256_of
-from recurcli.preset import compose
+from recurcli.requests.training import FinetuneRequest
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -32,10 +32,10 @@ def test_a_model_trained_on_cuda_predicts_the_same_on_the_cpu(
 
 def test_a_run_on_cuda_resumes(tiny_tnews: Path, tmp_path: Path) -> None:
     settings = [*TINY, "encoder.dropout=0.2", "finetuning.checkpoint_every=3", "runtime.device=cuda"]
-    resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=settings)
-    finetune(TrainingRequest(resolved, tmp_path / "whole"), Kept())
-    drop_at_step(5, finetune, TrainingRequest(resolved, tmp_path / "x"))
+    asked = partial(FinetuneRequest, preset="starsaber-tnews", data=tiny_tnews, settings=settings)
+    finetune(asked(output=tmp_path / "whole"), Kept())
+    drop_at_step(5, finetune, asked(output=tmp_path / "x"))
     log = Kept()
-    finetune(TrainingRequest(resolved, tmp_path / "x", resume=True), log)
+    finetune(asked(output=tmp_path / "x", resume=True), log)
     assert any("resumed at step 3" in note for note in log.notes)
     assert sha256_of(tmp_path / "x" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")

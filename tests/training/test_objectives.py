@@ -71,7 +71,7 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
         expected += share * temperature**2 * divergence + (1 - share) * cross_entropy
     config = FinetuningConfig(teacher="file", teacher_weight=weight, teacher_temperature=temperature)
     objective = ClassificationObjective(TOKENS, targets, ("x", "y", "z"), config, WORDS, Teacher(opinions, gold, {}))
-    (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator())
+    batch = objective.micro_batch(np.arange(5), torch.Generator())
     assert batch.teacher is not None
     assert float(objective._summed(logits, batch.targets, batch.teacher)) == pytest.approx(expected, rel=1e-6)
     shares = [batch.share(rank, 2) for rank in range(2)]
@@ -86,7 +86,7 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
 
 def test_classes_have_equal_weights_or_those_of_their_labels() -> None:
     objective = classification(class_weights="balanced")
-    (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator())
+    batch = objective.micro_batch(np.arange(5), torch.Generator())
     shares = objective.class_weights[batch.targets]
     assert shares[batch.targets == 0].sum().item() == pytest.approx(shares[batch.targets == 1].sum().item())
     assert classification(class_weights={"y": 3.0}).class_weights.tolist() == [1.0, 3.0]
@@ -97,7 +97,7 @@ def test_classes_have_equal_weights_or_those_of_their_labels() -> None:
 def test_word_dropout_shortens_training_rows_by_the_generator_of_the_step() -> None:
     def batch(probability: float, seed: int) -> MicroBatch:
         generator = torch.Generator().manual_seed(seed)
-        return classification(word_dropout=probability).micro_batches(np.arange(5), 1, generator)[0]
+        return classification(word_dropout=probability).micro_batch(np.arange(5), generator)
 
     assert torch.equal(batch(0.5, 1).ids, batch(0.5, 1).ids)
     assert int(batch(0.0, 1).mask.sum()) == sum(map(len, TEXTS))
@@ -109,7 +109,7 @@ def test_word_dropout_shortens_training_rows_by_the_generator_of_the_step() -> N
 @pytest.mark.parametrize("loss_on", ["all", "masked"])
 def test_masked_token_loss_is_the_mean_over_the_predicted_positions(loss_on: Any) -> None:
     objective = MaskedTokenObjective(TOKENS, WORDS, PretrainingConfig(loss_on=loss_on, mlm_probability=0.5))
-    (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator().manual_seed(3))
+    batch = objective.micro_batch(np.arange(5), torch.Generator().manual_seed(3))
     assert batch.positions is not None
     predicted = int((batch.targets != IGNORED).sum())
     assert batch.weight == predicted
@@ -127,6 +127,6 @@ def test_masked_token_loss_is_the_mean_over_the_predicted_positions(loss_on: Any
 
 def test_a_batch_with_nothing_masked_has_the_loss_zero() -> None:
     objective = MaskedTokenObjective(TOKENS, WORDS, PretrainingConfig(loss_on="masked", mlm_probability=1e-9))
-    (batch,) = objective.micro_batches(np.arange(1), 1, torch.Generator())
+    batch = objective.micro_batch(np.arange(1), torch.Generator())
     assert batch.weight == 0
     assert objective.loss(language_model(), batch, torch.device("cpu"))[0].item() == 0

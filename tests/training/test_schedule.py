@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from loops import tokenizer
 
-from recurcli.commands.training.trainer import resolve_schedule
-from recurcli.config import FinetuningConfig, OptimizationConfig
-from recurcli.encoders import build_encoder
+from recurcli.commands.training.trainer import settle
+from recurcli.config import FinetuningConfig, OptimizationConfig, Preset
+from recurcli.log import Log
 from recurcli.training.fit import learning_rate
 
 
@@ -39,7 +40,8 @@ def test_inverse_divides_the_rate_by_the_number_of_the_epoch() -> None:
     ],
 )
 def test_auto_epochs_follow_the_rows_and_word_dropout(rows: int, word_dropout: float, pairs: bool, epochs: int) -> None:
-    encoder = build_encoder({"name": "starsaber", "hidden_size": 8, "num_layers": 1})
     config = FinetuningConfig(epochs="auto", word_dropout=word_dropout)
-    assert resolve_schedule(config, encoder, rows, pretrained=False, pairs=pairs).epochs == epochs
-    assert resolve_schedule(replace(config, epochs=7), encoder, rows, pretrained=False).epochs == 7
+    preset = Preset(task="custom", encoder={"name": "starsaber"}, finetuning=config)
+    assert settle(preset, "finetuning", tokenizer(), 16, rows, Log(), pairs=pairs).finetuning.epochs == epochs
+    fixed = replace(preset, finetuning=replace(config, epochs=7))
+    assert settle(fixed, "finetuning", tokenizer(), 16, rows, Log()).finetuning.epochs == 7

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.commands.training.request import Section, preset_facts
+from recurcli.commands.training.resume import preset_facts
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import is_locked, naming_damage
 from recurcli.metrics import METRICS, PERPLEXITY, classification_report, words_of
 from recurcli.preset.compose import is_for_encoder
+from recurcli.requests.training import Section
 from recurcli.runs.predictions import (
     Part,
     Predictions,

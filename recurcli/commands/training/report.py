@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import safetensors
 import tokenizers
 import torch
-from tokenizers.models import WordPiece
 
-from recurcli.commands.training.request import COMMANDS
 from recurcli.errors import escaped, pluralize
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
@@ -75,15 +73,16 @@ def notes_on_disk_space(training: "Training", log: Log) -> None:
 
 def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -> None:
     """Log notes on early stopping, a best model in the last step, a missed baseline, and a single predicted class."""
-    state, section = training.loop.state, training.section
+    state, section = training.loop.state, training.request.section
     steps, best_step = result["steps"], result["best_step"]
     whose = "encoder" if "ensemble" in result else "model"
     if stopped := result["early_stopping"]:
         metric, change = stopped["metric"], "fall" if training.loop.minimize else "rise"
         since = f"in {pluralize(stopped['evaluations'], 'evaluation')} since step {best_step:,}"
+        patience = f"{section}.patience {training.loop.config.patience}"
         log.note(
             f"stopped early at step {steps:,} of {stopped['steps']:,}: the {whose}'s dev {words_of(metric)} did not {change} "
-            f"{since}, where it was {format_score(metric, stopped['best'])} ({section}.patience {training.loop.patience})"
+            f"{since}, where it was {format_score(metric, stopped['best'])} ({patience})"
         )
     elif state.best_step == steps and state.second_dev_metric not in (None, state.best_dev_metric):
         log.note(f"the last {whose} is the best: more {section}.epochs may give a better one")
@@ -122,19 +121,19 @@ def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
 
 def _facts_of(training: "Training") -> dict[str, Any]:
     """Return what a plan and a result have in common."""
-    request, loop, preset = training.request, training.loop, training.request.resolved.preset
+    loop = training.loop
     parameters = count_parameters(loop.model)
     if loop.model.config.is_linear and training.linear is not None:
         size = training.linear.weights.size + training.linear.bias.size
         parameters = {"embedding": 0, "linear": size, "total": size}
     return {
-        "command": COMMANDS[training.section],
-        "preset": request.resolved.name,
+        "command": training.request.command,
+        "preset": training.resolved.name,
         "data": training.data,
         "parameters": parameters,
-        "match_parameters": request.matched,
+        "match_parameters": training.request.matched,
         "forward_flops_per_token": _flops(loop),
-        "machine": machine_facts(loop, preset),
+        "machine": machine_facts(loop, training.preset),
     }
 
 
@@ -143,8 +142,8 @@ def plan_of(training: "Training") -> dict[str, Any]:
     loop = training.loop
     return {
         **_facts_of(training),
-        "output": str(training.request.output),
-        "values": training.request.resolved.preset.to_dict(),
+        "output": str(training.request.folder),
+        "values": training.resolved.preset.to_dict(),
         "vocabulary": training.tokenizer.vocab_size,
         "mean_length": round(float(loop.objective.lengths.mean()), 1),
         "steps_per_epoch": loop.steps_per_epoch,
@@ -169,8 +168,8 @@ def _flops(loop: TrainingLoop) -> int | None:
 
 def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of result.json: settings, data, speed, and the dev metrics in `report`."""
-    request, loop, preset = training.request, training.loop, training.request.resolved.preset
-    state, stopped = loop.state, None
+    request, loop, preset = training.request, training.loop, training.preset
+    state, stopped, given = loop.state, None, dict(flatten(training.resolved.preset.to_dict()))
     if training.dev is not None and state.step < loop.total_steps:
         stopped = {
             "metric": training.dev.metric_name,
@@ -186,7 +185,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
         **report,
         "steps": state.step,
         "best_step": state.best_step or state.step,
-        "settled": _settled(training),
+        "settled": {".".join(key): value for key, value in flatten(preset.to_dict()) if value != given[key]},
         "keep_texts": preset.finetuning.keep_texts,
         "early_stopping": stopped,
         "epochs": round(state.step / loop.steps_per_epoch, 2),
@@ -206,19 +205,6 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
         },
         "command_line": sys.argv,
     }
-
-
-def _settled(training: "Training") -> dict[str, Any]:
-    """Return what each `auto` and `learning_rate: null` of the preset came to for these rows, by key."""
-    stored, config = dict(flatten(training.request.resolved.preset.to_dict())), training.loop.config
-    by_key = {
-        (training.section, "learning_rate"): config.learning_rate,
-        (training.section, "epochs"): config.epochs,
-        (training.section, "word_dropout"): getattr(config, "word_dropout", None),
-        ("data", "max_length"): training.loop.model.config.max_length,
-        ("tokenizer", "kind"): "wordpiece" if isinstance(training.tokenizer.backend.model, WordPiece) else "char",
-    }
-    return {".".join(key): value for key, value in by_key.items() if stored.get(key, "") in (None, "auto")}
 
 
 def model_card(result: Mapping[str, Any]) -> str:

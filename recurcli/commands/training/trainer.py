@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from tokenizers.models import WordPiece
 from torch import Tensor
 
 from recurcli.commands.training.report import (
@@ -25,19 +26,18 @@ from recurcli.commands.training.report import (
     plan_of,
     result_of,
 )
-from recurcli.commands.training.request import (
-    COMMANDS,
-    Section,
-    TrainingRequest,
-    check_inputs,
-    facts_before_and_now,
-    preset_facts,
+from recurcli.commands.training.resume import check_inputs, facts_before_and_now, preset_facts
+from recurcli.config import (
+    FinetuningConfig,
+    LabelType,
+    ModelConfig,
+    OptimizationConfig,
+    TokenizerConfig,
+    check_encoder_length,
 )
-from recurcli.config import LabelType, ModelConfig, OptimizationConfig, TokenizerConfig, check_encoder_length
 from recurcli.device import choose_device, choose_precision
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
-from recurcli.encoders.encoder import Encoder
 from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.report import Evaluation
@@ -48,6 +48,7 @@ from recurcli.log import Log
 from recurcli.metrics import MINIMIZED, format_score, words_of
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.preset import Preset, ResolvedPreset
+from recurcli.requests.training import Section, TrainingRequest
 from recurcli.runs.folder_weights import find_weights, load_folder
 from recurcli.runs.model_files import KnownRows, build_shapes, known_to_bytes, write_model
 from recurcli.runs.run_directory import (
@@ -69,9 +70,10 @@ from recurcli.training.session import Session, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 Model = TypeVar("Model", Classifier, LanguageModel)
-Config = TypeVar("Config", bound=OptimizationConfig)
 ROWS_COUNTED = 10_000
 """Training rows whose lengths decide what `data.max_length: auto` stands for."""
+WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS = 0.5, 0.2
+"""Values of `word_dropout: auto`. Ours; the evidence stands in presets/tasks/custom.yaml."""
 MIN_EPOCHS, MAX_EPOCHS, ROWS_SEEN, ROWS_SEEN_WITH_WORD_DROPOUT = 3, 20, 20_000, 60_000
 """`epochs: auto` shows a model about ROWS_SEEN rows, or with word dropout ROWS_SEEN_WITH_WORD_DROPOUT, in MIN_EPOCHS to
 MAX_EPOCHS passes; pairs always ROWS_SEEN. Ours, by accuracy on dev rows. StarSaber on 5,400 TNEWS headlines: 43.8 % in 3
@@ -80,17 +82,18 @@ passes, 41.5 in 10; with word_dropout 0.5 46.6 in 12, 46.2 in 20 (other dev rows
 
 
 @contextlib.contextmanager
-def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunDirectory, RunStatus, torch.device]]:
+def enter_run(
+    request: TrainingRequest, resolved: ResolvedPreset
+) -> Iterator[tuple[RunDirectory, RunStatus, torch.device]]:
     """Lock the run directory within the block (on rank 0); yields the run to write, its status and the device.
 
     A dry run has the status "new" and writes no file. Raises UsageError if the encoder rejects its keys, if the training
     would replace what it reads, or if the run cannot be resumed with this preset.
     """
-    preset, ranks = request.resolved.preset, current()
-    check_encoder(request.resolved)
-    run = RunDirectory(request.output)
+    preset, ranks, run = resolved.preset, current(), RunDirectory(request.folder)
+    check_encoder(resolved)
     if not request.resume and ranks.is_main:
-        check_inputs(request.output, preset, request.init)
+        check_inputs(run.path, preset, request.init)
     device = choose_device(preset.runtime.device, ranks)
     if preset.runtime.threads is not None:
         torch.set_num_threads(preset.runtime.threads)
@@ -104,14 +107,14 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunD
     # torchrun restarts processes with the same options; a restart resumes its run, whatever the options say.
     restarted = ranks.was_started()
     resume, overwrite = request.resume or restarted, request.overwrite and not restarted
-    check = partial(run.check_output, COMMANDS[section], resume=resume, overwrite=overwrite)
+    check = partial(run.check_output, request.command, resume=resume, overwrite=overwrite)
     check()  # before a lock file is made; and again under the lock
     with run.lock():
         written, status = check()
         if request.resume and status == "unfinished" and not checkpoint_folders(written.checkpoints):
-            check_inputs(request.output, preset, request.init)  # a checkpoint compares what the training reads
+            check_inputs(run.path, preset, request.init)  # a checkpoint compares what the training reads
         if status != "new":
-            check_same(*facts_before_and_now(written, preset.to_dict(), section), run.path)
+            check_same(*facts_before_and_now(written, preset.to_dict(), request.section), run.path)
         try:
             yield written, ranks.broadcast(status), device
         except Interrupted as stop:
@@ -178,27 +181,27 @@ def build_model(
     kind: type[Model],
     preset: Preset,
     tokenizer: Tokenizer,
-    max_length: int,
     log: Log,
-    labels: tuple[str, ...] = (),
-    columns: Mapping[str, list[str]] | None = None,
     *,
     pairs: bool,
+    labels: tuple[str, ...] = (),
+    columns: Mapping[str, list[str]] | None = None,
     label_type: LabelType = "str",
 ) -> Model:
-    """Return a model with random initial weights, drawn with the preset's seed.
+    """Return a model with random initial weights, drawn with the seed of a settled `preset`.
 
     Without `pairs` among the rows the preset's settings for pairs are left out.
 
     Word vectors of `embedding.vectors` are copied into its embedding. Raises UsageError if
     their size does not fit the model.
     """
+    assert preset.data.max_length != "auto", "settle replaces auto"
     bag = preset.embedding.bag if kind is Classifier and not pairs else None
     config = ModelConfig(
         encoder=preset.encoder,
         vocab_size=tokenizer.vocab_size,
         pad_id=tokenizer.pad_id,
-        max_length=max_length,
+        max_length=preset.data.max_length,
         embedding_dropout=preset.embedding.dropout,
         embedding_orthonormal=preset.embedding.orthonormal,
         embedding_scaled=preset.embedding.scaled,
@@ -243,20 +246,41 @@ def build_model(
     return model
 
 
-def resolve_schedule(config: Config, encoder: Encoder, rows: int, *, pretrained: bool, pairs: bool = False) -> Config:
-    """Replace `learning_rate: null` by the encoder's rate, from scratch or after pre-training, and `epochs: auto`.
+def settle(
+    preset: Preset,
+    section: Section,
+    tokenizer: Tokenizer,
+    max_length: int,
+    rows: int,
+    log: Log,
+    *,
+    pretrained: bool = False,
+    pairs: bool = False,
+) -> Preset:
+    """Return `preset` with a value for each `auto` that the training rows decide, and for `learning_rate: null` of `section`.
 
-    `rows` is the number of training rows; `pairs`: each has two texts.
+    `rows` is the number of training rows, which have two texts each in `pairs`. The learning rate is the encoder's, from
+    scratch or after pre-training. The text of pre-training has no word dropout.
     """
-    longer = bool(getattr(config, "word_dropout", 0)) and not pairs
-    seen = ROWS_SEEN_WITH_WORD_DROPOUT if longer else ROWS_SEEN
-    rate = encoder.pretrained_learning_rate if pretrained else encoder.scratch_learning_rate
-    epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, round(seen / rows)))
-    return replace(
-        config,
-        learning_rate=rate if config.learning_rate is None else config.learning_rate,
-        epochs=epochs if config.epochs == "auto" else config.epochs,
-    )
+    config: OptimizationConfig = getattr(preset, section)
+    encoder, longer = encoder_class(preset.encoder["name"]), False
+    if isinstance(config, FinetuningConfig):
+        if config.word_dropout == "auto":
+            config = replace(config, word_dropout=WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT)
+            kind = "pairs" if pairs else "single texts"
+            log.note(f"finetuning.word_dropout auto: {config.word_dropout}, for {kind}")
+        longer = bool(config.word_dropout) and not pairs
+    if config.learning_rate is None:
+        rate = encoder.pretrained_learning_rate if pretrained else encoder.scratch_learning_rate
+        config = replace(config, learning_rate=rate)
+    if config.epochs == "auto":
+        seen = ROWS_SEEN_WITH_WORD_DROPOUT if longer else ROWS_SEEN
+        config = replace(config, epochs=min(MAX_EPOCHS, max(MIN_EPOCHS, round(seen / rows))))
+    tokens = preset.tokenizer
+    if tokens.kind == "auto":
+        tokens = replace(tokens, kind="wordpiece" if isinstance(tokenizer.backend.model, WordPiece) else "char")
+    settled: dict[str, Any] = {section: config, "tokenizer": tokens}
+    return replace(preset, data=replace(preset.data, max_length=max_length), **settled)
 
 
 def build_loop(
@@ -265,14 +289,10 @@ def build_loop(
     model: Classifier | LanguageModel,
     objective: Objective,
     device: torch.device,
-    dev: Evaluation | None = None,
-    *,
-    pretrained: bool = False,
-    pairs: bool = False,
+    dev: Evaluation | None,
 ) -> TrainingLoop:
-    """Move `model` to `device` and build the loop that trains it, from fresh weights or `pretrained` ones."""
-    stored: OptimizationConfig = getattr(preset, section)
-    config = resolve_schedule(stored, model.encoder, len(objective.lengths), pretrained=pretrained, pairs=pairs)
+    """Move `model` to `device` and build the loop that trains it by a settled `preset`."""
+    config: OptimizationConfig = getattr(preset, section)
     model.to(device)
     if preset.runtime.compile:
         model.encoder.compile(dynamic=True)  # one graph for all lengths
@@ -285,9 +305,7 @@ def build_loop(
         device=device,
         precision=choose_precision(preset.runtime.precision, device),
         evaluate=None if dev is None else dev.score,
-        evaluate_every=getattr(config, "evaluate_every", None),
         minimize=dev is not None and dev.metric_name in MINIMIZED,
-        patience=getattr(config, "patience", None),
         ranks=current(),
     )
 
@@ -297,7 +315,10 @@ class Training(Session):
     """A training run that is ready to start: all data are read and the model is built."""
 
     request: TrainingRequest
-    section: Section
+    resolved: ResolvedPreset
+    """The preset as it was given, which preset.yaml holds."""
+    preset: Preset
+    """The preset with a value for each `auto` that the rows decide."""
     status: RunStatus
     tokenizer: Tokenizer
     data: dict[str, dict[str, Any]]
@@ -323,19 +344,19 @@ class Training(Session):
         notes_on_model(self, log)
         if self.request.dry_run:
             return plan_of(self)
-        values, output = self.request.resolved.preset.to_dict(), self.request.output
+        values, command = self.resolved.preset.to_dict(), self.request.command
         try:
             with self.stop.listening():
                 self._compare_facts()
                 if self.ranks.is_main:
                     if self.status == "new":
                         self.run.start()
-                        self.run.write_preset(values, COMMANDS[self.section])
+                        self.run.write_preset(values, command)
                     self.ranks.mark_started()
                     notes_on_disk_space(self, log)
                 self.restore(log)
                 if self.ranks.is_main and self.status != "new":
-                    self.run.write_preset(values, COMMANDS[self.section])
+                    self.run.write_preset(values, command)
                 if self.linear is not None and self.dev is not None:  # on rank 0 alone
                     if self.linear_alone is not None and not self.run.has(MANIFEST):
                         self.publish(self.loop.model.state_dict())
@@ -347,8 +368,10 @@ class Training(Session):
                 notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
-            if self.run.path != output:
-                stop.add_note(f"{output} is still the run before; delete {self.run.path} to give the new one up")
+            if self.run.path != self.request.folder:
+                stop.add_note(
+                    f"{self.request.folder} is still the run before; delete {self.run.path} to give the new one up"
+                )
             raise
         except StorageError as error:
             error.add_note(f"then {self.run.way_on}")
@@ -359,7 +382,7 @@ class Training(Session):
 
         Raises UsageError if a rank differs from rank 0 in its data, preset or machine facts.
         """
-        preset, config = self.request.resolved.preset, self.loop.model.config
+        preset, config = self.resolved.preset, self.loop.model.config
         data = {
             f"{split} {key}": facts[key] for split, facts in self.data.items() for key in ("sha256", "rows", "dropped")
         }
@@ -371,7 +394,7 @@ class Training(Session):
             "max_length": config.max_length,  # these four are what `auto` and null came to
             "steps": self.loop.total_steps,
             "learning_rate": self.loop.config.learning_rate,
-            "word_dropout": getattr(self.loop.config, "word_dropout", None),
+            "word_dropout": self.preset.finetuning.word_dropout if self.request.section == "finetuning" else None,
         }
         if preset.encoder["name"] == PRETRAINED:
             files = weight_files(folder_of(preset.encoder["path"]))
@@ -379,7 +402,7 @@ class Training(Session):
         machine = machine_facts(self.loop, preset)
         if self.loop.objective.carry is not None:
             origin["world size"] = machine.pop("world size")
-        self.resume_key = {**preset_facts(preset.to_dict(), self.section), **data, **origin}
+        self.resume_key = {**preset_facts(preset.to_dict(), self.request.section), **data, **origin}
         self.environment = machine
         facts = {**self.resume_key, **self.environment}
         del facts["threads"]  # may differ between machines
@@ -419,7 +442,7 @@ class Training(Session):
             return self.ranks.broadcast(None)
         result = result_of(self, report)
         self.run.write_result(result, model_card(result))
-        run = RunDirectory(self.request.output)
+        run = RunDirectory(self.request.folder)
         run.settle()
         if not self.request.keep_checkpoints:
             run.remove_checkpoints()

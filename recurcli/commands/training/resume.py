@@ -1,57 +1,23 @@
-"""The request of a training run, and the repetition of one that is finished; importable without torch."""
+"""What a resume must match, and the repetition of a training whose run is finished; importable without torch."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from recurcli.config import DataConfig, LabelType, canonical_encoding
+from recurcli.config import DataConfig, Preset, canonical_encoding
 from recurcli.distributed.group import current
-from recurcli.errors import ModelError, UsageError, check_not_both
+from recurcli.errors import ModelError, UsageError
 from recurcli.files import sha256_of
 from recurcli.log import Log
+from recurcli.requests.training import Section, TrainingRequest
 from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory, check_same, first_difference
 from recurcli.validation import flatten
-
-if TYPE_CHECKING:
-    from recurcli.data.splits import Split
-    from recurcli.preset import Preset, ResolvedPreset
-
-Section = Literal["pretraining", "finetuning"]
-COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "finetune"}
 
 FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.compile", "data.path", "data.files")
 """Keys, and the beginnings of keys, that a resume may change. The data are compared by hash instead of their paths."""
 FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every", ".teacher", ".teacher_run")
 """Endings of keys that a resume may change. The teacher's file is compared by hash."""
-
-
-@dataclass(frozen=True)
-class TrainingRequest:
-    """The options of `recur pretrain` or `recur finetune`."""
-
-    resolved: "ResolvedPreset"
-    output: Path
-    init: Path | None = None
-    """The pretrained run to start from; None: random initial weights."""
-    resume: bool = False
-    overwrite: bool = False
-    dry_run: bool = False
-    keep_checkpoints: bool = False
-    """Whether the newest checkpoints stay when the run is finished."""
-    matched: Mapping[str, Any] | None = None
-    """The facts that `match_parameters` returned. None without `--match-parameters`."""
-    splits: "Mapping[str, Split] | None" = None
-    """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
-
-    dev_is_drawn: bool = False
-    """Whether the dev rows of `splits` were drawn from the training rows."""
-    label_type: LabelType = "str"
-    """Python's type of the labels of `splits`, whose names the examples hold."""
-
-    def __post_init__(self) -> None:
-        check_not_both(resume=self.resume, overwrite=self.overwrite)
 
 
 def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
@@ -78,7 +44,7 @@ def facts_before_and_now(
 
 
 def check_inputs(
-    output: Path, preset: "Preset", init: Path | None = None, contents: Sequence[str] = (*CONTENTS, NEXT)
+    output: Path, preset: Preset, init: Path | None = None, contents: Sequence[str] = (*CONTENTS, NEXT)
 ) -> None:
     """Raise UsageError if a training to the folder `output`, of which it replaces the `contents`, would replace what it reads:
     what `preset` names, or the pretrained run `init`."""
@@ -95,30 +61,28 @@ def check_inputs(
             raise UsageError(f"{output}: the training reads {path}, which it would replace; choose another --output")
 
 
-def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
-    """Return whether `request` resumes a finished run with its own preset, so that nothing is left to train.
+def repeated_result(request: TrainingRequest, log: Log) -> dict[str, Any] | None:
+    """Return the stored result if `request` resumes a finished run with its own preset, so that nothing is left to train.
 
-    It is False under torchrun, whose ranks decide together, and for a device that only torch can tell to exist.
+    Else return None, and under torchrun, whose ranks decide together, and for a device that only torch can tell to exist.
     """
-    run, preset = RunDirectory(request.output).resumed, request.resolved.preset
-    if not request.resume or request.dry_run or current().heartbeat is not None or not run.is_finished:
-        return False
+    run, preset = RunDirectory(request.folder), request.resolved.preset
+    if not request.resume or request.dry_run or current().heartbeat is not None or not run.resumed.is_finished:
+        return None
     try:
-        same = run.read_command() == COMMANDS[section] and preset.runtime.device in ("auto", "cpu")
-        return same and not first_difference(*facts_before_and_now(run, preset.to_dict(), section))
+        if run.resumed.read_command() != request.command or preset.runtime.device not in ("auto", "cpu"):
+            return None
+        if first_difference(*facts_before_and_now(run.resumed, preset.to_dict(), request.section)):
+            return None
     except ModelError:
-        return False  # the whole command says what is wrong
-
-
-def repeat_finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
-    """Lock the run directory and return the stored result, as `finished_run` does."""
-    with RunDirectory(request.output).lock():
+        return None  # the whole command says what is wrong
+    with run.lock():
         return finished_run(request, log)
 
 
 def finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
     """Return the stored result of a finished run. Raises UsageError if the files of its data have changed."""
-    ranks, run = current(), RunDirectory(request.output)
+    ranks, run = current(), RunDirectory(request.folder)
     result = run.read_result() if ranks.is_main else {}
     if ranks.is_main:
         _compare_data(run, result, request.resolved.preset.data, log)
@@ -129,7 +93,7 @@ def finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
         if result.get("checkpoints_kept") is False:
             run.remove_checkpoints()  # which a kill at the end of the run left
     result = ranks.broadcast(result)
-    log.note(f"{request.output}: is already finished; nothing to do")
+    log.note(f"{request.folder}: is already finished; nothing to do")
     return result
 
 

@@ -1,0 +1,209 @@
+"""The requests of `recur pretrain` and `recur finetune`: their options, and the preset that these give."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import typer
+
+from recurcli.errors import check_not_both
+from recurcli.requests.options import (
+    Columns,
+    Computation,
+    Data,
+    Dev,
+    Preset,
+    Seed,
+    Settings,
+    TextColumns,
+    Train,
+    named_files,
+    overrides_of,
+)
+
+if TYPE_CHECKING:
+    from recurcli.preset import ResolvedPreset
+
+Section = Literal["pretraining", "finetuning"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresetRequest:
+    """The options on the preset, which `recur tune` has too."""
+
+    section: ClassVar[Section] = "finetuning"
+    """The section of the preset that the command reads."""
+    command: ClassVar[str] = "finetune"
+    """The command that makes such a run."""
+    preset: Preset
+    data: Data = None
+    settings: Settings = None
+    seed: Seed = None
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The options that set keys of the preset, as `overrides_of` takes them."""
+        return {"seed": self.seed}
+
+    @cached_property
+    def overrides(self) -> Mapping[str, tuple[str, Any]]:
+        """The keys that options set, as `compose` takes them. Raises UsageError for options that exclude each other."""
+        return overrides_of(self.section, self.settings or [], self.given)
+
+    def compose(self, overrides: Mapping[str, tuple[str, Any]]) -> "ResolvedPreset":
+        """Return the preset with the options and then `overrides` applied.
+
+        `overrides` maps a dotted key to the name of the option that sets it and its value. Raises UsageError with the place
+        of a fault.
+        """
+        from recurcli.preset import compose
+
+        overrides = {**self.overrides, **overrides}
+        return compose(
+            self.preset, data=self.data, settings=self.settings or [], overrides=overrides, section=self.section
+        )
+
+    @cached_property
+    def resolved(self) -> "ResolvedPreset":
+        """The preset with the options."""
+        return self.compose({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledRequest(PresetRequest):
+    """The options on labelled rows, which `recur finetune` and `recur tune` share."""
+
+    train: Train = None
+    dev: Dev = None
+    columns: Columns = field(default_factory=Columns)
+
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """The files that options name, by the split of their rows."""
+        return {"train": self.train, "dev": self.dev}
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The options that set keys of the preset. Raises UsageError for files that exclude each other."""
+        return {**super().given, **named_files(self.data, **self.files), **self.columns.given()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest(PresetRequest):
+    """The options that `recur pretrain` and `recur finetune` share."""
+
+    init: ClassVar[Path | None] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Run directory to write. Default: runs/ and the name of the preset.", metavar="RUN"),
+    ] = None
+    epochs: Annotated[
+        str | None, typer.Option(help="Passes over the training rows: the key epochs of the preset.", metavar="N|auto")
+    ] = None
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
+    ] = None
+    computation: Computation = field(default_factory=Computation)
+    match_parameters: Annotated[
+        str | None,
+        typer.Option(
+            help="Solve for encoder.hidden_size so that the encoder has N parameters (3000000, 3M, 800k), or as many as that "
+            "of a preset, without the embedding. What --set gives stays; with encoder.hidden_size it is encoder.num_layers.",
+            metavar="N|PRESET",
+        ),
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
+    ] = False
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Train anew; the run that is there stays until the new one is finished.")
+    ] = False
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Keep the newest checkpoints when the run is finished.")
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the settings of the run and write nothing.")] = False
+
+    def __post_init__(self) -> None:
+        check_not_both(resume=self.resume, overwrite=self.overwrite)
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The options that set keys of the preset."""
+        own = {"epochs": self.epochs, "learning_rate": self.learning_rate}
+        return {**super().given, **own, **vars(self.computation)}
+
+    @cached_property
+    def _solved(self) -> "tuple[ResolvedPreset, Mapping[str, Any] | None]":
+        resolved = self.compose({})
+        if self.match_parameters is None:
+            return resolved, None
+        from recurcli.preset.matching import match_parameters
+
+        return match_parameters(resolved, self.match_parameters)
+
+    @cached_property
+    def resolved(self) -> "ResolvedPreset":
+        """The preset with the options, and the size of the encoder that `--match-parameters` gives."""
+        return self._solved[0]
+
+    @property
+    def matched(self) -> Mapping[str, Any] | None:
+        """The facts of `--match-parameters` for result.json; None: it is not given."""
+        return None if self.match_parameters is None else self._solved[1]
+
+    @property
+    def folder(self) -> Path:
+        """The run directory."""
+        suffix = "-pretrained" if self.section == "pretraining" else ""
+        return self.output or Path("runs") / f"{self.resolved.name}{suffix}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRequest(TrainingRequest):
+    """The options of `recur pretrain`."""
+
+    section, command = "pretraining", "pretrain"
+    columns: TextColumns = field(default_factory=TextColumns)
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The options that set keys of the preset."""
+        return {**super().given, **self.columns.given()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneRequest(TrainingRequest, LabelledRequest):
+    """The options of `recur finetune`."""
+
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with labelled rows on which the chosen model is scored once, after the training. "
+            "Default: the task's test rows, if they have labels.",
+            metavar="FILE",
+        ),
+    ] = None
+    init: Annotated[  # type: ignore[misc]
+        Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
+    ] = None
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with another model's soft labels of rows, as `recur predict --probabilities` writes them: the key "
+            "finetuning.teacher. Rows without a label of their own are trained on too.",
+            metavar="FILE",
+        ),
+    ] = None
+
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """The files that options name, by the split of their rows."""
+        return {**super().files, "test": self.test}
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The options that set keys of the preset. Raises UsageError for files that exclude each other."""
+        teacher = None if self.teacher is None else str(self.teacher.expanduser().absolute())
+        return {**super().given, "teacher": teacher}
