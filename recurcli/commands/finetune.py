@@ -183,7 +183,7 @@ def _read_rows(
         _note_on_known_rows(KnownRows.of(train.hashes, dev.hashes), {"test": splits["test"]}, log)
     splits["train"] = train
     for name, split in splits.items():
-        if empty := sum(not any(text and text.strip() for text in row) for row in split.texts):
+        if empty := sum(not f"{text}{pair or ''}".strip() for text, pair in split.texts):
             log.warn(f"{name}: {pluralize(empty, 'row', 'have')} no text; `recur check` names the lines")
     return resolved, task, splits, own, teacher
 

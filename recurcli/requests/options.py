@@ -160,8 +160,9 @@ def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
 def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
     """Return the keys of the preset that options set, each with the name of its option and its value.
 
-    `given` maps the name of an option, with underscores, to its value; None means that it was not given. The options
-    --device, --precision and --batch-size override --set. Raises UsageError if --set sets the key of any other option.
+    `given` maps the name of an option, with underscores, to its value; None means that it was not given, and an option that
+    sets no key is left out. The options --device, --precision and --batch-size override --set. Raises UsageError if --set sets
+    the key of any other option.
     """
     from recurcli.validation import parse_value
 
@@ -173,11 +174,12 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
     }
     overrides = {}
     for name, value in given.items():
-        if value is None:
+        if value is None or name not in keys:
             continue
         key, option = f"{keys[name]}.{name}", f"--{name.replace('_', '-')}"
         twice = any(setting.partition("=")[0].strip() == key for setting in settings)
         if twice and name not in ("device", "precision", "batch_size"):
             raise UsageError(f"{option} and --set {key} set the same key; give one of them")
+        value = str(value) if isinstance(value, Path) else value
         overrides[key] = (option, parse_value(str(value), option) if name == "epochs" else value)
     return overrides

@@ -31,7 +31,7 @@ Section = Literal["pretraining", "finetuning"]
 
 @dataclass(frozen=True, kw_only=True)
 class PresetRequest:
-    """The options on the preset, which `recur tune` has too."""
+    """The options on the preset and its columns, which `recur tune` has too."""
 
     section: ClassVar[Section] = "finetuning"
     """The section of the preset that the command reads."""
@@ -41,16 +41,14 @@ class PresetRequest:
     data: Data = None
     settings: Settings = None
     seed: Seed = None
-
-    @property
-    def given(self) -> dict[str, object]:
-        """The options that set keys of the preset, as `overrides_of` takes them."""
-        return {"seed": self.seed}
+    columns: TextColumns = field(default_factory=TextColumns)
 
     @cached_property
     def overrides(self) -> Mapping[str, tuple[str, Any]]:
         """The keys that options set, as `compose` takes them. Raises UsageError for options that exclude each other."""
-        return overrides_of(self.section, self.settings or [], self.given)
+        options = {**vars(self), **self.columns.given()}
+        files = named_files(self.data, train=options.get("train"), dev=options.get("dev"), test=options.get("test"))
+        return overrides_of(self.section, self.settings or [], {**options, **files})
 
     def compose(self, overrides: Mapping[str, tuple[str, Any]]) -> "ResolvedPreset":
         """Return the preset with the options and then `overrides` applied.
@@ -79,19 +77,9 @@ class LabelledRequest(PresetRequest):
     dev: Dev = None
     columns: Columns = field(default_factory=Columns)
 
-    @property
-    def files(self) -> dict[str, Path | None]:
-        """The files that options name, by the split of their rows."""
-        return {"train": self.train, "dev": self.dev}
-
-    @property
-    def given(self) -> dict[str, object]:
-        """The options that set keys of the preset. Raises UsageError for files that exclude each other."""
-        return {**super().given, **named_files(self.data, **self.files), **self.columns.given()}
-
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingRequest(PresetRequest):
+class TrainingRequest(Computation, PresetRequest):
     """The options that `recur pretrain` and `recur finetune` share."""
 
     init: ClassVar[Path | None] = None
@@ -105,7 +93,6 @@ class TrainingRequest(PresetRequest):
     learning_rate: Annotated[
         float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
     ] = None
-    computation: Computation = field(default_factory=Computation)
     match_parameters: Annotated[
         str | None,
         typer.Option(
@@ -128,30 +115,22 @@ class TrainingRequest(PresetRequest):
     def __post_init__(self) -> None:
         check_not_both(resume=self.resume, overwrite=self.overwrite)
 
-    @property
-    def given(self) -> dict[str, object]:
-        """The options that set keys of the preset."""
-        own = {"epochs": self.epochs, "learning_rate": self.learning_rate}
-        return {**super().given, **own, **vars(self.computation)}
-
     @cached_property
-    def _solved(self) -> "tuple[ResolvedPreset, Mapping[str, Any] | None]":
-        resolved = self.compose({})
+    def matching(self) -> "tuple[ResolvedPreset, Mapping[str, Any]] | None":
+        """The preset with the size that `--match-parameters` gives its encoder, and the facts for result.json.
+
+        None if the option is not given.
+        """
         if self.match_parameters is None:
-            return resolved, None
+            return None
         from recurcli.preset.matching import match_parameters
 
-        return match_parameters(resolved, self.match_parameters)
+        return match_parameters(self.compose({}), self.match_parameters)
 
     @cached_property
     def resolved(self) -> "ResolvedPreset":
-        """The preset with the options, and the size of the encoder that `--match-parameters` gives."""
-        return self._solved[0]
-
-    @property
-    def matched(self) -> Mapping[str, Any] | None:
-        """The facts of `--match-parameters` for result.json; None: it is not given."""
-        return None if self.match_parameters is None else self._solved[1]
+        """The preset with the options."""
+        return self.compose({}) if self.matching is None else self.matching[0]
 
     @property
     def folder(self) -> Path:
@@ -165,18 +144,13 @@ class PretrainRequest(TrainingRequest):
     """The options of `recur pretrain`."""
 
     section, command = "pretraining", "pretrain"
-    columns: TextColumns = field(default_factory=TextColumns)
-
-    @property
-    def given(self) -> dict[str, object]:
-        """The options that set keys of the preset."""
-        return {**super().given, **self.columns.given()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneRequest(TrainingRequest, LabelledRequest):
     """The options of `recur finetune`."""
 
+    columns: Columns = field(default_factory=Columns)  # TrainingRequest has those of texts alone
     test: Annotated[
         Path | None,
         typer.Option(
@@ -196,14 +170,3 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
             metavar="FILE",
         ),
     ] = None
-
-    @property
-    def files(self) -> dict[str, Path | None]:
-        """The files that options name, by the split of their rows."""
-        return {**super().files, "test": self.test}
-
-    @property
-    def given(self) -> dict[str, object]:
-        """The options that set keys of the preset. Raises UsageError for files that exclude each other."""
-        teacher = None if self.teacher is None else str(self.teacher.expanduser().absolute())
-        return {**super().given, "teacher": teacher}

@@ -197,7 +197,7 @@ class ClassificationObjective:
         self.config = config
         self.tokenizer = tokenizer
         self.word_ids = tokenizer.word_ids
-        assert config.word_dropout != "auto", "finetune replaces auto"
+        assert config.word_dropout != "auto", "settle replaces auto"
         self.word_dropout = config.word_dropout
         self.class_weights = class_weights(config, labels, self.targets)
         self.teacher: tuple[Tensor, Tensor] | None = None

@@ -150,11 +150,8 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
     A parameter that never had a gradient has no state.
     """
-    tensors = {}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{key}/{name}"] = value
-    return tensors
+    states = {name: optimizer.state.get(parameter, {}) for name, parameter in model.named_parameters()}
+    return {f"{key}/{name}": value for name, state in states.items() for key, value in state.items()}
 
 
 def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -214,12 +211,13 @@ class StopRequest:
     def agreed(self) -> bool:
         """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
         usr1, self._usr1 = self._usr1, False
-        received = self.ranks.all_gather([self.signal, usr1])
-        self.save_asked = self.save_asked or any(save for _, save in received)
-        numbers = [number for number, _ in received if number]
-        if numbers:  # a signal that arrives after all_gather is handled by the next call
-            self.signal = max(numbers)
-        return bool(numbers)
+        agreed = 0
+        for number, asks_to_save in self.ranks.all_gather([self.signal, usr1]):
+            self.save_asked |= asks_to_save
+            agreed = max(agreed, number or 0)
+        if agreed:  # a signal that arrives after all_gather is handled by the next call
+            self.signal = agreed
+        return bool(agreed)
 
     def raise_if_agreed(self) -> None:
         """Raise StopTraining if any rank has received a signal to stop. A collective call."""
@@ -236,9 +234,10 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # A signal that is already ignored, as under nohup, stays ignored.
-        handled = [number for number in _HANDLED if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._handle) for number in handled}
+        before = {}
+        for number in _HANDLED:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup; it stays ignored
+                before[number] = signal.signal(number, self._handle)
         try:
             yield
         finally:
@@ -288,10 +287,9 @@ class Session:
             self._broadcast()
 
     def _read_checkpoint(self, log: Log) -> None:
-        def check(checkpoint: Checkpoint) -> None:
-            check_same(checkpoint.resume_key, self.resume_key, self.run.name)
-
-        checkpoint, warnings = newest_checkpoint(self.run.checkpoints, check)
+        checkpoint, warnings = newest_checkpoint(
+            self.run.checkpoints, lambda found: check_same(found.resume_key, self.resume_key, self.run.name)
+        )
         for warning in warnings:
             log.warn(warning)
         if checkpoint is None:

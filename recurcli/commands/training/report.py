@@ -41,7 +41,8 @@ def checkpoint_bytes(training: "Training") -> int:
 def notes_on_model(training: "Training", log: Log) -> None:
     """Log notes on the size that `--match-parameters` has found, and on rows that are too short for what distinguishes the
     encoder, such as sparse attention."""
-    if matched := training.request.matched:
+    if training.request.matching is not None:
+        matched = training.request.matching[1]
         keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
         count, target = matched["parameters"], matched["target"]
         log.note(
@@ -131,7 +132,7 @@ def _facts_of(training: "Training") -> dict[str, Any]:
         "preset": training.resolved.name,
         "data": training.data,
         "parameters": parameters,
-        "match_parameters": training.request.matched,
+        "match_parameters": training.request.matching and training.request.matching[1],
         "forward_flops_per_token": _flops(loop),
         "machine": machine_facts(loop, training.preset),
     }

@@ -22,9 +22,11 @@ FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every", ".teache
 
 def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     """Return the keys of a preset that a resume must match, as dotted paths, with their values."""
-    other = "finetuning" if section == "pretraining" else "pretraining"
-    pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
-    facts = {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}
+    facts, other = {}, "finetuning" if section == "pretraining" else "pretraining"
+    for path, value in flatten(values):
+        key = ".".join(path)
+        if path[0] != other and not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS):
+            facts[key] = value
     with contextlib.suppress(KeyError, ValueError):  # one encoding has several names
         facts["data.encoding"] = canonical_encoding(facts["data.encoding"])
     return facts

@@ -125,9 +125,9 @@ def enter_run(
 
 def check_encoder(resolved: ResolvedPreset) -> None:
     """Raise UsageError if the encoder's Config rejects a value. This runs before any data are read."""
-    values = {key: value for key, value in resolved.preset.encoder.items() if key != "name"}
+    values = {**resolved.preset.encoder}
     try:
-        parse_config(encoder_class(resolved.preset.encoder["name"]).Config, values)
+        parse_config(encoder_class(values.pop("name")).Config, values)
     except InvalidConfig as fault:
         raise resolved.located(fault, "encoder") from None
 
