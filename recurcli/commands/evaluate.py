@@ -227,8 +227,6 @@ def _scores(
         names=task.labels,
         labels=np.array(task.targets(labels)),
         probabilities=probabilities(logits, predictor.temperature),
-        linear=linear,
-        linear_labels=ensemble is not None and ensemble.linear_weight > 0,
     )
     return scores, facts, evaluated
 

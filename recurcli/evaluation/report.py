@@ -42,10 +42,6 @@ class EvaluatedRows:
     """(N,) class indices."""
     probabilities: NDArray[np.float64]
     """(N, C) probabilities of the classes."""
-    linear: LinearModel | None = None
-    """The linear model that was scored beside the encoder or alone."""
-    linear_labels: bool = False
-    """Whether the linear model is the model or a part of it."""
 
     @cached_property
     def predictions(self) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
-"""The words of the linear model: the parts of a text with the largest share in its label, and the n-grams of each class.
+"""The parts of a text with the largest share in the linear model's score of its label.
 
-A model holds hashes of n-grams. Their spelling is that of rows, whose n-grams are enumerated as `hash_ngrams` does.
+A model holds hashes of n-grams. Their spelling is that of a row, whose n-grams are enumerated as `hash_ngrams` does.
 """
 
 import re
@@ -8,18 +8,15 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import MAX_TEXT, NgramConfig, Texts, characters_read, hash_ngrams, word_pattern
+from recurcli.linear.ngrams import MAX_TEXT, NgramConfig, hash_ngrams, word_pattern
 
 Row = tuple[str, str | None]
-Ngram = tuple[int, tuple[str, ...]]
-"""The place of its text in SIDES, and its words or characters."""
 SIDES = ("first", "second", "both")
 """The texts of a pair that have an n-gram."""
 CHARACTER = re.compile(r".", re.DOTALL)
@@ -28,14 +25,6 @@ MIN_SHARE = 0.25
 margin of the label is lower by 0.16 a character without the first part, and by 0.02 without a random one of its length."""
 MOST = 5
 """Parts of a text in an explanation."""
-MOST_OF_CLASS = 10
-"""N-grams of a class in `class_ngrams`."""
-SUPPORT = 0.4
-"""Ours: without it half of the n-grams of TNEWS begin or end within a word, and those of English texts have articles."""
-MIN_ROWS = 2
-"""Rows that an n-gram of a class needs, and one row in 1,000. Ours: others name single training rows."""
-MAX_CHARACTERS, MAX_LOGITS = 400_000, 20_000_000
-"""`class_ngrams` reads rows with this many characters, and scores n-grams x classes up to this number. Ours: 4 s."""
 
 
 class Occurrence(NamedTuple):
@@ -140,59 +129,3 @@ def _named(part: str, places: Sequence[Occurrence], row: Row) -> str:
     if row[1] is None:
         return spelled
     return f"{SIDES[2 if places[-1].side != side else side]}: {spelled}"
-
-
-def class_ngrams(model: LinearModel, rows: Texts) -> list[list[str]]:
-    """Return for each class the n-grams of `rows` that have the largest logits as texts of their own, without the bias.
-
-    They are words where the model counts words, else characters, and stand in MIN_ROWS of the rows or more. Each word or
-    character of an n-gram has the fraction SUPPORT of its logit. No n-gram is within another one of the class. [ours]
-    The n-grams of pairs name their text, or both. Of long data the first rows are read.
-    """
-    config, second = model.ngrams.config, "" if any(row[1] is not None for row in rows) else None
-    words = bool(config.words[1])
-    shortest = (config.words if words else config.characters)[0]
-    own_config = replace(config, characters=(0, 0)) if words else replace(config, across_words=True)
-    pattern = word_pattern()
-    frequency: Counter[Ngram] = Counter()
-    read = 0
-    for row, characters in zip(rows, accumulate(map(characters_read, rows)), strict=True):
-        read += 1
-        found: tuple[set[tuple[str, ...]], ...] = (set(), set())
-        lower = [(text or "")[:MAX_TEXT].lower() for text in row]
-        for side, start, end in occurrences(row, own_config):
-            text = lower[side][start:end]
-            found[side].add(tuple(pattern.findall(text) if words else text))
-        sorts = (found[0] - found[1], found[1] - found[0], found[0] & found[1])
-        frequency.update((side, ngram) for side, ngrams in enumerate(sorts) for ngram in ngrams)
-        if characters > MAX_CHARACTERS:
-            break
-    least = max(MIN_ROWS, read // 1000)
-    frequent = [ngram for ngram, count in frequency.most_common(MAX_LOGITS // len(model.bias)) if count >= least]
-    ngrams = [ngram for ngram in frequent if not any(map(_has_punctuation, ngram[1]))]
-    space = " " if words else ""
-    spelled = [space.join(ngram) for _, ngram in ngrams]
-    texts: list[Row] = [
-        (text, second) if side == 0 else ("" if side == 1 else text, text)
-        for (side, _), text in zip(ngrams, spelled, strict=True)
-    ]
-    logits = model.logits(texts) - model.bias
-    numbers = {ngram: number for number, ngram in enumerate(ngrams)}
-    named = []
-    for own in logits.T:
-        kept: list[int] = []
-        for number in np.argsort(-own, kind="stable").tolist():
-            if len(kept) == MOST_OF_CLASS or own[number] <= 0:
-                break
-            side, ngram = ngrams[number]
-            alone = [own[numbers[side, (unit,)]] if (side, (unit,)) in numbers else 0 for unit in ngram]
-            if shortest == 1 and min(alone) < SUPPORT * own[number]:
-                continue
-            if not any(_within(ngram, ngrams[other][1]) or _within(ngrams[other][1], ngram) for other in kept):
-                kept.append(number)
-        named.append([spelled[n] if second is None else f"{SIDES[ngrams[n][0]]}: {spelled[n]}" for n in kept])
-    return named
-
-
-def _within(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:
-    return any(whole[start : start + len(part)] == part for start in range(len(whole) - len(part) + 1))

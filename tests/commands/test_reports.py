@@ -154,7 +154,6 @@ def test_the_page_of_a_run_that_is_not_finished_has_no_facts_of_it(recur: Recur,
     (run / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2}\nbroken')
     page = page_of(recur, run, tmp_path)
     assert "Learning curves" not in page.text and "Confusion" in page.text
-    assert "N-grams of the classes" in page.text
 
 
 def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path) -> None:

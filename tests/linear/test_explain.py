@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from recurcli.linear.explain import class_ngrams, explain, occurrences
+from recurcli.linear.explain import explain, occurrences
 from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngrams import NgramConfig, hash_ngrams
@@ -67,7 +67,6 @@ def test_words_with_vowel_signs_are_named_whole() -> None:
     config = NgramConfig(words=(1, 2), characters=(2, 5), across_words=False)
     model = fit_model(texts, [n % 2 for n in range(60)], 2, Hyperparameters(config, 0.5))
     assert explain(model, ("संगीत घटिया है", None), 0)[0] == "घटिया"
-    assert [named[0] for named in class_ngrams(model, texts)] == ["घटिया", "शानदार"]
 
 
 def test_a_part_that_ends_beside_an_emoji_names_its_text() -> None:
@@ -98,41 +97,6 @@ def test_neighbouring_characters_with_large_shares_are_one_part() -> None:
     assert explain(model, ("今天股市大涨了", None), 1)[0] == "股市大涨"
     assert explain(model, ("今天球队，输了", None), 0)[0] == "球队"
     assert explain(model, ("！，。", None), 0) == []
-
-
-def test_the_ngrams_of_a_class_are_whole_words() -> None:
-    texts, labels = headlines(200)
-    model = fit_model(texts, labels, 2, Hyperparameters(NgramConfig(characters=(1, 2)), 0.5))
-    for ngrams, words in zip(class_ngrams(model, texts), (["球队", "获胜"], ["股市", "大涨"]), strict=True):
-        assert set(ngrams[:2]) == set(words)
-    names = [f"n{n}" for n in range(30)]
-    draw = np.random.default_rng(0)
-    texts = [(f"{draw.choice(names)}, the {'superb' if n % 2 else 'dreadful'} film !", None) for n in range(200)]
-    for config in (NgramConfig(words=(1, 2), characters=(2, 5), across_words=False), NgramConfig(words=(2, 2))):
-        model = fit_model(texts, labels, 2, Hyperparameters(config, 0.5))
-        dreadful, superb = class_ngrams(model, texts)
-        assert "dreadful" in dreadful[0] and "superb" in superb[0]
-        assert not any("," in ngram or "!" in ngram for ngram in [*dreadful, *superb])
-        if config.words[0] == 1:  # a word without a share of its own makes no part of an n-gram
-            assert not any(" " in ngram for ngram in [*dreadful, *superb])
-    pairs = [(text, "superb" if n % 2 else "no") for n, (text, _) in enumerate(texts)]
-    model = fit_model(pairs, labels, 2, Hyperparameters(NgramConfig(words=(1, 1)), 0.5))
-    dreadful, superb = class_ngrams(model, pairs)
-    assert "first: dreadful" in dreadful and "second: no" in dreadful and "both: superb" in superb
-    assert class_ngrams(model, []) == [[], []]
-
-
-@pytest.mark.parametrize(("rows", "needed"), [(400, 2), (4000, 4)])
-def test_an_ngram_of_a_class_stands_in_several_rows(rows: int, needed: int) -> None:
-    texts: list[tuple[str, str | None]] = [(f"{'good' if n % 2 else 'bad'} day", None) for n in range(rows)]
-    for number, word in enumerate(("often", "seldom")):
-        for place in range(needed - number):
-            texts[20 * place + 1] = (f"{texts[20 * place + 1][0]} {word}{word}", None)
-    labels = [n % 2 for n in range(rows)]
-    model = fit_model(texts, labels, 2, Hyperparameters(NgramConfig(words=(1, 1)), 8.0))
-    named = class_ngrams(model, texts)[1]
-    assert "oftenoften" in named
-    assert "seldomseldom" not in named
 
 
 def test_a_long_row_is_explained_in_the_time_of_its_length() -> None:

@@ -17,11 +17,10 @@ from recurcli.display.report.page import (
     score_chart,
     write_page,
 )
-from recurcli.display.screen import Table, listing, percent
+from recurcli.display.screen import listing, percent
 from recurcli.errors import pluralize
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
-from recurcli.linear.explain import class_ngrams
 from recurcli.metrics import words_of
 from recurcli.runs.run_directory import Run, parameters_in_words
 
@@ -58,7 +57,6 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
         confusion=result["metrics"]["confusion"] if len(rows.names) <= MAX_CLASSES else None,
         pairs=pairs,
         anchors={pair["anchor"] for pair in pairs},
-        ngrams=_ngrams(rows),
         ece=percent(result["calibration"]["ece"]),
         bins=BINS,
         temperature=None if result.get("ensemble") else result["calibration"]["temperature"],
@@ -89,13 +87,6 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"{pluralize(training, 'training row', 'are')} among them."
     if "parts" in result and not result["ensemble"]["encoder_weight"]:
         yield "The kept model is the linear model alone, which was better on the dev rows."
-
-
-def _ngrams(rows: EvaluatedRows) -> Table:
-    """Return the n-grams of each class to the linear model, where it is the model or a part of it."""
-    found = [] if rows.linear is None or not rows.linear_labels else class_ngrams(rows.linear, rows.texts)
-    lines = [(name, ", ".join(ngrams)) for name, ngrams in zip(rows.names, found, strict=False) if ngrams]
-    return Table(["label", "n-grams"], lines)
 
 
 def _facts(trained: Mapping[str, Any]) -> dict[str, str]:
