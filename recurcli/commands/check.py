@@ -7,9 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ _ISSUES = {
     "invisible": "with control, bidi, zero-width or U+FFFD characters",
     "quoted": "with quotes around a whole text, which are part of it in TSV; a file written as CSV needs the ending .csv",
 }
+_QUOTED = re.compile('".*"', re.DOTALL)
 _TEXT = "equal or nearly equal text"
 
 
@@ -65,7 +67,6 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
     paths, columns = request.paths or [], request.columns.given()
     given = named_files(None, train=request.train, dev=request.dev, test=request.test)
     files = {split: str(file) for split, file in given.items() if file is not None}
-    together = [Path(file) for file in files.values()][:1]
     if not paths and not files:
         raise UsageError("name a PATH, or files that belong together with --train, --dev and --test")
     settings = None if request.preset is None else compose(request.preset).preset
@@ -77,7 +78,8 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
         from recurcli.commands.label_check import check_outputs, write_label_check
 
         check_outputs(request, [*paths, *map(Path, files.values())])
-    reports: list[dict[str, Any]] = []
+    together = [Path(file) for file in files.values()][:1]
+    result: dict[str, Any] = {"reports": [], "errors": 0, "warnings": 0}
     checked: list[tuple[Task, DataConfig]] = []
     for number, path in enumerate([*together, *paths]):
         facts: dict[str, Any] = {}
@@ -90,35 +92,39 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
                 config = with_options(used.data, path, columns)
                 if number < len(together):
                     config = replace(config, path=None, files=files)
-                checked.append((task_named(name), config))
+                checked.append((task_with_columns(task_named(name), config), config))
+                splits, findings = read_splits(*checked[-1], log)
                 roles = {*files, *(split_named(TASKS[CUSTOM], other) for other in paths if other != path)}
                 counted = None if request.no_lengths else used.tokenizer
+                facts, more = inspect(*checked[-1], splits, counted, without_dev=roles <= {"test"})
+                findings += more
                 kind = "data"
-                facts, findings = inspect(*checked[-1], counted, log, without_dev=roles <= {"test"})
         except (DataError, StorageError) as error:
             if len(together) + len(paths) == 1:
                 raise
             kind, findings = "unreadable", [Finding("error", escaped(error, limit=4000))]
-        levels = [finding.level for finding in findings]
+        levels = Counter(finding.level for finding in findings)
+        result["errors"] += levels["error"]
+        result["warnings"] += levels["warning"]
         report = {
             "kind": kind,
             "path": str(path),
             **facts,
             "findings": [finding._asdict() for finding in sort_by_severity(findings)],
-            "errors": levels.count("error"),
-            "warnings": levels.count("warning"),
+            "errors": levels["error"],
+            "warnings": levels["warning"],
         }
-        reports.append(report)
-    counts = {level: sum(report[level] for report in reports) for level in ("errors", "warnings")}
-    written: dict[str, Any] = {}
+        result["reports"].append(report)
     if writes:
         if len(checked) != 1:
             raise UsageError(
                 f"--out-of-fold and --suspects are for one data set, not {len(checked)}; name one file or folder"
             )
-        check_outputs(request, [Path(split["path"]) for report in reports for split in report.get("splits", [])])
-        written = write_label_check(request, *checked[0], log)
-    return {"reports": reports, **counts, **written}
+        check_outputs(
+            request, [Path(split["path"]) for report in result["reports"] for split in report.get("splits", [])]
+        )
+        result |= write_label_check(request, *checked[0], log)
+    return result
 
 
 @cache
@@ -138,13 +144,13 @@ def _task_of(path: Path) -> str:
 
 
 def find_files(task: Task, config: DataConfig) -> dict[str, Source]:
-    """Map the name of each split to its file. A file of both train and dev rows is listed as "train" alone.
+    """Map the name of each split to its file, train first. A file of both train and dev rows is listed as "train" alone.
 
     They are the files that `config.files` names, else those in the folder `config.path`, or that file alone. Raises DataError
     if there is none, or if a named file does not exist.
     """
     if config.named_files:
-        return {split: find_source(task, split, config) for split in config.named_files}
+        return {split: find_source(task, split, config) for split in splits_of(task) if split in config.named_files}
     path = Path(str(config.path))
     if is_one_file(path):
         return {split_named(task, path) or UNNAMED: find_source(task, "train", config)}
@@ -157,7 +163,7 @@ def find_files(task: Task, config: DataConfig) -> dict[str, Source]:
     return found or {"train": find_source(task, "train", config)}
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckedSplit:
     """One split of a data set, and what is counted in its rows."""
 
@@ -165,22 +171,36 @@ class CheckedSplit:
     rows: Split
     path: Path
     is_drawn: bool = False
-    """Whether dev rows are drawn from its file."""
+    """Whether these are dev rows that are drawn from the file of the training rows."""
     alone: Split | None = None
     """The training rows, with their `dev` rows, of a training on this file alone. None: it is no file of training rows."""
+    labels: Counter[str] = field(init=False, default_factory=Counter)
+    """The number of rows of each label."""
+    by_text: dict[int, list[Example]] = field(init=False, default_factory=dict)
+    """The rows of each text by its hash; equal and nearly equal texts are one."""
+    issues: dict[str, list[int]] = field(init=False)
+    """The lines of the rows with an issue, by its name in _ISSUES."""
 
-    @cached_property
-    def labels(self) -> Counter[str]:
-        """The number of rows of each label."""
-        return Counter(row.label for row in self.rows.examples if row.label is not None)
-
-    @cached_property
-    def by_text(self) -> dict[int, list[Example]]:
-        """The rows of each text by its hash; equal and nearly equal texts are one."""
-        found: dict[int, list[Example]] = {}
+    def __post_init__(self) -> None:
+        """Count the labels, the texts and the issues of the rows."""
+        blank, quoted, invisible = [], [], []
         for digest, row in zip(self.rows.hashes.tolist(), self.rows.examples, strict=True):
-            found.setdefault(digest, []).append(row)
-        return found
+            self.by_text.setdefault(digest, []).append(row)
+            texts = [row.text] if row.pair is None else [row.text, row.pair]
+            if not all(map(str.strip, texts)):
+                blank.append(row.line)
+            if any(map(has_invisible, [*texts, row.label or ""])):
+                invisible.append(row.line)
+            if self.rows.format == "tsv" and any(map(_QUOTED.fullmatch, texts)):
+                quoted.append(row.line)
+            if row.label is not None:
+                self.labels[row.label] += 1
+        self.issues = {"blank": blank, "quoted": quoted, "invisible": invisible}
+
+
+def has_invisible(text: str) -> bool:
+    """Return whether the text has control, bidi, zero-width or U+FFFD characters."""
+    return (not text.isprintable() or "\ufffd" in text) and _INVISIBLE.search(text) is not None
 
 
 def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedSplit], list[Finding]]:
@@ -188,10 +208,15 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
 
     Bad rows that a training may skip are faults, too, since they would be lost. Raises DataError if no file can be read.
     """
+    if task.plain_text:
+        raise DataError(
+            f"{config.path}: task {task.name} is plain text without labels; for labelled rows add --task custom"
+        )
     config = replace(config, skip_bad_rows=False)
     splits: list[CheckedSplit] = []
     findings: list[Finding] = []
     trained: ColumnSchema | None = None
+    read = 0
     for name, source in find_files(task, config).items():
         trains = name in ("train", UNNAMED)
         load = partial(
@@ -201,7 +226,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
             config,
             trained=trained,
             keep_faults=True,
-            after_rows=partial(log.rows, before=sum(split.rows.read for split in splits)),
+            after_rows=partial(log.rows, before=read),
         )
         try:
             try:
@@ -214,10 +239,11 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
             findings.append(Finding("error", escaped(error, limit=2000)))
             continue
         trained = trained or rows.column_schema
+        read += rows.read
         alone = None
         if trains and not config.named_files and config.path == str(source.path):
             alone = draw_dev_rows(rows, task.dev_fraction, config.dev_seed)[0]
-        splits.append(CheckedSplit(name, rows, source.path, source.use_dev_split, alone))
+        splits.append(CheckedSplit(name, rows, source.path, alone=alone))
         if source.use_dev_split:
             dev = rows.dev or replace(rows, examples=[], read=0, faults=[], notes=())
             splits.append(CheckedSplit("dev", dev, source.path, is_drawn=True))
@@ -227,19 +253,19 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
 
 
 def inspect(
-    task: Task, config: DataConfig, tokenizer: TokenizerConfig | None, log: Log, *, without_dev: bool = False
+    task: Task,
+    config: DataConfig,
+    splits: Sequence[CheckedSplit],
+    tokenizer: TokenizerConfig | None,
+    *,
+    without_dev: bool = False,
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Read every file of a data set; return the counts as `--json` prints them, and the findings.
+    """Return the counts of a data set as `--json` prints them, and the findings about its rows.
 
     `tokenizer` None counts no tokens. `without_dev`: whether no other file that was named can hold the dev rows of a training,
-    so that a single file must. Raises DataError if there is no file that can be read.
+    so that a single file must.
     """
-    if task.plain_text:
-        raise DataError(
-            f"{config.path}: task {task.name} is plain text without labels; for labelled rows add --task custom"
-        )
-    task = task_with_columns(task, config)
-    splits, findings = read_splits(task, config, log)
+    findings: list[Finding] = []
     tokens, lengths = None, [np.empty(0, np.int64)] * len(splits)
     if tokenizer is not None and splits[0].rows.examples:
         try:
@@ -260,17 +286,16 @@ def count_tokens(
 ) -> tuple[dict[str, Any], list[NDArray[np.int64]]]:
     """Return the description of the tokenizer for the report, and the tokens of each row of each split as a training has them.
 
-    Raises DataError if the texts give no vocabulary.
+    The first split has the training rows. Raises DataError if its texts give no vocabulary.
     """
-    train = next((split for split in splits if split.name == "train"), splits[0])
-    rows = train.alone or train.rows
+    rows = splits[0].alone or splits[0].rows
     texts = [text for row in rows.with_extra_rows(rows.dev).texts for text in row if text is not None]
     tokenizer = resolved_tokenizer(tokenizer, texts)
     if tokenizer.kind in ("char", "byte", "whitespace"):  # lengths do not depend on the vocabulary
         tokenizer, texts = replace(tokenizer, min_frequency=1, vocabulary=None), ["a"]
     trained = Tokenizer.train(texts, tokenizer)
     lengths = [trained.lengths(split.rows.texts) for split in splits]
-    max_length = config.max_length if config.max_length != "auto" else choose_max_length(lengths[splits.index(train)])
+    max_length = config.max_length if config.max_length != "auto" else choose_max_length(lengths[0])
     return {"kind": tokenizer.kind, "max_length": max_length}, lengths
 
 
@@ -278,7 +303,7 @@ def summarize_lengths(lengths: NDArray[np.int64], max_length: int) -> dict[str, 
     """Return minimum, quantiles, mean and maximum in tokens, and how many rows `max_length` cuts, or None without rows."""
     if not len(lengths):
         return None
-    median, p95, p99 = (round(float(number), 2) for number in np.percentile(lengths, (50, 95, 99)))
+    median, p95, p99 = np.percentile(lengths, (50, 95, 99)).round(2).tolist()
     return {
         "minimum": int(lengths.min()),
         "median": median,
@@ -292,7 +317,7 @@ def summarize_lengths(lengths: NDArray[np.int64], max_length: int) -> dict[str, 
 
 def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the counts of one split; labels with the most rows come first."""
-    rows, labels = split.rows, dict(sorted(split.labels.items(), key=lambda item: (-item[1], item[0])))
+    rows, labels = split.rows, dict(sorted(sorted(split.labels.items()), key=itemgetter(1), reverse=True))
     dev = () if split.alone is None or split.alone.dev is None else split.alone.dev.examples
     return {
         "split": split.name,
@@ -311,43 +336,26 @@ def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, 
         "repeated": repeated_texts(split),
         "lengths": lengths,
         "issues": {
-            issue: {"rows": len(lines), "first_lines": lines[:LISTED]} for issue, lines in issues_of(split.rows).items()
+            issue: {"rows": len(lines), "first_lines": lines[:LISTED]} for issue, lines in split.issues.items() if lines
         },
     }
 
 
-def issues_of(rows: Split) -> dict[str, list[int]]:
-    """Return the lines of the rows with an issue, by the name of the issue."""
-    found: dict[str, list[int]] = {}
-    for row in rows.examples:
-        texts = [text for text in (row.text, row.pair) if text is not None]
-        present = {
-            "blank": not all(map(str.strip, texts)),
-            "invisible": any(map(has_invisible, [*texts, row.label or ""])),
-            "quoted": rows.format == "tsv" and any(len(text) > 1 and text[0] == text[-1] == '"' for text in texts),
-        }
-        for issue in filter(present.__getitem__, present):
-            found.setdefault(issue, []).append(row.line)
-    return found
-
-
-def has_invisible(text: str) -> bool:
-    """Return whether the text has control, bidi, zero-width or U+FFFD characters."""
-    return (not text.isprintable() or "\ufffd" in text) and _INVISIBLE.search(text) is not None
-
-
 def repeated_texts(split: CheckedSplit) -> dict[str, Any]:
     """Return the repeated texts of a split, and those with more than one label, as counts and first lines."""
-    repeated = [rows for rows in split.by_text.values() if len(rows) > 1]
-    conflicts = [(rows, labels) for rows in repeated if len(labels := _labels_of(rows)) > 1]
+    lines, conflicts, count = [], [], 0
+    for rows in split.by_text.values():
+        if len(rows) > 1:
+            count += len(rows) - 1  # beyond the first
+            lines.append([row.line for row in rows[:LISTED]])
+            if len(labels := _labels_of(rows)) > 1:
+                conflicts.append({"lines": lines[-1], "labels": [*labels]})
     return {
-        "texts": len(repeated),
-        "rows": sum(map(len, repeated)) - len(repeated),  # beyond each text's first
-        "first_lines": [[row.line for row in rows[:LISTED]] for rows in repeated[:LISTED]],
+        "texts": len(lines),
+        "rows": count,
+        "first_lines": lines[:LISTED],
         "conflicting_texts": len(conflicts),
-        "first_conflicts": [
-            {"lines": [row.line for row in rows[:LISTED]], "labels": [*labels]} for rows, labels in conflicts[:LISTED]
-        ],
+        "first_conflicts": conflicts[:LISTED],
     }
 
 
@@ -379,58 +387,60 @@ def _split_findings(
     split: CheckedSplit, facts: Mapping[str, Any], task: Task, config: DataConfig, *, without_dev: bool
 ) -> Iterator[Finding]:
     """Yield the findings about one split. `facts` are the counts of the split that the report shows."""
-    rows, count, repeated = split.rows, len(split.rows.examples), facts["repeated"]
+    rows, count, repeated, file = split.rows, len(split.rows.examples), facts["repeated"], escaped(split.path.name)
     dev_rule = "data.dev_fraction of each label's rows become dev rows, never the first one; add rows or a dev file"
-
-    def finding(level: Level, message: str) -> Finding:
-        return Finding(level, f"{escaped(split.path.name)}: {message}")
-
-    yield from (Finding("error", escaped(fault, limit=2000)) for fault in rows.faults)
+    for fault in rows.faults:
+        yield Finding("error", escaped(fault, limit=2000))
     for note in rows.notes:
         yield Finding("warning" if note.level == "warning" else "information", escaped(note.text, limit=2000))
     if not count:
-        if split.is_drawn and split.name == "dev":
-            yield finding("error", f"no row is a dev row; {dev_rule}")
+        if split.is_drawn:
+            yield Finding("error", f"{file}: no row is a dev row; {dev_rule}")
         return
     if conflicts := repeated["first_conflicts"]:
         labels = ", ".join(escaped(label, 40) for label in conflicts[0]["labels"])
         texts = pluralize(repeated["conflicting_texts"], _TEXT)
         where = f"{_lines(conflicts[0]['lines'])} with the labels {labels}"
-        yield finding("warning", f"{texts} with more than one label; the first: {where}")
+        yield Finding("warning", f"{file}: {texts} with more than one label; the first: {where}")
     if repeated["texts"]:
         texts, others = pluralize(repeated["texts"], _TEXT), pluralize(repeated["rows"], "row")
         where = _lines(repeated["first_lines"][0])
-        yield finding("warning", f"{texts} in several rows ({others} beyond the first); the first: {where}")
+        yield Finding("warning", f"{file}: {texts} in several rows ({others} beyond the first); the first: {where}")
     for issue, found in facts["issues"].items():
         where = _lines(found["first_lines"]) + (", …" if found["rows"] > LISTED else "")
-        yield finding("warning", f"{pluralize(found['rows'], 'row')} {_ISSUES[issue]}: {where}")
+        yield Finding("warning", f"{file}: {pluralize(found['rows'], 'row')} {_ISSUES[issue]}: {where}")
     if facts["lengths"] is not None and (cut := facts["lengths"]["cut"]):
-        yield finding("information", f"{pluralize(cut, 'row')} ({cut / count:.1%}) longer than data.max_length are cut")
+        yield Finding(
+            "information", f"{file}: {pluralize(cut, 'row')} ({cut / count:.1%}) longer than data.max_length are cut"
+        )
     names = ordered_labels(split.labels)
     if names and not task.labels and split.name in ("train", UNNAMED):
         try:
             check_labels(names, count, f"the label column '{escaped(rows.label)}'")
         except DataError as error:
-            yield finding("error", str(error))
+            yield Finding("error", f"{file}: {error}")
     elif len(names) == 1 < count:
-        yield finding("warning", f"every row has the label '{escaped(names[0])}'")
-    yield from (finding("warning", doubt) for doubt in label_doubts(names))
+        yield Finding("warning", f"{file}: every row has the label '{escaped(names[0])}'")
+    for doubt in label_doubts(names):
+        yield Finding("warning", f"{file}: {doubt}")
     if split.alone is not None and names and split.alone.dev is None:
         level: Level = "error" if without_dev else "information"
-        yield finding(level, f"training on this file alone stops, since none of its rows is a dev row; {dev_rule}")
+        yield Finding(
+            level, f"{file}: training on this file alone stops, since none of its rows is a dev row; {dev_rule}"
+        )
     elif split.alone is not None and split.alone.dev is not None:
         parts = f"{pluralize(len(split.alone.examples), 'training row')} and {pluralize(facts['dev_rows'], 'dev row')}"
         divides = f"training on this file alone divides it into {parts} (data.dev_seed {config.dev_seed})"
-        yield finding("information", divides)
+        yield Finding("information", f"{file}: {divides}")
 
 
 def _findings_between(
     splits: Sequence[CheckedSplit], overlaps: Sequence[Mapping[str, Any]], task: Task
 ) -> Iterator[Finding]:
     """Yield the findings that concern several splits."""
-    known: set[str] = {*(next((split.labels for split in splits if split.name == "train"), {}))}
+    known = splits[0].labels if splits[0].name == "train" else Counter[str]()
     for split in splits:
-        if known and split.name in ("dev", "test") and (unknown := sorted(split.labels.keys() - known)):
+        if known and split.name in ("dev", "test") and (unknown := sorted(split.labels.keys() - known.keys())):
             names = ", ".join(f"'{escaped(label)}'" for label in unknown[:LISTED])
             more = f" and {len(unknown) - LISTED:,} more" if len(unknown) > LISTED else ""
             what = f"{escaped(split.path.name)}: {split.name} has labels that no train row has: {names}{more}"

@@ -9,7 +9,6 @@ from recurcli.commands.check import (
     CheckedSplit,
     count_tokens,
     has_invisible,
-    issues_of,
     read_splits,
     repeated_texts,
     shared_texts,
@@ -52,14 +51,14 @@ def test_bad_rows_are_kept_beside_the_sound_ones_and_each_row_has_its_line(tmp_p
 def test_issues_of_rows_are_noted_with_their_lines(tmp_path: Path) -> None:
     lines = ['"a\tx', '"b"\ty', " \tx", "NA\ty", "c\u202ed\tx", "e\ufffd\ty", "plain 全角　text\tx"]
     split = split_of(tsv(tmp_path / "x.tsv", *lines))
-    assert issues_of(split.rows) == {"quoted": [3], "blank": [4], "invisible": [6, 7]}
+    assert split.issues == {"quoted": [3], "blank": [4], "invisible": [6, 7]}
 
 
 def test_a_quote_that_is_left_open_in_csv_is_a_bad_row(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('text,label\n"a\nb",x\n"c"d,y\nf,y\n', encoding="utf-8")
     split = split_of(path)
-    assert (len(split.rows.examples), issues_of(split.rows)) == (2, {})
+    assert (len(split.rows.examples), split.issues["quoted"]) == (2, [])
     assert split.rows.bad == [f"{path}:4: has text after a closing quote: '\"d,y'"]
 
 

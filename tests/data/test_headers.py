@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import Kept
 
-from recurcli.commands.check import inspect
+from recurcli.commands.check import inspect, read_splits
 from recurcli.config import DataConfig
 from recurcli.data.columns import (
     LABEL_NAMES,
@@ -314,4 +314,7 @@ def test_a_label_of_line_1_that_stands_in_no_other_row_is_a_warning(tmp_path: Pa
 
 def inspected(config: DataConfig) -> tuple[dict[str, Any], list[Finding]]:
     """The report and the findings of `recur check`."""
-    return inspect(CUSTOM, config, None, Kept())
+    task = task_with_columns(CUSTOM, config)
+    splits, findings = read_splits(task, config, Kept())
+    facts, more = inspect(task, config, splits, None)
+    return facts, [*findings, *more]
