@@ -222,10 +222,9 @@ def test_a_member_that_declares_too_much(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_member_that_is_larger_than_it_declares(tmp_path: Path, method: int) -> None:
-    path = zipped(tmp_path / "a.zip", {AFQMC: b"\n" * (9 << 20)}, method)
-    assert "'afqmc_predict.json' is larger than 8,388,608 bytes" in only_error(patched(path, 24, 100, "<I"))
-    path = patched(zipped(tmp_path / "a.zip", {AFQMC: GOOD}, method), 24, 100, "<I")
-    assert f"holds {len(GOOD):,} bytes but declares 100" in only_error(path)
+    for content in (b"\n" * (9 << 20), GOOD):
+        path = patched(zipped(tmp_path / "a.zip", {AFQMC: content}, method), 24, 100, "<I")
+        assert "'afqmc_predict.json' is damaged: Bad CRC-32" in only_error(path)
 
 
 def test_a_damaged_member(tmp_path: Path) -> None:
