@@ -9,13 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from recurcli.commands.trained_run import (
-    data_config,
-    known_task,
-    task_of,
-    training_rows,
-)
+from recurcli.commands.trained_run import data_config, known_task, task_of, training_rows
 from recurcli.config import DataConfig
+from recurcli.data.columns import ColumnSchema
 from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_with_columns
@@ -69,10 +65,6 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     run = open_run(request.run)
     if run.read_command() == "pretrain" and run.read_preset()["pretraining"].get("objective") == "causal":
         return _evaluate_language_model(request, run, log)
-    return _evaluate_classifier(request, run, log)
-
-
-def _evaluate_classifier(request: EvaluateRequest, run: Run, log: Log) -> Evaluation:
     ranks = current()
     predictor = Predictor.load(run, **asdict(request.inference), ranks=ranks)
     if not ranks.is_main:
@@ -83,35 +75,33 @@ def _evaluate_classifier(request: EvaluateRequest, run: Run, log: Log) -> Evalua
     if not has_encoder and request.diagnose:
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
 
-    task, is_own = task_of(run, predictor), request.data is None
-    split, config = _scored_split(request, run, "rows")
-    if split != "file" and not (is_own and config.named_file(split)) and not task.has_labels(split):
-        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
-    schema = training_rows(run, predictor)
-    divided = is_own or (
-        split != "file" and is_one_file(Path(str(config.path))) and _is_training_data(run, task, config)
-    )
-    own_dev, is_file = split == "dev" and divided, split == "file"
-    rows = load_split(task, "dev" if is_file else split, config, use_dev_split=divided and not is_file, trained=schema)
-    if rows.label is None:
-        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
-    if is_own:
-        _check_rows_of_training(run, split, rows)
-    log.add(*rows.notes)
-    if rows.bad:
-        log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
-    if rows.dropped:
-        log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
-    overlap: dict[str, int | None] = {}
-    if split != "train":
-        overlap = _training_overlap(run, rows.hashes, log, is_own=is_own, own_dev=own_dev)
-
+    task = task_of(run, predictor)
+    split, rows, own_dev, overlap = _read_rows(request, run, task, training_rows(run, predictor), log)
+    labels = [str(example.label) for example in rows.examples]
     tokens = predictor.encode(rows.texts)
     encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None
     predictor.stop_workers()
     if predictor.truncated:
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
-    metrics, facts, evaluated = _scores(predictor, run, task, split, rows, tokens, encoder_logits, own_dev=own_dev)
+
+    ensemble = predictor.ensemble
+    linear = None if ensemble is None else ensemble.linear
+    if linear is None or (own_dev and LINEAR_FIRST_FIT in run):  # the first fit has not seen the dev rows
+        linear = read_linear_model(run, len(predictor.labels), first_fit=own_dev)
+    if ensemble is not None and linear is not None:
+        ensemble = replace(ensemble, linear=linear)
+    linear_logits = None if linear is None else linear.logits(rows.texts)
+    known = task.baselines if split == "dev" else {}
+    metrics, facts, logits = report_with_parts(
+        encoder_logits, linear_logits, ensemble, labels, task, known, predictor.temperature
+    )
+    evaluated = EvaluatedRows(
+        ids=[example.id for example in rows.examples],
+        texts=rows.texts,
+        names=task.labels,
+        labels=np.array(task.targets(labels)),
+        probabilities=probabilities(logits, predictor.temperature),
+    )
     if has_encoder:
         facts |= _diagnosis(request, predictor.model, predictor.config.device, log, tokens)
     if request.errors is not None:
@@ -133,6 +123,35 @@ def _evaluate_classifier(request: EvaluateRequest, run: Run, log: Log) -> Evalua
         **facts,
     }
     return Evaluation(result, run, evaluated)
+
+
+def _read_rows(
+    request: EvaluateRequest, run: Run, task: Task, schema: ColumnSchema, log: Log
+) -> tuple[str, Split, bool, dict[str, int | None]]:
+    """Return the split to score, its rows, whether they are the run's own dev rows, and how many of them the run knows.
+
+    Raises DataError for rows without labels, and for rows of the run's own that changed since the training.
+    """
+    is_own = request.data is None
+    split, config = _scored_split(request, run, "rows")
+    if split != "file" and not (is_own and config.named_file(split)) and not task.has_labels(split):
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
+    divided = is_own or (
+        split != "file" and is_one_file(Path(str(config.path))) and _is_training_data(run, task, config)
+    )
+    own_dev, is_file = split == "dev" and divided, split == "file"
+    rows = load_split(task, "dev" if is_file else split, config, use_dev_split=divided and not is_file, trained=schema)
+    if rows.label is None:
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
+    if is_own:
+        _check_rows_of_training(run, split, rows)
+    log.add(*rows.notes)
+    if rows.bad:
+        log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
+    if rows.dropped:
+        log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
+    overlap = _training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
+    return split, rows, own_dev, overlap
 
 
 def _scored_split(request: EvaluateRequest, run: Run, unit: str) -> tuple[str, DataConfig]:
@@ -178,13 +197,15 @@ def _check_rows_of_training(run: Run, split: str, rows: Split | TextSplit) -> No
 
 
 def _training_overlap(
-    run: Run, hashes: Hashes, log: Log, *, is_own: bool, own_dev: bool = False, lines: bool = False
+    run: Run, split: str, hashes: Hashes, log: Log, *, is_own: bool, own_dev: bool = False, lines: bool = False
 ) -> dict[str, int | None]:
-    """Return how many of the rows or `lines` of text with these hashes are training rows and dev rows of the run.
+    """Return how many of the rows or `lines` of text with these hashes are training rows and dev rows; of the train split {}.
 
     The dev rows are training rows if the linear model was fitted again on them; as `own_dev` rows they are not. A number is
     None if it is unknown. On rows of the run's own (`is_own`) there is a note only if it is a warning.
     """
+    if split == "train":
+        return {}
     known = read_known_rows(run, None if is_own else log)
     if known is None:
         return {"training_rows": None, "dev_rows": len(hashes) if own_dev else None}
@@ -193,42 +214,6 @@ def _training_overlap(
     counts = known.count(hashes)
     log_known_rows(log, counts, len(hashes), lines=lines, warnings_only=is_own)
     return {**counts}
-
-
-def _scores(
-    predictor: Predictor,
-    run: Run,
-    task: Task,
-    split: str,
-    rows: Split,
-    tokens: Tokens,
-    encoder_logits: np.ndarray | None,
-    *,
-    own_dev: bool,
-) -> tuple[dict[str, Any], dict[str, Any], EvaluatedRows]:
-    """Return the metrics of the model for the JSON, facts on its parts and calibration, and the rows with their predictions.
-
-    The run's own dev rows are scored with the first fit of the linear model, which was not fitted on them.
-    """
-    ensemble, labels = predictor.ensemble, [str(example.label) for example in rows.examples]
-    linear = None if ensemble is None else ensemble.linear
-    if linear is None or (own_dev and LINEAR_FIRST_FIT in run):
-        linear = read_linear_model(run, len(predictor.labels), first_fit=own_dev)
-    if ensemble is not None and linear is not None:
-        ensemble = replace(ensemble, linear=linear)
-    linear_logits = None if linear is None else linear.logits(rows.texts)
-    known = task.baselines if split == "dev" else {}
-    scores, facts, logits = report_with_parts(
-        encoder_logits, linear_logits, ensemble, labels, task, known, predictor.temperature
-    )
-    evaluated = EvaluatedRows(
-        ids=[example.id for example in rows.examples],
-        texts=rows.texts,
-        names=task.labels,
-        labels=np.array(task.targets(labels)),
-        probabilities=probabilities(logits, predictor.temperature),
-    )
-    return scores, facts, evaluated
 
 
 def _diagnosis(
@@ -252,11 +237,10 @@ def _diagnosis(
     if not len(rows):
         log.warn("no row has two tokens, so the layers are not diagnosed")
         return {"diagnosis": None}
-    ids, mask = (part.to(device) for part in collate(tokens, rows, pad_id=model.config.pad_id, multiple=1))
-    following = None
-    if targets is not None:
-        following = collate(targets, rows, pad_id=model.config.pad_id, multiple=1)[0].to(device)
-    return {"diagnosis": finite(asdict(diagnose(model, ids, mask, following)))}
+    pad = partial(collate, rows=rows, pad_id=model.config.pad_id, multiple=1)
+    ids, mask = pad(tokens)
+    following = None if targets is None else pad(targets)[0].to(device)
+    return {"diagnosis": finite(asdict(diagnose(model, ids.to(device), mask.to(device), following)))}
 
 
 def _write_errors(path: Path, rows: EvaluatedRows) -> None:
@@ -300,9 +284,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
     )
     if request.data is None:
         _check_rows_of_training(run, split, text)
-    overlap: dict[str, int | None] = {}
-    if split != "train":
-        overlap = _training_overlap(run, hashes_of(text.lines), log, is_own=request.data is None, lines=True)
+    overlap = _training_overlap(run, split, hashes_of(text.lines), log, is_own=request.data is None, lines=True)
 
     windows, facts = windows_of_splits({split: text}, files.tokenizer, files.config.max_length, log)
     count = len(windows[split].targets)

@@ -30,17 +30,16 @@ def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | Non
 
 def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
     """Return what rows for the model of `run` must be like: its training rows. A run without a readable preset names none."""
-    named, config = False, DataConfig()
-    with contextlib.suppress(ModelError, UsageError):
-        config = run.read_data_config()
-        named = bool(task_with_columns(task_named(predictor.model.config.task), config).text)
-    columns = TextColumns.from_json(predictor.model.config.columns)
+    config, named = DataConfig(), False
     format: Literal["tsv", "csv"] = "csv"
-    with contextlib.suppress(DataError, UsageError):
+    with contextlib.suppress(DataError, ModelError, UsageError):
+        config = run.read_data_config()
+        task = task_with_columns(task_named(predictor.model.config.task), config)
+        named = bool(task.text)
         if format_of(str(config.named_file("train") or config.path)) == "tsv":
             format = "tsv"
-        source = find_source(task_with_columns(task_named(predictor.model.config.task), config), "train", config)
-        format = "tsv" if format_of(source.path.name) in ("tsv", None) else "csv"
+        format = "tsv" if format_of(find_source(task, "train", config).path.name) in ("tsv", None) else "csv"
+    columns = TextColumns.from_json(predictor.model.config.columns)
     return ColumnSchema(
         str(run), columns, explicit=named, delimiter=config.delimiter, quote=config.quote, format=format
     )
