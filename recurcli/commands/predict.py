@@ -4,7 +4,7 @@ import contextlib
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
@@ -36,7 +36,7 @@ from recurcli.commands.trained_run import training_rows
 from recurcli.config import QUOTE, UTF8, DataConfig, canonical_encoding
 from recurcli.data.columns import ColumnSchema, TextColumns, delimiter_of_input, find_input_columns
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
-from recurcli.data.rows import Record, Records
+from recurcli.data.rows import Records
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, pluralize
@@ -48,16 +48,13 @@ from recurcli.runs.run_directory import Facts, Run, open_run
 
 
 def predict(request: PredictRequest, log: Log) -> None:
-    """Label the rows of `request.source`.
+    """Label the rows of `request.source`, a window of them at a time; a resume goes on after the last window that was kept.
 
     Raises DataError if the input cannot be read, and with `strict` for the first bad row.
     """
-
-    def load(run: Run) -> Predictor:
-        return Predictor.load(run, **asdict(request.inference), fast=request.fast, ranks=current())
-
+    options = {**asdict(request.inference), "fast": request.fast, "ranks": current()}
     if not current().is_main:  # the main process reads the input and writes the output
-        load(open_run(request.run)).worker_loop()
+        Predictor.load(open_run(request.run), **options).worker_loop()
         return
     try:
         DataConfig(delimiter=request.delimiter, quote=request.quote or QUOTE, encoding=request.encoding or UTF8)
@@ -70,7 +67,7 @@ def predict(request: PredictRequest, log: Log) -> None:
             open_output(request.output, log, resume=request.resume, overwrite=request.overwrite)
         )
         run = open_run(request.run)
-        predictor = load(run)
+        predictor = Predictor.load(run, **options)
         if request.explain and (predictor.ensemble is None or not predictor.ensemble.linear_weight):
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
@@ -84,7 +81,31 @@ def predict(request: PredictRequest, log: Log) -> None:
         digest = hashlib.sha256()
         unread = windows(rows.unread, digest if output.resumable else None, at_once=rows.at_once)
         skip(unread, digest, progress, rows.records.name)
-        _label(request, rows, unread, digest, predictor, writer, output, progress, log)
+        if progress.rows:
+            predictor.truncated = progress.truncated
+            log.note(f"{request.output}: going on after row {progress.rows:,}")
+        else:
+            output.write(writer.head())
+        total = rows.counted.rows if rows.counted else None
+        log.rows(progress.rows, total=total)
+        for window in unread:
+            before, texts = progress.rows, [rows.columns.texts.read_for_label(record) for record in window]
+            for record, text in zip(window, texts, strict=True):
+                progress.count(rows.records.name, record, text.fault)
+            if request.strict and progress.first_fault:
+                raise DataError(f"{progress.first_fault}{rows.records.hint}")
+            pairs = [(text.text, text.pair) for text in texts]
+            logits = predictor.logits_of_pairs(pairs, partial(log.rows, before=before, total=total))
+            lines = []
+            for place, prediction in enumerate(predictor.predictions(logits)):
+                why = None
+                if request.explain and predictor.ensemble is not None:
+                    why = explain(predictor.ensemble.linear, pairs[place], int(logits[place].argmax()))
+                lines.append(writer.row(before + place, window[place], prediction, texts[place].fault, why))
+                progress.unlabelled += writer.is_unsure(prediction)
+            output.write(b"".join(lines))
+            progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
+            output.save(progress)
     predictor.stop_workers()
     _summary(request, rows.records, predictor, progress, log)
 
@@ -127,61 +148,15 @@ def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
     its own too, else a delimiter that its rows show."""
     encoding, quote = request.encoding or UTF8, request.quote or trained.quote
     delimiter: str | Callable[[str], Separation] | None = request.delimiter
-    named = request.input_format or format_of(str(request.source))
-    mark = trained.delimiter
+    named, mark = request.input_format or format_of(str(request.source)), trained.delimiter
     if mark is None and request.header is not False:
         mark = recognised_delimiter(request.source, encoding, request.input_format, quote)
         mark = mark or ("," if named is None and trained.format == "csv" else None)
     if delimiter is None and mark is not None:
         is_table = trained.delimiter is not None and named in ("tsv", "csv")
         delimiter = delimiter_of_input(trained, mark, is_table=is_table)
-    return partial(
-        read_records,
-        format=request.input_format,
-        header=False,
-        delimiter=delimiter,
-        encoding=encoding,
-        quote=quote,
-    )
-
-
-def _label(
-    request: PredictRequest,
-    rows: Input,
-    unread: Iterator[list[Record]],
-    digest: "hashlib._Hash",
-    predictor: Predictor,
-    writer: RowWriter,
-    output: OutputStream,
-    progress: PredictionProgress,
-    log: Log,
-) -> None:
-    """Label the `unread` windows, which come after the rows that `progress` counts and update `digest`."""
-    if progress.rows:
-        predictor.truncated = progress.truncated
-        log.note(f"{request.output}: going on after row {progress.rows:,}")
-    else:
-        output.write(writer.head())
-    total = rows.counted.rows if rows.counted else None
-    log.rows(progress.rows, total=total)
-    for window in unread:
-        before, texts = progress.rows, [rows.columns.texts.read_for_label(record) for record in window]
-        for record, text in zip(window, texts, strict=True):
-            progress.count(rows.records.name, record, text.fault)
-        if request.strict and progress.first_fault:
-            raise DataError(f"{progress.first_fault}{rows.records.hint}")
-        pairs = [(text.text, text.pair) for text in texts]
-        logits = predictor.logits_of_pairs(pairs, partial(log.rows, before=before, total=total))
-        lines = []
-        for place, prediction in enumerate(predictor.predictions(logits)):
-            why = None
-            if request.explain and predictor.ensemble is not None:
-                why = explain(predictor.ensemble.linear, pairs[place], int(logits[place].argmax()))
-            lines.append(writer.row(before + place, window[place], prediction, texts[place].fault, why))
-            progress.unlabelled += writer.is_unsure(prediction)
-        output.write(b"".join(lines))
-        progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
-        output.save(progress)
+    form = request.input_format
+    return partial(read_records, format=form, header=False, delimiter=delimiter, encoding=encoding, quote=quote)
 
 
 def _summary(
@@ -203,18 +178,7 @@ def _summary(
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
-_RESOLVED = (
-    "format",
-    "input_format",
-    "text",
-    "pair",
-    "header",
-    "delimiter",
-    "quote",
-    "encoding",
-    "fast",
-    "inference",
-)
+_RESOLVED = ("format", "input_format", "text", "pair", "header", "delimiter", "quote", "encoding", "fast", "inference")
 """Options that a resume compares by what they were resolved to."""
 _FREE_AT_RESUME = ("run", "source", "output", "unbuffered", "resume", "overwrite")
 """Options that a resume may change, or compares by the content of what they name."""

@@ -15,10 +15,7 @@ class CheckRequest:
 
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="Data files, folders of a task's files, CLUE predictions or zips of them.",
-            metavar="PATH",
-        ),
+        typer.Argument(help="Data files, folders of a task's files, CLUE predictions or zips of them.", metavar="PATH"),
     ] = None
     train: Annotated[
         Path | None,

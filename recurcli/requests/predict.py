@@ -66,8 +66,7 @@ class PredictRequest:
     ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a row that cannot be read.")] = False
     unbuffered: Annotated[
-        bool,
-        typer.Option("--unbuffered", help="Predict each row of a pipe as it comes; default on a terminal."),
+        bool, typer.Option("--unbuffered", help="Predict each row of a pipe as it comes; default on a terminal.")
     ] = False
     explain: Annotated[
         bool,
@@ -78,11 +77,7 @@ class PredictRequest:
     ] = False
     fast: Fast = False
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Continue a stopped prediction to --output; start it if there is none.",
-        ),
+        bool, typer.Option("--resume", help="Continue a stopped prediction to --output; start it if there is none.")
     ] = False
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False
     inference: Inference = field(default_factory=Inference)

@@ -127,10 +127,8 @@ def scan(
 
 def output_kind(format: OutputFormat | None) -> OutputKind:
     """Return the endings of an output in `format`; None: in any format that an ending names."""
-    if format is None:
-        title, endings = "an output", [*ENDINGS["tsv"], *ENDINGS["csv"], *ENDINGS["jsonl"]]
-    else:
-        title, endings = f"an output of --format {format}", [*ENDINGS[format]]
+    title = "an output" if format is None else f"an output of --format {format}"
+    endings = (".tsv", ".csv", ".jsonl") if format is None else ENDINGS[format]
     return OutputKind(title, (*endings, *(ending + GZIPPED for ending in endings)), bare=True)
 
 
@@ -192,8 +190,6 @@ class RowWriter:
         self.request, self.labels = request, labels
         self.name, self.columns, self.format = input.records.name, input.columns, input.format
         same_format = input.format == input.records.format
-        self.delimiter = input.records.delimiter if same_format else None
-        """Separator of the fields of a TSV or CSV; None: TAB or a comma."""
         self.quote = input.records.quote if same_format else QUOTE
         self.with_reason = input.counted is None or input.counted.faults > 0 or request.threshold is not None
         """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
@@ -202,7 +198,8 @@ class RowWriter:
             raise UsageError(
                 "--format clue has a label for each row; leave out --probabilities, --top-k, --explain and --threshold"
             )
-        self._mark = self.delimiter or ("\t" if self.format == "tsv" else ",")
+        delimiter = input.records.delimiter if same_format else None
+        self._mark = delimiter or ("\t" if self.format == "tsv" else ",")
         self._escapes = escapes_of(self._mark) if self.format == "tsv" else {}
         self._best = min(request.top_k or 0, len(labels))
         self._added = self._names_added()
@@ -242,7 +239,7 @@ class RowWriter:
 
         `why` has the parts of the text that spoke for the label.
         """
-        check_holdable(record, self.columns, self.format, name=self.name, delimiter=self.delimiter)
+        check_holdable(record, self.columns, self.format, name=self.name, delimiter=self._mark)
         if self.format == "clue":
             return _json_line({"id": number, "label": prediction.label})
         if self.format != "jsonl" and self.columns.typed and (late := record.fields.keys() - set(self.columns.names)):
