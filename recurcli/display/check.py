@@ -21,27 +21,21 @@ def print_check(result: Mapping[str, Any]) -> None:
     """Print every report, one below the other."""
     shown: list[RenderableType | Table] = []
     for report in result["reports"]:
-        counts = ((report["errors"], "error"), (report["warnings"], "warning"))
-        count = ", ".join(pluralize(number, word) for number, word in counts if number) or "nothing wrong"
+        counts = [pluralize(report[f"{word}s"], word) for word in ("error", "warning") if report[f"{word}s"]]
         kinds = {"submission": "CLUE submission", "unreadable": "cannot be read", "data": f"task {report.get('task')}"}
-        shown.append(heading(report["path"], kinds[report["kind"]], count))
+        shown.append(heading(report["path"], kinds[report["kind"]], ", ".join(counts) or "nothing wrong"))
         if splits := report.get("splits"):
-            shown += [_columns(splits[0]["columns"]), _rows(splits)]
+            columns = splits[0]["columns"]
+            texts = " and ".join(" + ".join(map(repr, columns[key])) for key in ("text", "pair") if columns.get(key))
+            label = f"labels from '{columns['label']}'" if columns["label"] else "no labels"
+            shown += [cell(f"texts from {texts}, {label}", style="dim"), _rows(splits)]
             if report["tokens"]:
-                shown += _lengths(splits, report["tokens"])
+                shown += [heading("tokens per row", report["tokens"]["kind"]), _lengths(splits, report["tokens"])]
             if labelled := [split for split in splits if split["labels"]]:
                 shown += _labels(labelled)
         findings = [(Styled(one["level"], STYLES[one["level"]]), one["message"]) for one in report["findings"]]
         shown += [listing(findings), Text("")]
     show(*shown)
-
-
-def _columns(columns: Mapping[str, Any]) -> Text:
-    texts = " and ".join(
-        " + ".join(f"'{name}'" for name in columns[key]) for key in ("text", "pair") if columns.get(key)
-    )
-    label = f"labels from '{columns['label']}'" if columns["label"] else "no labels"
-    return cell(f"texts from {texts}, {label}", style="dim")
 
 
 def _rows(splits: Splits) -> Table:
@@ -54,15 +48,14 @@ def _rows(splits: Splits) -> Table:
     return Table(names, rows)
 
 
-def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType | Table]:
+def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> Table:
+    names = ["split", "min", "median", "mean", "95 %", "99 %", "max", f"longer than {tokens['max_length']:,}"]
     rows = []
     for split in splits:
         if (lengths := split["lengths"]) is not None:
             keys = ("minimum", "median", "mean", "p95", "p99", "maximum")
             rows.append([split["split"], *(f"{lengths[key]:,.0f}" for key in keys), _or_dot(lengths["cut"])])
-    cut = f"longer than {tokens['max_length']:,}"
-    names = ["split", "min", "median", "mean", "95 %", "99 %", "max", cut]
-    return [heading("tokens per row", tokens["kind"]), Table(names, rows)]
+    return Table(names, rows)
 
 
 def _labels(splits: Splits) -> list[RenderableType | Table]:

@@ -8,7 +8,6 @@ from recurcli.display.screen import (
     Cell,
     Styled,
     Table,
-    by_columns,
     fits,
     heading,
     listing,
@@ -43,13 +42,13 @@ def metric_table(result: Mapping[str, Any]) -> Table:
 def class_table(report: Mapping[str, Any]) -> Table:
     """Return the scores of each class, its number of rows, and how often it is predicted."""
     predicted: Counter[int] = Counter()
-    for (_, column), rows in cells_of(report).items():
-        predicted[column] += rows
-    own = report["per_class"].values()
-    columns = {name: [percent(scores[name.lower()]) for scores in own] for name in ("precision", "recall", "F1")}
-    columns["rows"] = [f"{scores['support']:,}" for scores in own]
-    columns["predicted"] = [f"{predicted[place]:,}" for place in range(len(own))]
-    return by_columns({"label": list(report["per_class"]), **columns})
+    for (_, column), count in cells_of(report).items():
+        predicted[column] += count
+    rows: list[list[Cell]] = []
+    for place, (label, own) in enumerate(report["per_class"].items()):
+        shares = [percent(own[name]) for name in ("precision", "recall", "f1")]
+        rows.append([label, *shares, f"{own['support']:,}", f"{predicted[place]:,}"])
+    return Table(["label", "precision", "recall", "F1", "rows", "predicted"], rows)
 
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
@@ -74,13 +73,13 @@ def print_perplexity(result: Mapping[str, Any]) -> None:
 
 
 def _matrix(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table:
-    def shown(row: int, column: int) -> Cell:
-        if (row, column) not in cells:
-            return Styled("·", "bold" if row == column else "dim")
-        return Styled(str(cells[row, column]), "bold" if row == column else "")
-
-    places = range(len(names))
-    rows = [[name, *(shown(row, column) for column in places)] for row, name in enumerate(names)]
+    rows = []
+    for row, name in enumerate(names):
+        line: list[Cell] = [name]
+        for column in range(len(names)):
+            count = cells.get((row, column))
+            line.append(Styled(str(count or "·"), "bold" if row == column else "" if count else "dim"))
+        rows.append(line)
     return Table(["", *names], rows)
 
 

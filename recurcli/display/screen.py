@@ -340,11 +340,11 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def print_training(result: Mapping[str, Any], output: Any) -> None:
     """Print the result of a training."""
-    rows = [*_training_rows(result), ("run directory", str(output))]
+    rows = [*training_facts(result), ("run directory", str(output))]
     show(heading(result["preset"], f"seed {result['seed']}"), listing(rows))
 
 
-def _training_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the scores on dev and test rows, with those of the parts and the baselines; sizes, steps and time."""
     if result.get("metric") == PERPLEXITY:
         yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))

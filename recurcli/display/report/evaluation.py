@@ -8,16 +8,8 @@ import numpy as np
 
 from recurcli.display.diagnosis import layer_table
 from recurcli.display.evaluation import class_table, metric_table
-from recurcli.display.report.page import (
-    Chart,
-    Curve,
-    Scores,
-    curve_chart,
-    reliability_chart,
-    score_chart,
-    write_page,
-)
-from recurcli.display.screen import listing, percent
+from recurcli.display.report.page import Chart, Curve, Scores, curve_chart, reliability_chart, score_chart, write_page
+from recurcli.display.screen import listing, percent, training_facts
 from recurcli.errors import pluralize
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
@@ -38,6 +30,9 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
     for part, own in result.get("parts", {}).items():
         interval = share_interval(round(own["accuracy"] * result["rows"]), result["rows"])
         scores.append(Scores(f"{part} alone", own["accuracy"], *interval))
+    facts: list[tuple[str, str]] = []
+    if trained:
+        facts = [("preset", f"{trained['preset']}, seed {trained['seed']}"), *training_facts(trained)]
     pairs = _pairs(rows)
     diagnosis = result.get("diagnosis")
     write_page(
@@ -50,7 +45,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
         notes=list(_notes(result)),
         score_plot=score_chart(scores, result["baselines"], "accuracy"),
         metrics=metric_table(result),
-        facts=listing(_facts(trained).items() if trained else []),
+        facts=listing(facts),
         curves=_curves(run.read_metrics(), trained),
         classes=class_table(result["metrics"]),
         names=rows.names,
@@ -66,46 +61,20 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
     )
 
 
-def _is_linear(result: Mapping[str, Any]) -> bool:
-    """Return whether the model has no encoder."""
-    return "ensemble" in result and "parts" not in result
-
-
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on what a reader must know to interpret the scores."""
     known, training = result.get("dev_rows"), result.get("training_rows", 0)
-    if result["split"] == "dev" and known == result["rows"]:
-        if _is_linear(result):
-            yield "These rows scaled the probabilities. They selected nothing, and these scores are of a fit without them."
-        else:
-            yield "The model was selected on these rows, so its scores here are slightly too high."
+    selected = "ensemble" not in result or "parts" in result  # dev rows select nothing of a linear model alone
+    if selected and result["split"] == "dev" and known == result["rows"]:
+        yield "The model was selected on these rows, so its scores here are slightly too high."
     elif known:
-        yield f"{pluralize(known, 'dev row', 'are')} among them{'' if _is_linear(result) else ', which selected the model'}."
+        yield f"{pluralize(known, 'dev row', 'are')} among them{', which selected the model' if selected else ''}."
     if training is None:
         yield "How many training rows are among them is unknown, since the run keeps no hashes of its rows."
     elif training:
         yield f"{pluralize(training, 'training row', 'are')} among them."
     if "parts" in result and not result["ensemble"]["encoder_weight"]:
         yield "The kept model is the linear model alone, which was better on the dev rows."
-
-
-def _facts(trained: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the page says of the training, from the content of result.json."""
-    machine, part = trained["machine"], "encoder" if trained.get("ensemble") else "model"
-    training_rows = f"{trained['data']['train']['rows']:,}"
-    if again := trained.get("linear_baseline", {}).get("refit_rows"):
-        training_rows += f"; for predictions the linear model was fitted on {again:,}, the dev rows too"
-    facts = {
-        "preset": f"{trained['preset']}, seed {trained['seed']}",
-        "parameters": parameters_in_words(trained),
-        "training rows": training_rows,
-    }
-    if trained["steps"]:
-        facts["encoder"] = trained["encoder"]
-        of_step = f"{part} of step {trained['best_step']:,}"
-        facts["steps"] = f"{trained['steps']:,} (epochs: {trained['epochs']:g}), {of_step}"
-        facts["training"] = f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}"
-    return facts
 
 
 def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> list[Chart]:
