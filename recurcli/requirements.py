@@ -17,33 +17,35 @@ def unmet(extra: str = "") -> Mapping[str, str]:
     from importlib.metadata import PackageNotFoundError, requires, version
     from importlib.util import find_spec
 
-    def found(name: str) -> str | None:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return None
-
-    lines = [] if found("recurcli") is None else requires("recurcli") or []
+    try:
+        lines = requires("recurcli") or []
+    except PackageNotFoundError:
+        return {}
     words = {}
-    for wanted, _, marker in (line.replace('"', "'").partition(";") for line in lines):
-        if marker.strip() == (f"extra == '{extra}'" if extra else ""):
-            name = re.split(r"[^\w.-]", wanted, maxsplit=1)[0]
-            clauses, has = re.findall(r"(>=|!=) *([\w.+]+)", wanted), found(name)
-            failed = [
-                (sign, number)
-                for sign, number in clauses
-                if has is None or (has == number if sign == "!=" else _release(has) < _release(number))
-            ]
-            if failed and not (has is None and find_spec(name)):
-                shown = " and ".join(f"{'≥' if sign == '>=' else 'other than'} {number}" for sign, number in failed)
-                words[name] = f"{name} {shown}, found {has or 'none'}"
+    for line in lines:
+        wanted, _, marker = line.replace('"', "'").partition(";")
+        if marker.strip() != (f"extra == '{extra}'" if extra else ""):
+            continue
+        name = re.split(r"[^\w.-]", wanted, maxsplit=1)[0]
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            if find_spec(name):
+                continue
+            found = ""
+        failed = []
+        for sign, number in re.findall(r"(>=|!=) *([\w.+]+)", wanted):
+            if not found or (found == number if sign == "!=" else _release(found) < _release(number)):
+                failed.append(f"{'≥' if sign == '>=' else 'other than'} {number}")
+        if failed:
+            words[name] = f"{name} {' and '.join(failed)}, found {found or 'none'}"
     return words
 
 
 def _release(version: str) -> list[int]:
     """Return the numbers of a version without zeros at the end. A pre-release has those of its release."""
     numbers = re.split(r"[^\d.]", version, maxsplit=1)[0].strip(".")
-    return [int(part) for part in re.sub(r"(\.0+)+$", "", numbers).split(".")]
+    return [*map(int, re.sub(r"(\.0+)+$", "", numbers).split("."))]
 
 
 def check_packages(extra: str = "", user: str = "recur", only: Collection[str] = ()) -> None:

@@ -4,7 +4,6 @@ torch and datasets are imported only inside functions, here and in the commands,
 """
 
 import contextlib
-import errno
 import inspect
 import io
 import math
@@ -145,7 +144,6 @@ _SMALLER = (
 )
 _FAILED_COMPILERS = ("BackendCompilerFailed", "CppCompileError")
 """Names of torch's errors of `torch.compile`, which only `runtime.compile` asks for; their modules are not imported here."""
-_ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 
 
 def main() -> None:
@@ -209,7 +207,7 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
         raise received[-1]
 
     before = {}
-    for number in (getattr(signal, name) for name in _ENDING):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, stop)
     if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
@@ -257,7 +255,7 @@ def usage_line(error: Any) -> str:
 def is_closed_pipe(error: BaseException | None) -> bool:
     """Whether a command ended because nobody reads its output any more (Typer turns that into SystemExit)."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        if isinstance(error, BrokenPipeError):
             return True
         error = error.__cause__ or error.__context__
     return False
