@@ -248,15 +248,14 @@ def _write_errors(path: Path, rows: EvaluatedRows) -> None:
 
     TABs and line ends in a text are written as \\t, \\n and \\r.
     """
-    columns = ["id", "label", "prediction", "score", "label_probability", "text"]
-    if has_pairs := any(pair is not None for _, pair in rows.texts):
-        columns.append("pair")
+    columns = ["id", "label", "prediction", "score", "label_probability", "text", "pair"]
+    if all(pair is None for _, pair in rows.texts):
+        del columns[-1]
     lines = [columns]
     for row in rows.mistakes:
-        text, pair = rows.texts[row]
         scores = (rows.scores[row], rows.probabilities[row, rows.labels[row]])
         label, prediction = rows.names[rows.labels[row]], rows.names[rows.predictions[row]]
-        texts = [text, pair or ""] if has_pairs else [text]
+        texts = [text or "" for text in rows.texts[row]][: len(columns) - 5]
         lines.append([rows.ids[row], label, prediction, *(f"{score:.6f}" for score in scores), *texts])
     escapes = escapes_of("\t")
     write_atomically(path, "".join("\t".join(field.translate(escapes) for field in line) + "\n" for line in lines))

@@ -69,15 +69,11 @@ def _check_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> Non
         place = "a mount point, the working folder or one above it"
         raise UsageError(f"{output}: is {place}, which cannot be replaced; give a folder inside it to --output")
     if output.is_dir() and any(output.iterdir()):
-        if not _is_earlier_export(output, format):
+        listed: set[str] = set()
+        with contextlib.suppress(ModelError):
+            listed = {*read_manifest(output), MANIFEST}
+        if format.folder_with not in listed or not {path.name for path in output.iterdir()} <= listed:
             raise UsageError(f"{output}: is not empty and is not an earlier export; choose another --output")
         if not overwrite:
             raise UsageError(f"{output}: exists already; replace it with --overwrite")
     check_place(output, "--output")
-
-
-def _is_earlier_export(folder: Path, format: ExportFormat) -> bool:
-    with contextlib.suppress(ModelError):
-        listed = read_manifest(folder).keys()
-        return format.folder_with in listed and {path.name for path in folder.iterdir()} <= {*listed, MANIFEST}
-    return False

@@ -77,11 +77,9 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
         "fitted": int(fitted.sum()),
         "accuracy": float((probabilities[labelled].argmax(axis=1) == targets[labelled]).mean()),
     }
-    unfitted = (
-        f"{pluralize(int((targets < 0).sum()), 'row')} without a label and {pluralize(int(drawn.sum()), 'dev row')}"
-    )
     if not fitted.all():
-        log.note(f"{unfitted} were in no fit of the linear model")
+        unlabelled, of_dev = pluralize(int((targets < 0).sum()), "row"), pluralize(int(drawn.sum()), "dev row")
+        log.note(f"{unlabelled} without a label and {of_dev} were in no fit of the linear model")
     reliable = f"the linear model is right on {counts['accuracy']:.1%}"
     result: dict[str, Any] = {}
     if (path := request.out_of_fold) is not None:
