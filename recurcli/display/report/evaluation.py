@@ -131,12 +131,7 @@ def _row(rows: EvaluatedRows, row: int) -> dict[str, Any]:
 
 def _diagnosis(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table of the layers and the plot of the gradient norms."""
-    norms = diagnosis["gradient_norm_by_distance"]
-    curve = Curve("", range(len(norms)), norms)
-    return {
-        "rows": pluralize(diagnosis["rows"], "row"),
-        "layers": layer_table(diagnosis),
-        "gradient_plot": curve_chart([curve], "gradient norm", xlabel="positions back", log=True)
-        if norms[1:]
-        else None,
-    }
+    norms, plot = diagnosis["gradient_norm_by_distance"], None
+    if norms[1:]:
+        plot = curve_chart([Curve("", range(len(norms)), norms)], "gradient norm", xlabel="positions back", log=True)
+    return {"rows": pluralize(diagnosis["rows"], "row"), "layers": layer_table(diagnosis), "gradient_plot": plot}
