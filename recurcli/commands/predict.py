@@ -57,7 +57,8 @@ def predict(request: PredictRequest, log: Log) -> None:
         Predictor.load(open_run(request.run), **options).worker_loop()
         return
     try:
-        DataConfig(delimiter=request.delimiter, quote=request.quote or QUOTE, encoding=request.encoding or UTF8)
+        form = request.columns
+        DataConfig(delimiter=form.delimiter, quote=form.quote or QUOTE, encoding=form.encoding or UTF8)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
     kind = output_kind(request.format)
@@ -125,10 +126,10 @@ def _open_rows(
     if typed:
         log.note("reading texts from the terminal, a line each; Ctrl-D ends them")
     sample = next(windows(records, at_once=at_once), [])
-    if records.delimiter and request.delimiter is None and trained.delimiter is None:
+    if records.delimiter and request.columns.delimiter is None and trained.delimiter is None:
         log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
-    explicit = TextColumns(tuple(request.text or ()), tuple(request.pair or ()))
-    columns = find_input_columns(records, sample, trained, log, explicit, request.header)
+    explicit = TextColumns(tuple(request.columns.text or ()), tuple(request.columns.pair or ()))
+    columns = find_input_columns(records, sample, trained, log, explicit, request.columns.header)
     if columns.header:
         del sample[:1]
     like_input = records.format if records.format in ("tsv", "csv") else "jsonl"
@@ -146,10 +147,10 @@ def _open_rows(
 def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
     """Return the reader of the input, with the quote and delimiter of the options, else those of the training rows if they are
     its own too, else a delimiter that its rows show."""
-    encoding, quote = request.encoding or UTF8, request.quote or trained.quote
-    delimiter: str | Callable[[str], Separation] | None = request.delimiter
+    encoding, quote = request.columns.encoding or UTF8, request.columns.quote or trained.quote
+    delimiter: str | Callable[[str], Separation] | None = request.columns.delimiter
     named, mark = request.input_format or format_of(str(request.source)), trained.delimiter
-    if mark is None and request.header is not False:
+    if mark is None and request.columns.header is not False:
         mark = recognised_delimiter(request.source, encoding, request.input_format, quote)
         mark = mark or ("," if named is None and trained.format == "csv" else None)
     if delimiter is None and mark is not None:
@@ -178,7 +179,7 @@ def _summary(
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
-_RESOLVED = ("format", "input_format", "text", "pair", "header", "delimiter", "quote", "encoding", "fast", "inference")
+_RESOLVED = ("format", "input_format", "columns", "fast", "inference")
 """Options that a resume compares by what they were resolved to."""
 _FREE_AT_RESUME = ("run", "source", "output", "unbuffered", "resume", "overwrite")
 """Options that a resume may change, or compares by the content of what they name."""
@@ -194,7 +195,7 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input,
             "--format": rows.format,
             "--delimiter": rows.records.delimiter,
             "--quote": writer.quote,
-            "--encoding": canonical_encoding(request.encoding or UTF8),
+            "--encoding": canonical_encoding(request.columns.encoding or UTF8),
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
             "--header": columns.header,

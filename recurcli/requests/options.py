@@ -79,7 +79,8 @@ Encoding = Annotated[
     str | None,
     typer.Option(
         "--encoding",
-        help="Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: that of the preset or run, UTF-8.",
+        help="Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: UTF-8; of labelled rows, that of "
+        "the preset or run.",
         metavar="NAME",
     ),
 ]

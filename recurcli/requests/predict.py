@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from recurcli.requests.options import Delimiter, Fast, Header, Inference, Pair, Quote, Run, Text
+from recurcli.requests.options import Fast, Inference, Run, TextColumns
 
 InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
 OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
@@ -44,18 +44,7 @@ class PredictRequest:
             help="Format of the input. Default: from the file name, else detected; a CSV in a pipe is not detected."
         ),
     ] = None
-    text: Text = None
-    pair: Pair = None
-    header: Header = None
-    delimiter: Delimiter = None
-    quote: Quote = None
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            help="Encoding of the input, such as latin-1, cp1252, gb18030 or utf-16. Default: UTF-8, as the output.",
-            metavar="NAME",
-        ),
-    ] = None
+    columns: TextColumns = field(default_factory=TextColumns)
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each label.")] = False
     top_k: Annotated[
         int | None, typer.Option(help="Add the K best labels with their probabilities.", min=1, metavar="K")
