@@ -14,7 +14,7 @@ from recurcli.errors import pluralize
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
 from recurcli.metrics import words_of
-from recurcli.runs.run_directory import Run, parameters_in_words
+from recurcli.runs.run_directory import Run
 
 MAX_MISTAKES = 30
 MAX_CLASSES = 40
