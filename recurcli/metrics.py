@@ -6,6 +6,7 @@ predictions: B resamples, C classes, N rows. The numbers are those of scikit-lea
 takes longer than a small evaluation. numpy is imported when counts are made, not with this module.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -90,7 +91,7 @@ def mcc(counts: ClassCounts) -> "np.ndarray":
 
 
 class Metric(NamedTuple):
-    """A classification metric; higher is better. One of them selects the best model on the dev rows."""
+    """A metric of a model on dev or test data. One of them selects the best model."""
 
     words: str
     """The name in tables and model cards."""
@@ -98,6 +99,8 @@ class Metric(NamedTuple):
     """The metric of many resamples at once."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """The smallest and the largest value."""
+    minimize: bool = False
+    """Whether a smaller value is better."""
 
 
 METRICS: dict[str, Metric] = {
@@ -107,7 +110,7 @@ METRICS: dict[str, Metric] = {
     "macro_f1": Metric("macro F1", macro(f1)),
     "mcc": Metric("MCC", mcc, (-1.0, 1.0)),
 }
-"""All metrics by their name in presets and JSON, in the order of the tables. A new metric is one row here.
+"""The metrics of classifiers by their name in presets and JSON, in the order of the tables. A new metric is one row here.
 
 Macro averages are over the classes that occur among the labels or the predictions, as by default in scikit-learn.
 """
@@ -115,19 +118,24 @@ Macro averages are over the classes that occur among the labels or the predictio
 
 PERPLEXITY = "perplexity"
 """The dev metric of a language model, exp of the mean cross-entropy of its tokens in nats."""
-MINIMIZED = frozenset({PERPLEXITY})
-"""The dev metrics of which a smaller value is better. They are no rows of METRICS, which are functions of labels."""
 
-BOUNDS: Mapping[str, tuple[float, float]] = {
-    **{name: metric.bounds for name, metric in METRICS.items()},
-    PERPLEXITY: (-1e9, 1e9),
-}
-"""The smallest and the largest value of a metric. A perplexity has no largest one; far bounds have no effect on its tests."""
+
+def undefined(counts: ClassCounts) -> "np.ndarray":
+    """Return NaN (B,), for a metric that is no function of labels and predictions."""
+    return counts.hits.sum(axis=-1) * math.nan
+
+
+def metric_named(name: str) -> Metric:
+    """Return the row of METRICS with this name, or that of the perplexity; of another version's metric only the name is known.
+
+    A perplexity has no largest value; far bounds have no effect on its tests.
+    """
+    return METRICS.get(name) or Metric(name, undefined, (-1e9, 1e9), minimize=name == PERPLEXITY)
 
 
 def words_of(metric: str) -> str:
     """Return the name of a metric in tables and messages."""
-    return METRICS[metric].words if metric in METRICS else metric
+    return metric_named(metric).words
 
 
 def format_score(metric: str, score: float) -> str:
@@ -139,8 +147,13 @@ _PARTS = {"encoder": "encoder", "linear": "linear model"}
 
 
 def score_rows(scores: Mapping[str, Any], split: str, metric: str = "accuracy") -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the metrics of a model for a table, and those of `part_rows`."""
-    yield from ((f"{split}{each.words}", format_score(name, scores[name])) for name, each in METRICS.items())
+    """Yield the names and values of the metrics of a model for a table, and those of `part_rows`.
+
+    A run of an earlier version may lack a metric.
+    """
+    for name, each in METRICS.items():
+        if name in scores:
+            yield f"{split}{each.words}", format_score(name, scores[name])
     yield from part_rows(scores, split, metric)
 
 
@@ -149,9 +162,9 @@ def part_rows(scores: Mapping[str, Any], split: str = "", metric: str = "accurac
 
     `split` stands before each name.
     """
-    for name in (each for each in METRICS if each in ("accuracy", metric)):
+    for name in dict.fromkeys(("accuracy", metric)):
         for part, own in scores.get("parts", {}).items():
-            if (part, name) != ("linear", "accuracy"):  # a baseline
+            if name in own and (part, name) != ("linear", "accuracy"):  # a baseline
                 yield f"{split}{_PARTS[part]}: {words_of(name)}", format_score(name, own[name])
     for name, value in scores.get("baselines", {}).items():
         who = _PARTS.get(name) or f"{name.replace('_', ' ')} baseline"

@@ -91,6 +91,38 @@ def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp
     assert predicted.split()[0] == "鼠牛虎"
 
 
+def test_a_run_from_before_a_metric_was_added_is_compared_and_repeated_without_it(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, settings = tmp_path / "run", tiny("finetuning.max_steps=2")
+    line = ("finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", run, *settings)
+    assert recur(*line)[0] == 0
+    errors = Metric(
+        "error rate", lambda counts: 1 - counts.hits.sum(axis=-1) / counts.support.sum(axis=-1), minimize=True
+    )
+    monkeypatch.setitem(METRICS, "errors", errors)
+    for command in ((*line, "--resume"), ("compare", run), ("compare", run, "--metric", "errors"), ("eval", run)):
+        code, out, err = recur(*command)
+        assert (code, "error rate" in out) == (0, command[-1] == "errors" or command[0] == "eval"), err
+
+
+def test_of_a_metric_to_minimize_the_smallest_value_selects(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = Metric(
+        "error rate", lambda counts: 1 - counts.hits.sum(axis=-1) / counts.support.sum(axis=-1), minimize=True
+    )
+    found = []
+    for name in ("errors", "accuracy"):
+        monkeypatch.setitem(METRICS, "errors", errors)
+        settings = tiny(f"finetuning.metric={name}", "finetuning.epochs=4")
+        line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / name, *settings)
+        assert recur("finetune", *line)[0] == 0
+        result = json.loads((tmp_path / name / "result.json").read_text())
+        found.append((result["best_step"], result["ensemble"], result["dev"]))
+    assert found[0] == found[1]
+
+
 def test_a_metric_is_one_row(recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def share_of_errors_avoided(counts: ClassCounts) -> np.ndarray:
         return np.where(counts.hits.sum(axis=-1) < counts.support.sum(axis=-1), 0.123456, 0.765432)

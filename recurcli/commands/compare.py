@@ -26,7 +26,7 @@ from recurcli.evaluation.significance import (
     tango,
 )
 from recurcli.log import Log
-from recurcli.metrics import BOUNDS, METRICS
+from recurcli.metrics import METRICS, PERPLEXITY, metric_named
 from recurcli.requests.compare import CompareRequest
 from recurcli.runs.predictions import Part
 from recurcli.runs.run_directory import RunDirectory, first_difference
@@ -61,7 +61,7 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     if request.over is not None:
         check_over(found.runs, request.over)
     name = metric or (found.runs[0].result["metric"] if found.runs else "accuracy")
-    if name not in BOUNDS:
+    if name != PERPLEXITY and name not in METRICS:
         raise UsageError(
             f"{found.runs[0].path}: its metric '{escaped(name)}' is unknown here; choose one with --metric"
         )
@@ -147,7 +147,7 @@ def _interval(member: str, resampled: Mapping[str, _Resampled], name: str) -> li
     if own.is_right is not None:
         return list(share_interval(int(own.is_right.sum()), rows))
     others = [each.runs for other, each in resampled.items() if other != member]
-    found = score_interval(own.runs, rows, BOUNDS[name], others)
+    found = score_interval(own.runs, rows, metric_named(name).bounds, others)
     return found and list(found)
 
 
@@ -161,7 +161,7 @@ def _tests(
     """
     pairs = [(a.name, b.name) for a, b in itertools.combinations(groups, 2)]
     pairs += [(group.name, baseline.name) for baseline in fixed for group in baseline.groups]
-    low, high = BOUNDS[name]
+    low, high = metric_named(name).bounds
     tests: list[dict[str, Any]] = []
     for first, second in pairs:
         if first not in resampled or second not in resampled:

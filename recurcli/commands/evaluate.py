@@ -19,7 +19,7 @@ from recurcli.device import choose_device
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig, Predictor, probabilities, score_text
-from recurcli.evaluation.report import EvaluatedRows, report_with_parts
+from recurcli.evaluation.report import EvaluatedRows, KeptModel, report_with_parts
 from recurcli.evaluation.significance import intervals
 from recurcli.files import REPORT, OutputKind, check_writable, finite, sha256_of, write_atomically
 from recurcli.log import Log
@@ -92,9 +92,8 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         ensemble = replace(ensemble, linear=linear)
     linear_logits = None if linear is None else linear.logits(rows.texts)
     known = task.baselines if split == "dev" else {}
-    metrics, facts, logits = report_with_parts(
-        encoder_logits, linear_logits, ensemble, labels, task, known, predictor.temperature
-    )
+    kept = KeptModel(ensemble, predictor.temperature)
+    metrics, facts, logits = report_with_parts(kept, encoder_logits, linear_logits, labels, task, known)
     evaluated = EvaluatedRows(
         ids=[example.id for example in rows.examples],
         texts=rows.texts,

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
-from recurcli.evaluation.report import DevEvaluation, ScoredRows
+from recurcli.evaluation.report import DevEvaluation, ScoredRows, score_linear_model
 from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log, Note
@@ -33,7 +34,6 @@ from recurcli.runs.model_files import (
     log_known_rows,
     read_known_rows,
     read_model,
-    write_refit,
 )
 from recurcli.runs.run_directory import LINEAR_FIRST_FIT, first_difference
 from recurcli.tokens.tokenizer import encode_splits
@@ -114,22 +114,22 @@ def finetune(
         )
         row_weights = None if teacher is None else teacher.row_weights(preset.finetuning.teacher_weight)
         linear = None if request.dry_run else _fit_linear_model(preset, train, targets, task, row_weights, log)
+        dev_rows = ScoredRows(dev, tokens["dev"])
+        is_part = preset.ensemble is not None
         stop = StopRequest(current())
         evaluation = DevEvaluation(
             model=model,
-            dev=ScoredRows(dev, tokens["dev"]),
+            dev=dev_rows,
             task=task,
             metric_name=preset.finetuning.metric,
             mean_loss=objective.mean_loss,
             inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,
-            linear=linear,
-            ensemble=preset.ensemble,
+            linear=None if linear is None else score_linear_model(linear, dev_rows, task, is_part=is_part),
             refit=_refit_of(preset, linear, train, dev, task, row_weights),
             test=None if test is None else ScoredRows(test, tokens["test"]),
             keep_texts=preset.finetuning.keep_texts,
         )
-        alone, linear_dev_metric = (None, None) if linear is None else evaluation.score_linear_model()
         return Training(
             request=request,
             resolved=resolved,
@@ -141,9 +141,6 @@ def finetune(
             data=data,
             stop=stop,
             dev=evaluation,
-            linear=linear,
-            linear_alone=alone if preset.ensemble is not None else None,
-            linear_dev_metric=linear_dev_metric,
             known=known,
             teacher=None if teacher is None else teacher.facts,
             init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
@@ -226,17 +223,20 @@ def _fit_linear_model(
     if not (preset.finetuning.linear_baseline or preset.ensemble is not None) or not current().is_main:
         return None
     ids = [example.id for example in train.examples]
-    linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear, row_weights, ids)
-    if linear is None and preset.is_linear:
-        raise DataError(f"train: {note.text}, and the preset has no encoder")
-    log.add(replace(note, level="warning") if linear is None and preset.ensemble is not None else note)
-    return linear
+    try:
+        return fit_linear_model(train.texts, targets, len(task.labels), log, preset.linear, row_weights, ids)
+    except DataError as error:
+        reason = f"no linear model beside the encoder: {error}"
+        if preset.is_linear:
+            raise DataError(f"train: {reason}, and the preset has no encoder") from None
+        (log.note if preset.ensemble is None else log.warn)(reason)
+        return None
 
 
 def _refit_of(
     preset: Preset, linear: LinearModel | None, train: Split, dev: Split, task: Task, row_weights: RowWeights
-) -> Callable[[Path], LinearModel] | None:
-    """Return a function that fits the linear model again, on training and dev rows, and writes it in the folder of a run.
+) -> Callable[[], LinearModel] | None:
+    """Return a function that fits the linear model again, on training and dev rows.
 
     Return None if the linear model is not fitted again (`finetuning.refit`).
     """
@@ -246,13 +246,7 @@ def _refit_of(
     rows = [*train.examples, *dev.examples]
     targets = task.targets(example.label for example in rows if example.label is not None)
     weights = None if row_weights is None else np.concatenate([row_weights, np.ones(len(dev.examples))])
-
-    def refit(folder: Path) -> LinearModel:
-        refitted = refit_linear_model(linear, [*train.texts, *dev.texts], targets, weights)
-        write_refit(folder, refitted)
-        return refitted
-
-    return refit
+    return partial(refit_linear_model, linear, [*train.texts, *dev.texts], targets, weights)
 
 
 def _with_teacher(

@@ -12,7 +12,7 @@ import operator
 import shlex
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +26,7 @@ from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.log import Log, Progress, State, TrialProgress
-from recurcli.metrics import format_score, words_of
+from recurcli.metrics import format_score, metric_named, words_of
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.training import FinetuneRequest
@@ -121,10 +121,10 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        study = open_study(folder / STUDY)
+        study = open_study(folder / STUDY, minimize=_minimizes(request))
         if not results_of(study):
             _clear(folder)  # what a kill in the first trial left
-            study = open_study(folder / STUDY)
+            study = open_study(folder / STUDY, minimize=_minimizes(request))
             study.set_user_attr("facts", facts)
         elif not request.resume:
             raise UsageError(
@@ -191,10 +191,10 @@ class _Search:
         for each in self.ranges:
             if results or each.contains(settings[each.key]):
                 settings[each.key] = each.suggest(trial)
-        best = best_of(results)
-        log = TrialLog(
-            self.log, self.request.trials, len(results) + 1, trial, None if best is None else best["dev_metric"]
-        )
+        minimize = _minimizes(self.request)
+        best = best_of(results, minimize=minimize)
+        earlier = None if best is None else best["dev_metric"]
+        log = TrialLog(self.log, self.request.trials, len(results) + 1, trial, earlier, minimize=minimize)
         result = self._train(len(results) + 1, settings, log)
         trial.set_user_attr("result", result)
         if result["state"] != "complete":
@@ -250,7 +250,7 @@ class _Search:
         if not self.request.keep_runs:
             remove(self.request.folder / TRIALS)
         results = results_of(self.study)
-        if best_of(results):
+        if best_of(results, minimize=_minimizes(self.request)):
             write_atomically(self.request.folder / BEST, best_preset(self.request, results))
 
 
@@ -261,9 +261,17 @@ class TrialLog(Log):
     """
 
     def __init__(
-        self, shown: Log, trials: int, number: int, trial: "optuna.Trial", earlier: float | None = None
+        self,
+        shown: Log,
+        trials: int,
+        number: int,
+        trial: "optuna.Trial",
+        earlier: float | None = None,
+        *,
+        minimize: bool = False,
     ) -> None:
         self._shown, self._trials, self._trial, self._earlier = shown, trials, trial, earlier
+        self._better: Callable[[float, float], float] = min if minimize else max
         self.number, self.count = number, 0
         self.best: float | None = None
         """The best dev metric of the trial."""
@@ -284,7 +292,8 @@ class TrialLog(Log):
         self.note, self.warn = super().note, super().warn  # type: ignore[method-assign]
         if state.dev_metric is not None:
             self.report(state.step, state.total_steps, state.dev_metric)
-        best = max((score for score in (self._earlier, self.best) if score is not None), default=None)
+        known = [score for score in (self._earlier, self.best) if score is not None]
+        best = functools.reduce(self._better, known) if known else None
         self._shown.progress(TrialProgress(self.number, self._trials, state, best))
         if state.dev_metric is not None and state.step < state.total_steps and self.should_prune():
             raise TrialPruned
@@ -300,14 +309,19 @@ class TrialLog(Log):
         for part in range(now if self._part is None else self._part + 1, now + 1):
             self._trial.report(dev_metric if part == now else self._last, part)
         self._part, self._last, self.count = now, dev_metric, self.count + 1
-        self.best = dev_metric if self.best is None else max(self.best, dev_metric)
+        self.best = dev_metric if self.best is None else self._better(self.best, dev_metric)
 
     def should_prune(self) -> bool:
         """Return whether the trial is below the median of the complete ones, from its second evaluation on."""
         return self.count > 1 and self._trial.should_prune()
 
 
-def open_study(path: Path) -> "optuna.Study":
+def _minimizes(request: TuneRequest) -> bool:
+    """Return whether a smaller dev metric is better."""
+    return metric_named(request.resolved.preset.finetuning.metric).minimize
+
+
+def open_study(path: Path, *, minimize: bool = False) -> "optuna.Study":
     """Return the study in the file `path`, which is created if it is missing. Raises ModelError for a damaged one.
 
     Trials that a kill interrupted are marked as failed: the sampler would count them as bad ones that still run. Median
@@ -326,7 +340,11 @@ def open_study(path: Path) -> "optuna.Study":
             raise ValueError(state.partition("\n")[2] or state)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
         study = optuna.create_study(
-            storage=storage, study_name="recur tune", direction="maximize", load_if_exists=True, pruner=pruner
+            storage=storage,
+            study_name="recur tune",
+            direction="minimize" if minimize else "maximize",
+            load_if_exists=True,
+            pruner=pruner,
         )
         for left in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
             study.tell(left.number, state=optuna.trial.TrialState.FAIL)
@@ -370,10 +388,10 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise ModelError(f"{path}: is damaged: {reason}; start again with --overwrite") from None
 
 
-def best_of(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the complete trial with the largest dev metric, the first one of equal trials, or None if no trial is complete."""
+def best_of(results: Sequence[Mapping[str, Any]], *, minimize: bool) -> Mapping[str, Any] | None:
+    """Return the complete trial with the best dev metric, the first one of equal trials, or None if no trial is complete."""
     complete = [result for result in results if result["state"] == "complete"]
-    return max(complete, key=lambda result: result["dev_metric"], default=None)
+    return (min if minimize else max)(complete, key=lambda result: result["dev_metric"], default=None)
 
 
 def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -384,7 +402,7 @@ def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def line_of(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
     """Return the line of the last trial: its number, settings, dev metric and early end, and the best dev metric so far."""
-    result, best = results[-1], best_of(results)
+    result, best = results[-1], best_of(results, minimize=_minimizes(request))
     names, name = short_names(result["settings"]), request.resolved.preset.finetuning.metric
     shown = " ".join(f"{names[key]}={text_of(value)}" for key, value in result["settings"].items())
     line = f"trial {result['trial']} of {request.trials}: {shown}"
@@ -411,7 +429,7 @@ def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> s
 
     Comments at its top give the dev metric and say that it is no test score. At least one trial is complete.
     """
-    preset, best = request.resolved.preset, best_of(results) or {}
+    preset, best = request.resolved.preset, best_of(results, minimize=_minimizes(request)) or {}
     named = is_file_name(request.preset)
     values: dict[str, Any] = {"extends": str(Path(request.preset).expanduser().absolute()) if named else request.preset}
     whole = preset.to_dict()
@@ -433,7 +451,7 @@ def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> s
 
 def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the result of the study. Raises NumericError if no trial is complete."""
-    best = best_of(results)
+    best = best_of(results, minimize=_minimizes(request))
     if best is None:
         reason, count = results[-1].get("reason", ""), len(results)
         fault = f"none of the {pluralize(count, 'trial')} ended with a finite dev metric; trial {count}: {reason}"

@@ -21,7 +21,7 @@ from recurcli.device import Precision, autocast, choose_device
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import NumericError, UsageError, escaped
-from recurcli.linear.ensemble import Ensemble
+from recurcli.linear.model import Ensemble
 from recurcli.log import AfterBatch, ignore
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_ensemble, read_model

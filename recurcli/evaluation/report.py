@@ -1,7 +1,8 @@
 """Reports on a model: metrics, those of its parts, calibration; and the evaluation on dev data that selects it in a training.
 
-Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `DevEvaluation` scores the rows of a classifier,
-`DevPerplexity` the text of a language model. Shapes: N rows, C classes.
+Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `choose_model` chooses what a run keeps of an
+encoder and a linear model. `DevEvaluation` scores the rows of a classifier, `DevPerplexity` the text of a language model.
+Shapes: N rows, C classes.
 """
 
 from collections import Counter
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,11 +21,11 @@ from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, probabilities, score_text
 from recurcli.files import to_json
-from recurcli.linear.ensemble import Ensemble, fit_weights
-from recurcli.linear.model import LinearModel
-from recurcli.metrics import METRICS, PERPLEXITY, classification_report
+from recurcli.linear.ensemble import choose_ensemble, fit_calibration, fit_weights
+from recurcli.linear.model import Ensemble, LinearModel, Logits
+from recurcli.metrics import METRICS, PERPLEXITY, classification_report, metric_named
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import write_listed, write_predictions
+from recurcli.runs.model_files import write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
@@ -73,7 +74,7 @@ def report_of(logits: np.ndarray, labels: Sequence[str], task: Task) -> dict[str
 
 
 def _scores(report: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics and the loss alone."""
+    """Return the metrics and the loss of a `classification_report` alone."""
     return {name: report[name] for name in (*METRICS, "loss")}
 
 
@@ -120,57 +121,6 @@ def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], temp
     }
 
 
-def report_with_parts(
-    encoder: np.ndarray | None,
-    linear: np.ndarray | None,
-    ensemble: Ensemble | None,
-    labels: Sequence[str],
-    task: Task,
-    known: Mapping[str, float],
-    temperature: float = 1.0,
-    refitted: np.ndarray | None = None,
-) -> tuple[dict[str, Any], dict[str, Any], np.ndarray]:
-    """Return the report on the model, facts for the JSON, and the logits (N, C) of the model.
-
-    `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
-    linear model. Without an ensemble, the linear model is only compared with the encoder. The facts are the `baselines` (the
-    accuracy of the most frequent label, of the linear model beside an encoder, and the task's own, `known`), and the
-    `calibration` at the `temperature` of the model. With an ensemble they also have its weights and the scores of both parts.
-    `refitted` are the logits of a linear model that takes the place of the one of `linear` in the ensemble; the scores of the
-    linear model are those of `linear`, which was fitted on the encoder's rows.
-    """
-    facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
-    parts = {}
-    if encoder is not None:
-        parts["encoder"] = report_of(encoder, labels, task)
-        if linear is not None:
-            parts["linear"] = report_of(linear, labels, task)
-            facts["baselines"]["linear"] = parts["linear"]["accuracy"]
-    if ensemble is None:
-        assert encoder is not None, "a model without an encoder has a linear model"
-        report, logits = parts["encoder"], encoder
-    else:
-        joined = linear if refitted is None else refitted
-        assert joined is not None, "an ensemble has a linear model"
-        logits = ensemble.join(np.zeros_like(joined) if encoder is None else encoder, joined)
-        report = report_of(logits, labels, task)
-        facts["ensemble"] = ensemble.to_json()
-        if parts:
-            facts["parts"] = {name: _scores(part) for name, part in parts.items()}
-    return report, {**facts, "calibration": calibration_of(logits, np.array(task.targets(labels)), temperature)}, logits
-
-
-class DevScore(NamedTuple):
-    """The dev metric and dev loss of a model. A larger metric is better; between equal metrics the smaller loss is.
-
-    Of perplexities the smaller one is better (`TrainingLoop.minimize`).
-    """
-
-    metric: float
-    loss: float
-    """The mean of the loss that training minimizes: of the dev rows, or of the tokens of the dev text in nats."""
-
-
 class ScoredRows(NamedTuple):
     """Labelled rows and their tokens."""
 
@@ -178,14 +128,106 @@ class ScoredRows(NamedTuple):
     tokens: Tokens
 
     @property
-    def ids(self) -> list[str]:
-        """The id of each row."""
-        return [example.id for example in self.split.examples]
-
-    @property
     def labels(self) -> list[str]:
         """The label of each row."""
         return [str(example.label) for example in self.split.examples]
+
+
+class ScoredLinear(NamedTuple):
+    """The linear model that is fitted on the training rows, and what it scores on the dev rows."""
+
+    model: LinearModel
+    logits: Logits
+    """(N, C)."""
+    report: dict[str, Any]
+    """The `classification_report`."""
+    alone: Ensemble | None
+    """The linear model as the whole model, calibrated. None: the encoder is only compared with it."""
+
+
+def score_linear_model(model: LinearModel, dev: ScoredRows, task: Task, *, is_part: bool) -> ScoredLinear:
+    """Score the linear model on the dev rows. `is_part`: it may be kept, alone or in an ensemble."""
+    logits, targets, alone = model.logits(dev.split.texts), np.array(task.targets(dev.labels)), None
+    if is_part:
+        weight = fit_calibration(logits, targets)
+        alone = Ensemble(model, 0.0, weight, len(targets), weight)
+    return ScoredLinear(model, logits, report_of(logits, dev.labels, task), alone)
+
+
+class KeptModel(NamedTuple):
+    """What a run keeps: the encoder, the linear model, or an ensemble of both."""
+
+    ensemble: Ensemble | None
+    """The weights of encoder and linear model. None: the encoder, without a linear model."""
+    temperature: float = 1.0
+    """The probabilities are softmax(logits / temperature). It is 1 with an ensemble, whose weights are fitted instead."""
+
+    def logits(self, encoder: Logits | None, linear: Logits | None) -> Logits:
+        """Return the logits (N, C) of the kept model, given those of its parts. A part that has the weight 0 may be None."""
+        if self.ensemble is not None and linear is not None:
+            return self.ensemble.join(encoder, linear)
+        assert encoder is not None, "a model without an encoder has a linear model"
+        return encoder
+
+
+def choose_model(
+    encoder: Logits | None,
+    linear: ScoredLinear | None,
+    targets: NDArray[np.int64],
+    score: Callable[[Logits], tuple[float, ...]],
+) -> KeptModel:
+    """Choose what is kept, by the dev rows with these logits (N, C) of the encoder and `targets` (N,).
+
+    `encoder` is None without an encoder, `linear` is None without a linear model. A larger `score` of logits is better.
+    """
+    if linear is None or linear.alone is None:
+        assert encoder is not None, "a model without an encoder has a linear model"
+        return KeptModel(None, fit_temperature(encoder, targets))
+    if encoder is None:
+        return KeptModel(linear.alone)
+    return KeptModel(choose_ensemble(linear.model, (encoder, linear.logits), targets, score))
+
+
+def report_with_parts(
+    kept: KeptModel,
+    encoder: Logits | None,
+    linear: Logits | None,
+    labels: Sequence[str],
+    task: Task,
+    known: Mapping[str, float],
+    refitted: Logits | None = None,
+) -> tuple[dict[str, Any], dict[str, Any], Logits]:
+    """Return the report on the kept model, facts for the JSON, and its logits (N, C).
+
+    `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
+    linear model. Without an ensemble, the linear model is only compared with the encoder. The facts are the `baselines` (the
+    accuracy of the most frequent label, of the linear model beside an encoder, and the task's own, `known`), and the
+    `calibration`. With an ensemble they also have its weights and the scores of both parts. `refitted` are the logits of a
+    linear model that takes the place of the one of `linear` in the ensemble; the scores of the linear model are those of
+    `linear`, which was fitted on the encoder's rows.
+    """
+    logits = kept.logits(encoder, linear if refitted is None else refitted)
+    facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
+    if kept.ensemble is not None:
+        facts["ensemble"] = kept.ensemble.to_json()
+    if encoder is not None and linear is not None:
+        parts = {
+            "encoder": _scores(report_of(encoder, labels, task)),
+            "linear": _scores(report_of(linear, labels, task)),
+        }
+        facts["baselines"]["linear"] = parts["linear"]["accuracy"]
+        if kept.ensemble is not None:
+            facts["parts"] = parts
+    facts["calibration"] = calibration_of(logits, np.array(task.targets(labels)), kept.temperature)
+    return report_of(logits, labels, task), facts, logits
+
+
+class DevScore(NamedTuple):
+    """The dev metric and dev loss of a model. Between equal metrics the smaller loss is better."""
+
+    metric: float
+    loss: float
+    """The mean of the loss that training minimizes: of the dev rows, or of the tokens of the dev text in nats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,12 +244,10 @@ class DevEvaluation:
     """Its precision is fp32 in every training, as that of all that reads the stored model."""
     check_stop: Callable[[], None]
     """Called between batches; an exception that it raises ends the evaluation."""
-    linear: LinearModel | None = None
-    """The linear model on n-grams of the training rows. None if it is not fitted."""
-    ensemble: Literal["linear"] | None = None
-    """Whether the logits of the linear model are added to those of the encoder, once it is trained; None: they are not."""
-    refit: Callable[[Path], LinearModel] | None = None
-    """Fits the linear model again, on the dev rows too, and writes it in a folder. None if it is not fitted again."""
+    linear: ScoredLinear | None = None
+    """The linear model on n-grams of the training rows. None if it is not fitted, and on ranks other than 0."""
+    refit: Callable[[], LinearModel] | None = None
+    """Fits the linear model again, on the dev rows too. None if it is not fitted again."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
     keep_texts: bool = True
@@ -226,17 +266,10 @@ class DevEvaluation:
             score = DevScore(report_of(logits, self.dev.labels, self.task)[self.metric_name], loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
-    def score_linear_model(self) -> tuple[Ensemble, float]:
-        """Return the linear model as the whole model, calibrated on the dev rows, and its dev metric."""
-        assert self.linear is not None
-        logits = self.linear.logits(self.dev.split.texts)
-        whole = Ensemble.of_linear_model(self.linear, logits, np.array(self.task.targets(self.dev.labels)))
-        return whole, report_of(logits, self.dev.labels, self.task)[self.metric_name]
-
     def write_report(self, folder: Path) -> dict[str, Any]:
-        """Write the predictions, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
+        """Choose what is kept, write it and its predictions in `folder` (rank 0), and return result.json's facts.
 
-        In the end the linear model is fitted again, if it is to be, and is a part of the chosen model: the test rows are scored
+        In the end the linear model is fitted again, if it is to be, and is a part of the kept model: the test rows are scored
         with it, the dev rows without. Raises what `check_stop` raises.
         """
         has_encoder = not self.model.config.is_linear
@@ -244,73 +277,57 @@ class DevEvaluation:
         tested = self._encoder_logits(self.test) if has_encoder and self.test is not None else None
         if not self.inference.ranks.is_main:
             return {}
-        linear = ensemble = None
-        targets, temperature = np.array(self.task.targets(self.dev.labels)), 1.0
-        if self.linear is not None:
-            linear = self.linear.logits(self.dev.split.texts)
-            if encoder is None:
-                ensemble = Ensemble.of_linear_model(self.linear, linear, targets)
-            elif self.ensemble is not None:
-                ensemble = Ensemble.fit(self.linear, (encoder, linear), targets, self._selection_key)
-        if ensemble is not None:
-            write_listed(folder / ENSEMBLE, to_json(ensemble.to_json()))
+        targets = np.array(self.task.targets(self.dev.labels))
+        kept = choose_model(encoder, self.linear, targets, self._selection_key)
+        if kept.ensemble is not None:
+            write_listed(folder / ENSEMBLE, to_json(kept.ensemble.to_json()))
         else:
-            assert encoder is not None
-            temperature = fit_temperature(encoder, targets)
-            calibration = {"temperature": temperature, "fitted_on": "dev", "rows": len(targets)}
+            calibration = {"temperature": kept.temperature, "fitted_on": "dev", "rows": len(targets)}
             write_listed(folder / CALIBRATION, to_json(calibration))
-        path, known = folder / PREDICTIONS, self.task.baselines
-        dev, facts = self._write_scores(path, self.dev, (encoder, linear), ensemble, temperature, known)
+        dev, facts = self._write_scores(folder / PREDICTIONS, self.dev, kept, encoder, self.task.baselines)
         if self.linear is not None:
-            assert linear is not None
-            scores = _scores(report_of(linear, self.dev.labels, self.task))
-            facts["linear_baseline"] = {**self.linear.facts(), "dev": scores}
-        if self.refit is not None and ensemble is not None and ensemble.linear_weight:
-            fitted = self.refit(folder)  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
-            ensemble = replace(ensemble, linear=fitted)
+            facts["linear_baseline"] = {**self.linear.model.facts(), "dev": _scores(self.linear.report)}
+        if self.refit is not None and kept.ensemble is not None and kept.ensemble.linear_weight:
+            fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
+            write_refit(folder, fitted)
+            kept = KeptModel(replace(kept.ensemble, linear=fitted))
             facts["linear_baseline"]["refit_rows"] = fitted.rows
         if self.test is not None:
-            linear = None if self.linear is None else self.linear.logits(self.test.split.texts)
-            path, parts = folder / TEST_PREDICTIONS, (tested, linear)
-            test, of_test = self._write_scores(path, self.test, parts, ensemble, temperature, {})
+            test, of_test = self._write_scores(folder / TEST_PREDICTIONS, self.test, kept, tested, {})
             of_test.pop("ensemble", None)  # stands beside the dev metrics
             facts["test"] = {**test, **of_test}
         return {"metric": self.metric_name, "dev": dev, **facts}
 
     def _write_scores(
-        self,
-        path: Path,
-        rows: ScoredRows,
-        parts: tuple[np.ndarray | None, np.ndarray | None],
-        ensemble: Ensemble | None,
-        temperature: float,
-        known: Mapping[str, float],
+        self, path: Path, rows: ScoredRows, kept: KeptModel, encoder: Logits | None, known: Mapping[str, float]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Write the predictions of `rows` to `path`; return their metrics and `report_with_parts`' facts.
 
-        `parts` are the logits (N, C) of encoder and linear model, the one that was fitted first.
+        `encoder` are the encoder's logits (N, C). The scores of the linear model are those of its first fit.
         """
-        encoder, linear = parts
-        refitted = None
-        if ensemble is not None and ensemble.linear is not self.linear:
-            refitted = ensemble.linear.logits(rows.split.texts)
-        report, facts, logits = report_with_parts(
-            encoder, linear, ensemble, rows.labels, self.task, known, temperature, refitted
-        )
-        shares = {"probabilities": probabilities(logits, temperature)}
-        if ensemble is not None and encoder is not None and linear is not None:
+        texts, linear, refitted = rows.split.texts, None, None
+        if self.linear is not None:
+            linear = self.linear.logits if rows is self.dev else self.linear.model.logits(texts)
+            if kept.ensemble is not None and kept.ensemble.linear is not self.linear.model:
+                refitted = kept.ensemble.linear.logits(texts)
+        report, facts, logits = report_with_parts(kept, encoder, linear, rows.labels, self.task, known, refitted)
+        shares = {"probabilities": probabilities(logits, kept.temperature)}
+        if kept.ensemble is not None and encoder is not None and linear is not None:
             shares |= {"encoder_probabilities": probabilities(encoder), "linear_probabilities": probabilities(linear)}
-        texts = rows.split.texts if self.keep_texts and rows is self.dev else None
-        write_predictions(path, rows.ids, rows.labels, self.task.labels, shares, texts)
+        ids = [example.id for example in rows.split.examples]
+        shown = texts if self.keep_texts and rows is self.dev else None
+        write_predictions(path, ids, rows.labels, self.task.labels, shares, shown)
         return report, facts
 
     def _selection_key(self, logits: np.ndarray) -> tuple[float, float]:
-        """Return what is larger for a better ensemble's `logits` (N, C): the dev metric, then the negative cross-entropy.
+        """Return what is larger for better `logits` (N, C): the dev metric (its negative, if a smaller one is better), then the
+        negative cross-entropy.
 
         The weights of the ensemble are fitted by cross-entropy, whatever loss the encoder was trained with.
         """
         report = report_of(logits, self.dev.labels, self.task)
-        return report[self.metric_name], -report["loss"]
+        score = report[self.metric_name]
+        return -score if metric_named(self.metric_name).minimize else score, -report["loss"]
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
         """Return the logits (N, C) of the encoder. Raises what `check_stop` raises."""
@@ -330,6 +347,7 @@ class DevPerplexity:
     carry: bool = False
     """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
     metric_name: str = PERPLEXITY
+    linear: None = None
 
     def score(self) -> DevScore:
         """Return the perplexity and the loss of the dev text. Raises what `check_stop` raises."""

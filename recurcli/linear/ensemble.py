@@ -1,19 +1,15 @@
-"""An ensemble: the linear model on n-grams, whose logits are joined with the encoder's.
+"""The rule by which a run keeps the encoder, the linear model, or an ensemble of both: `choose_ensemble` [ours].
 
-Both are trained apart on the training rows, so the encoder is that of a run without an ensemble. The logits of an ensemble
-are a weighted sum; the two weights are fitted on the dev rows [ours]. Shapes: N rows, C classes.
+The weights are fitted on the dev rows. Nothing else of the package depends on how they were found. Shapes: N rows, C classes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.linear.model import LinearModel
+from recurcli.linear.model import Ensemble, LinearModel, Logits
 
-Logits = NDArray[np.float64]
 PRIOR_WEIGHTS = np.array([0.5, 2.0])
 """The weights of encoder and linear model to which the L2 penalty pulls. Ours: about those fitted on 600 TNEWS rows."""
 SMALLEST = 1e-3
@@ -32,66 +28,24 @@ FEWEST_ROWS = 100
 """Dev rows that an ensemble needs. Ours: with 50 rows hardly any is significantly better."""
 
 
-@dataclass(frozen=True)
-class Ensemble:
-    """The linear model, and the weights of encoder and linear model."""
+def choose_ensemble(
+    linear: LinearModel,
+    logits: tuple[Logits, Logits],
+    targets: NDArray[np.int64],
+    score: Callable[[Logits], tuple[float, ...]],
+) -> Ensemble:
+    """Choose what is kept by rows with these `logits` of encoder and linear model (each N, C) and `targets` (N,).
 
-    linear: LinearModel
-    encoder_weight: float
-    """0 if the kept model is the linear model."""
-    linear_weight: float
-    """0 if the kept model is the encoder."""
-    rows: int
-    """Number of dev rows on which the weights were fitted."""
-    linear_alone_weight: float
-    """The weight of the linear model without the encoder; it is larger than beside it."""
-
-    @classmethod
-    def fit(
-        cls,
-        linear: LinearModel,
-        logits: tuple[Logits, Logits],
-        targets: NDArray[np.int64],
-        score: Callable[[Logits], tuple[float, ...]],
-    ) -> "Ensemble":
-        """Choose the weights on rows with these `logits` of encoder and linear model (each N, C) and `targets` (N,).
-
-        The better part is the encoder or the linear model, by `score`. The result is the best by `score` of the ensembles that
-        are `significantly_better`. It is the better part where there are none, or fewer than FEWEST_ROWS rows.
-        """
-        parts, count = np.stack(logits), len(targets)
-        weights = fit_candidates(parts, targets)
-        scores = [score(np.tensordot(row, parts, 1)) for row in weights]
-        part = max((LINEAR, ENCODER), key=scores.__getitem__)
-        ensembles = significantly_better(weights, part, parts, targets) if count >= FEWEST_ROWS else []
-        best = max(ensembles, key=scores.__getitem__, default=part)
-        encoder_weight, linear_weight = weights[best].tolist()
-        return cls(linear, encoder_weight, linear_weight, count, float(weights[LINEAR, 1]))
-
-    @classmethod
-    def of_linear_model(cls, linear: LinearModel, logits: Logits, targets: NDArray[np.int64]) -> "Ensemble":
-        """Return the linear model without an encoder. Its weight is fitted on its `logits` (N, C) and `targets` (N,)."""
-        weight = fit_calibration(logits, targets)
-        return cls(linear, 0.0, weight, len(targets), weight)
-
-    def join(self, encoder: Logits, linear: Logits) -> Logits:
-        """Return the weighted sum of the logits (N, C) of encoder and linear model."""
-        return self.encoder_weight * encoder + self.linear_weight * linear
-
-    def without_encoder(self) -> "Ensemble":
-        """Return the linear model with its own weight."""
-        return replace(self, encoder_weight=0.0, linear_weight=self.linear_alone_weight)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of ensemble.json: the kind, the weights, and the rows on which they were fitted."""
-        return {
-            "kind": "linear",
-            "encoder_weight": self.encoder_weight,
-            "linear_weight": self.linear_weight,
-            "linear_alone_weight": self.linear_alone_weight,
-            "fitted_on": "dev",
-            "rows": self.rows,
-        }
+    The better part is the encoder or the linear model, by `score`. The result is the best by `score` of the ensembles that
+    are `significantly_better`. It is the better part where there are none, or fewer than FEWEST_ROWS rows.
+    """
+    parts, count = np.stack(logits), len(targets)
+    weights = fit_candidates(parts, targets)
+    scores = [score(np.tensordot(row, parts, 1)) for row in weights]
+    part = max((LINEAR, ENCODER), key=scores.__getitem__)
+    ensembles = significantly_better(weights, part, parts, targets) if count >= FEWEST_ROWS else []
+    encoder_weight, linear_weight = weights[max(ensembles, key=scores.__getitem__, default=part)].tolist()
+    return Ensemble(linear, encoder_weight, linear_weight, count, float(weights[LINEAR, 1]))
 
 
 def fit_calibration(logits: Logits, targets: NDArray[np.int64], prior: float = PRIOR_WEIGHTS[LINEAR]) -> float:

@@ -27,7 +27,7 @@ from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, Vectors, characters_read, ngram_sets
-from recurcli.log import Note
+from recurcli.log import Log
 from recurcli.process import interruptible
 
 if TYPE_CHECKING:
@@ -297,27 +297,26 @@ def fit_linear_model(
     texts: Texts,
     targets: Sequence[int],
     num_classes: int,
+    log: Log,
     config: LinearConfig | None = None,
     row_weights: RowWeights = None,
     ids: Sequence[str] | None = None,
-) -> tuple[LinearModel | None, Note]:
+) -> LinearModel:
     """Choose and fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
 
     `row_weights` (N,) are factors of the rows' losses; None: 1. `ids` (N,): see `search_hyperparameters`; None: all differ.
-    Returns None and the reason if the rows cannot be learned from. A cache that cannot be written, or is locked, is not used.
+    Raises DataError if the rows cannot be learned from. A cache that cannot be written, or is locked, is not used.
     """
     settings = config or LinearConfig()
     if ids is not None and len(set(ids)) == len(ids):
         ids = None
-    chosen = functools.partial(search_hyperparameters, texts, targets, num_classes, settings, row_weights, ids)
+    choose = functools.partial(search_hyperparameters, texts, targets, num_classes, settings, row_weights, ids)
     depends_on = {**asdict(settings), "ids": ids and list(ids)}
-    try:
-        model, words = _fit(texts, targets, num_classes, chosen, depends_on, row_weights)
-    except DataError as error:
-        return None, Note(f"no linear model beside the encoder: {error}")
+    model, words = _fit(texts, targets, num_classes, choose, depends_on, row_weights)
     if model.hyperparameters.solver == "SGD" and settings.c != "auto":
         words += "; linear.c has no effect on SGD"
-    return model, Note(words)
+    log.note(words)
+    return model
 
 
 def refit_linear_model(
@@ -346,7 +345,7 @@ def _fit(
     texts: Texts,
     targets: Sequence[int],
     num_classes: int,
-    chosen: Callable[[], Hyperparameters],
+    choose: Callable[[], Hyperparameters],
     depends_on: dict[str, Any],
     row_weights: RowWeights,
 ) -> tuple[LinearModel, str]:
@@ -359,12 +358,9 @@ def _fit(
         digest.update(np.asarray(row_weights, np.float64).tobytes())
     started = time.perf_counter()
 
-    def fit() -> LinearModel:
-        fitted.append(fit_model(texts, targets, num_classes, chosen(), row_weights))
-        return fitted[-1]
-
     def write(path: Path) -> dict[str, Any]:
-        path.write_bytes(fit().to_bytes())
+        fitted.append(fit_model(texts, targets, num_classes, choose(), row_weights))
+        path.write_bytes(fitted[0].to_bytes())
         return {}
 
     # Python's Unicode decides what lower case and what a word is.
@@ -372,9 +368,11 @@ def _fit(
     reason = ""
     try:
         file, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
-        model = fitted[0] if fitted else LinearModel.load(file)
+        if not fitted:
+            model = LinearModel.load(file)
+            return model, f"linear model: {model.in_words(len(texts))}, from the cache"
     except (StorageError, ModelError) as error:
-        model = fitted[0] if fitted else fit()
         reason = f" (not cached: {error})"
-    made = f"fitted in {time.perf_counter() - started:.1f} s{reason}" if fitted else "from the cache"
-    return model, f"linear model: {model.in_words(len(texts))}, {made}"
+    model = fitted[0] if fitted else fit_model(texts, targets, num_classes, choose(), row_weights)
+    words = f"linear model: {model.in_words(len(texts))}, fitted in {time.perf_counter() - started:.1f} s{reason}"
+    return model, words

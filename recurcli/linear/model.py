@@ -1,9 +1,10 @@
-"""The linear classifier on TF-IDF vectors of character and word n-grams.
+"""The linear classifier on TF-IDF vectors of character and word n-grams, and the ensemble that joins it with an encoder.
 
-A trained encoder is compared with it, and an ensemble joins the two. Shapes: N rows, V n-grams of the vocabulary, C classes.
+Both are trained apart on the training rows, so the encoder is that of a run without an ensemble. Shapes: N rows, V n-grams of
+the vocabulary, C classes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from recurcli.errors import pluralize
 from recurcli.files import OpenedFile, naming_damage, stored_arrays
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, row_blocks
+
+Logits = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class LinearModel:
         solver = "by SGD, since LinearSVC takes too long for so many" if sgd else f"C {self.hyperparameters.c:g}"
         return f"{ngrams} of {sorts}{inside} in {used}, {solver}"
 
-    def logits(self, texts: Texts) -> NDArray[np.float64]:
+    def logits(self, texts: Texts) -> Logits:
         """Return the logits (N, C) of `texts`."""
         weights, logits = torch.from_numpy(self.weights), [np.zeros((0, len(self.bias)))]
         for block in row_blocks(texts):
@@ -121,3 +124,41 @@ class LinearModel:
             return cls(
                 ngrams, weights, bias, int(tensors["rows"][0]), int(tensors["distinct_ngrams"][0]), hyperparameters
             )
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """The linear model, and the weights of encoder and linear model in the sum of their logits."""
+
+    linear: LinearModel
+    encoder_weight: float
+    """0 if the kept model is the linear model."""
+    linear_weight: float
+    """0 if the kept model is the encoder."""
+    rows: int
+    """Number of dev rows on which the weights were fitted."""
+    linear_alone_weight: float
+    """The weight of the linear model without the encoder; it is larger than beside it."""
+
+    def join(self, encoder: Logits | None, linear: Logits) -> Logits:
+        """Return the weighted sum of the logits (N, C) of encoder and linear model; None: the encoder has the weight 0."""
+        return (
+            self.linear_weight * linear
+            if encoder is None
+            else self.encoder_weight * encoder + self.linear_weight * linear
+        )
+
+    def without_encoder(self) -> "Ensemble":
+        """Return the linear model with its own weight."""
+        return replace(self, encoder_weight=0.0, linear_weight=self.linear_alone_weight)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of ensemble.json: the kind, the weights, and the rows on which they were fitted."""
+        return {
+            "kind": "linear",
+            "encoder_weight": self.encoder_weight,
+            "linear_weight": self.linear_weight,
+            "linear_alone_weight": self.linear_alone_weight,
+            "fitted_on": "dev",
+            "rows": self.rows,
+        }

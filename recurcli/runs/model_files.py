@@ -37,8 +37,7 @@ from recurcli.files import (
     write_atomically,
     write_manifest,
 )
-from recurcli.linear.ensemble import Ensemble
-from recurcli.linear.model import LinearModel
+from recurcli.linear.model import Ensemble, LinearModel
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
 from recurcli.model.models import Classifier, LanguageModel

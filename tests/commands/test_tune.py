@@ -16,6 +16,7 @@ from tiny_task import TINY, rows, write_rows
 from recurcli.commands.tune import (
     Range,
     TrialLog,
+    best_of,
     command_of,
     facts_of,
     open_study,
@@ -182,6 +183,15 @@ def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> N
     assert trial((10, 0.3), (20, 0.4), (90, 0.5), (100, 0.61), (120, 0.61), of=200) == [False] * 5
     assert trial((50, 0.3), (110, 0.5), of=200) == [False, True]
     assert trial((110, 0.5), of=200) == [False]  # at its second evaluation at the earliest
+
+
+def test_of_a_metric_to_minimize_the_smallest_value_is_the_best(tmp_path: Path) -> None:
+    study = open_study(tmp_path / "study.db", minimize=True)
+    evaluations = TrialLog(Log(), 9, 2, study.ask(), minimize=True)
+    for step, metric in ((1, 0.5), (2, 0.25), (3, 0.75)):
+        evaluations.report(step, 4, metric)
+    results = [{"state": "complete", "dev_metric": metric} for metric in (0.5, 0.25, 0.75)]
+    assert (study.direction.name, evaluations.best, best_of(results, minimize=True)) == ("MINIMIZE", 0.25, results[1])
 
 
 def test_a_trial_that_a_kill_left_running_does_not_count(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from recurcli.linear.ensemble import FEWEST_ROWS, PRIOR_WEIGHTS, Ensemble, fit_weights, held_out_losses
+from recurcli.linear.ensemble import FEWEST_ROWS, PRIOR_WEIGHTS, choose_ensemble, fit_weights, held_out_losses
 from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngrams import NgramConfig
@@ -57,7 +57,9 @@ def test_few_rows_leave_the_weights_near_the_neutral_ones() -> None:
 @pytest.mark.parametrize("strengths", [(1.0, 1.0), (0.0, 2.0), (2.0, 0.0), (-1.0, 1.0)])
 def test_on_other_rows_it_is_hardly_ever_worse_than_a_part_alone(strengths: tuple[float, float], seed: int) -> None:
     parts, targets = drawn(strengths, rows=5000, seed=seed)
-    ensemble = Ensemble.fit(LINEAR, (parts[0, :300], parts[1, :300]), targets[:300], partial(accuracy, targets[:300]))
+    ensemble = choose_ensemble(
+        LINEAR, (parts[0, :300], parts[1, :300]), targets[:300], partial(accuracy, targets[:300])
+    )
     held_out, others = targets[300:], parts[:, 300:]
     joint = accuracy(held_out, ensemble.join(*others))[0]
     assert joint >= max(accuracy(held_out, part)[0] for part in others) - 0.01
@@ -81,7 +83,7 @@ def test_a_smaller_share_of_the_encoder_is_chosen_where_it_is_better() -> None:
     targets = np.zeros(1000, np.int64)
     fitted = fit_weights(np.stack(parts), targets, PRIOR_WEIGHTS)
     assert accuracy(targets, fitted[0] * parts[0] + fitted[1] * parts[1]) == (0.549,)
-    ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
+    ensemble = choose_ensemble(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
     assert ensemble.encoder_weight / ensemble.linear_weight == pytest.approx(fitted[0] / fitted[1] / 2)
     assert accuracy(targets, ensemble.join(parts[0], parts[1]))[0] > 0.79
 
@@ -92,7 +94,7 @@ def test_an_ensemble_of_clearly_lower_loss_is_kept_although_it_predicts_the_same
     right = rows % 10 < 7
     predicted = np.eye(3)[np.where(right, targets, (targets + 1) % 3)]
     linear, encoder = (predicted * np.where(right | (rows // 10 % 2 == k), 2.0, 0.1)[:, None] for k in (0, 1))
-    ensemble = Ensemble.fit(LINEAR, (encoder, linear), targets, partial(accuracy, targets))
+    ensemble = choose_ensemble(LINEAR, (encoder, linear), targets, partial(accuracy, targets))
     assert min(ensemble.encoder_weight, ensemble.linear_weight) > 0
     assert accuracy(targets, ensemble.join(encoder, linear)) == accuracy(targets, linear)
 
@@ -113,14 +115,14 @@ def test_lower_loss_counts_if_accuracy_is_higher_by_a_standard_error(
         linear[:8], encoder[:8] = [-0.1, 0.0], [4.0, 0.0]
         linear[8 : 8 + wrong], encoder[8 : 8 + wrong] = [0.1, 0.0], [-sure, 0.0]
         encoder[30:50] = [-0.5, 0.0]  # wrong alone, and outvoted
-        ensemble = Ensemble.fit(LINEAR, (encoder, linear), targets, partial(accuracy, targets))
+        ensemble = choose_ensemble(LINEAR, (encoder, linear), targets, partial(accuracy, targets))
         assert (ensemble.encoder_weight, ensemble.linear_weight) == (float(wins), 1.0), (wrong, sure)
 
 
 def test_few_rows_keep_no_ensemble() -> None:
     for rows in (FEWEST_ROWS - 1, FEWEST_ROWS):
         parts, targets = drawn((1.5, 1.5), rows=rows)
-        ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, partial(accuracy, targets))
+        ensemble = choose_ensemble(LINEAR, (parts[0], parts[1]), targets, partial(accuracy, targets))
         assert bool(ensemble.encoder_weight and ensemble.linear_weight) == (rows >= FEWEST_ROWS)
 
 
@@ -145,7 +147,7 @@ def test_each_row_is_scored_with_the_weights_of_the_other_half() -> None:
 
 def test_the_linear_model_without_the_encoder_has_a_weight_of_its_own() -> None:
     parts, targets = drawn((1.5, 1.5))
-    ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, partial(accuracy, targets))
+    ensemble = choose_ensemble(LINEAR, (parts[0], parts[1]), targets, partial(accuracy, targets))
     alone = ensemble.without_encoder()
     assert (alone.encoder_weight, alone.linear_weight > 0, ensemble.encoder_weight > 0) == (0, True, True)
     scales = np.array([0.9, 1.0, 1.1]) * alone.linear_weight
@@ -160,6 +162,6 @@ def test_a_part_that_the_cross_entropy_rejects_is_still_a_candidate() -> None:
     wrong = np.arange(90) % 10 < 4
     linear[wrong] = np.eye(3)[(targets[wrong] + 1) % 3] * 90
     encoder = -linear
-    ensemble = Ensemble.fit(LINEAR, (encoder, linear), targets, lambda logits: accuracy(targets, logits))
+    ensemble = choose_ensemble(LINEAR, (encoder, linear), targets, lambda logits: accuracy(targets, logits))
     assert accuracy(targets, ensemble.join(encoder, linear)) == (0.6,)
     assert ensemble.linear_weight > 0

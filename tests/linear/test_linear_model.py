@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from logs import Kept
 from scipy import sparse
 
 from recurcli.config import LinearConfig
@@ -195,12 +196,20 @@ def test_c_is_the_smallest_that_may_be_as_good_as_the_best(wrong: tuple[int, ...
     assert fitting._choose_c(lambda c: rows >= wrong[fitting.C_GRID.index(c)]) == expected
 
 
+def fit_with_note(texts: Any, targets: Any, num_classes: int, *options: Any) -> tuple[LinearModel, str]:
+    """The linear model, and the note on it."""
+    log = Kept()
+    model = fit_linear_model(texts, targets, num_classes, log, *options)
+    (note,) = log.notes
+    return model, note
+
+
 def test_a_set_without_an_ngram_is_not_tried() -> None:
     texts, targets = made_rows(60)
-    model, _ = fit_linear_model(texts, targets, 2, LinearConfig(characters=(1, 1), words=None))
-    assert model is not None and model.ngrams.config.across_words
-    model, note = fit_linear_model(texts, targets, 2, LinearConfig(characters=None, words=(9, 9)))
-    assert model is None and "n-grams" in note.text
+    model, _ = fit_with_note(texts, targets, 2, LinearConfig(characters=(1, 1), words=None))
+    assert model.ngrams.config.across_words
+    with pytest.raises(DataError, match="n-grams"):
+        fit_with_note(texts, targets, 2, LinearConfig(characters=None, words=(9, 9)))
 
 
 def test_rows_of_one_text_are_in_one_fold() -> None:
@@ -291,16 +300,16 @@ def test_the_most_frequent_ngrams_are_kept_and_the_cut_is_told(monkeypatch: pyte
 @pytest.mark.parametrize("library", ["scikit-learn", "numpy", "scipy", "torch"])
 def test_a_model_is_fitted_again_by_another_version_of_a_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = (*made_rows(100), 2, LinearConfig(c=0.5, characters=None, words=(1, 1)))
-    fit_linear_model(*rows)
-    assert fit_linear_model(*rows)[1].text.endswith("from the cache")
+    fit_with_note(*rows)
+    assert fit_with_note(*rows)[1].endswith("from the cache")
     monkeypatch.setattr(fitting, "version", lambda name: "0.0" if name == library else version(name))
-    assert "fitted in" in fit_linear_model(*rows)[1].text
+    assert "fitted in" in fit_with_note(*rows)[1]
 
 
 def fitted_anew(*arguments: Any) -> LinearModel:
     """A model that is not read from the cache."""
-    model, note = fit_linear_model(*arguments)
-    assert model is not None and "fitted in" in note.text and "not cached" not in note.text
+    model, note = fit_with_note(*arguments)
+    assert "fitted in" in note and "not cached" not in note
     return model
 
 
@@ -326,9 +335,9 @@ def test_a_cache_that_is_damaged_busy_or_cannot_be_written_is_not_needed(
     with locked(stored.with_name(f"{stored.name}.lock")):
         for cache in (tmp_path / "cache", tmp_path / "file", "~no-such-user/cache"):
             monkeypatch.setenv("RECUR_CACHE", str(cache))
-            model, note = fit_linear_model(*rows)
-            assert model is not None and (model.weights == weights).all()
-            assert "fitted in" in note.text and "(not cached: " in note.text
+            model, note = fit_with_note(*rows)
+            assert (model.weights == weights).all()
+            assert "fitted in" in note and "(not cached: " in note
 
 
 def test_labels_and_weights_in_arrays_are_in_the_key_as_a_whole() -> None:
@@ -337,7 +346,7 @@ def test_labels_and_weights_in_arrays_are_in_the_key_as_a_whole() -> None:
     targets: Any = np.array([n % 3 > 0 for n in range(2_000)], np.int64)
     config = LinearConfig(c=0.5, characters=None, words=(1, 1))
     first = fitted_anew(texts, targets, 2, config)
-    assert fit_linear_model(texts, targets.tolist(), 2, config)[1].text.endswith("from the cache")
+    assert fit_with_note(texts, targets.tolist(), 2, config)[1].endswith("from the cache")
     targets[900:1100] = 1 - targets[900:1100]
     assert not np.array_equal(first.weights, fitted_anew(texts, targets, 2, config).weights)
 
@@ -345,7 +354,7 @@ def test_labels_and_weights_in_arrays_are_in_the_key_as_a_whole() -> None:
 def test_a_given_c_that_sgd_does_not_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, targets = made_rows(100)
     monkeypatch.setattr(fitting, "SVC_WORK", 0)
-    notes = [fit_linear_model(texts, targets, 2, LinearConfig(c=c, characters=None))[1].text for c in ("auto", 2.0)]
+    notes = [fit_with_note(texts, targets, 2, LinearConfig(c=c, characters=None))[1] for c in ("auto", 2.0)]
     assert [note.endswith("; linear.c has no effect on SGD") for note in notes] == [False, True]
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from recurcli.commands.comparison.collect import ComparedRun
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.metrics import METRICS, MINIMIZED, classification_report
+from recurcli.metrics import METRICS, classification_report, metric_named
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import reopen_run
@@ -45,7 +45,7 @@ class Group:
             "n": len(scores),
             "mean": fmean(scores),
             "std": stdev(scores) if len(scores) > 1 else None,
-            "best": min(scores) if metric in MINIMIZED else max(scores),
+            "best": min(scores) if metric_named(metric).minimize else max(scores),
             "seeds": [run.seed for run in self.runs],
             "scores": scores,
             "parameters": parameters["total"],
@@ -110,7 +110,11 @@ def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], l
         facts = members[0].facts
         values = {key: facts.get(key) for key in (*apart, *others) if key in facts or not _goes_with_another(key)}
         groups.append(Group(name or members[0].result["preset"], values, sorted(members, key=lambda run: run.seed)))
-    return sorted(groups, key=lambda g: fmean(g.scores(metric)), reverse=metric not in MINIMIZED), apart, others
+    return (
+        sorted(groups, key=lambda g: fmean(g.scores(metric)), reverse=not metric_named(metric).minimize),
+        apart,
+        others,
+    )
 
 
 def check_over(runs: Sequence[ComparedRun], key: str) -> None:

@@ -40,12 +40,10 @@ from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
-from recurcli.evaluation.report import Evaluation
+from recurcli.evaluation.report import Evaluation, ScoredLinear
 from recurcli.files import MANIFEST, sha256_of, to_json
-from recurcli.linear.ensemble import Ensemble
-from recurcli.linear.model import LinearModel
 from recurcli.log import Log
-from recurcli.metrics import MINIMIZED, format_score, words_of
+from recurcli.metrics import format_score, metric_named, words_of
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.requests.training import Section, TrainingRequest
@@ -305,7 +303,7 @@ def build_loop(
         device=device,
         precision=choose_precision(preset.runtime.precision, device),
         evaluate=None if dev is None else dev.score,
-        minimize=dev is not None and dev.metric_name in MINIMIZED,
+        minimize=dev is not None and metric_named(dev.metric_name).minimize,
         ranks=current(),
     )
 
@@ -325,10 +323,6 @@ class Training(Session):
     """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
     dev: Evaluation | None = None
     """The evaluation on dev data that selects the best model. None in masked pre-training, which keeps the last model."""
-    linear: LinearModel | None = None
-    """The linear model that is kept beside the encoder. None if there is none."""
-    linear_alone: Ensemble | None = None
-    """The linear model as the whole model, until the encoder is trained and joined; None: it is no part of the model."""
     known: KnownRows | None = None
     """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
     texts too, and in a dry run."""
@@ -338,6 +332,11 @@ class Training(Session):
     """sha256 of the initial weights of --init; None: random initial weights."""
     has_published: bool = False
     """Whether this process has written a model of the run."""
+
+    @property
+    def linear(self) -> ScoredLinear | None:
+        """The linear model beside the encoder. It is the whole model until the encoder is trained, if it can be kept."""
+        return None if self.dev is None else self.dev.linear
 
     def execute(self, log: Log) -> dict[str, Any]:
         """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
@@ -358,10 +357,9 @@ class Training(Session):
                 if self.ranks.is_main and self.status != "new":
                     self.run.write_preset(values, command)
                 if self.linear is not None and self.dev is not None:  # on rank 0 alone
-                    if self.linear_alone is not None and not self.run.has(MANIFEST):
+                    if self.linear.alone is not None and not self.run.has(MANIFEST):
                         self.publish(self.loop.model.state_dict())
-                    assert self.linear_dev_metric is not None, "a linear model is scored where there are dev rows"
-                    score = format_score(self.dev.metric_name, self.linear_dev_metric)
+                    score = format_score(self.dev.metric_name, self.linear.report[self.dev.metric_name])
                     log.note(f"dev {words_of(self.dev.metric_name)} of the linear model: {score}")
                 self.train(log)
                 result = self._finish()
@@ -417,9 +415,9 @@ class Training(Session):
         more: dict[str, bytes] = {}
         if not self.has_published:
             more[KNOWN_ROWS] = known_to_bytes(self.known)
-            more |= {} if self.linear is None else {LINEAR_MODEL: self.linear.to_bytes()}
-        if self.linear_alone is not None:
-            more[ENSEMBLE] = to_json(self.linear_alone.to_json()).encode()
+            more |= {} if self.linear is None else {LINEAR_MODEL: self.linear.model.to_bytes()}
+        if self.linear is not None and self.linear.alone is not None:
+            more[ENSEMBLE] = to_json(self.linear.alone.to_json()).encode()
         write_model(self.run.path, self.loop.model.config, self.tokenizer, tensors, more)
         self.has_published = True
 
