@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recurcli.errors import DataError, did_you_mean, escaped
-
 if TYPE_CHECKING:
     import numpy as np
 
@@ -199,9 +197,12 @@ def classification_report(
     the number of rows (`support`) of each class; and `confusion`, (C, C) counts: row = label, column = prediction. Of more than
     MAX_IN_FULL classes this is a list of the cells that are not 0: [[label, prediction, rows], ...].
 
-    Raises DataError if there are no rows, or if a label is not in `names`.
+    There is a row at least, and all labels are in `names`.
     """
-    right, predicted = _class_indexes(labels, predictions, names)
+    index = {
+        name: number for number, name in enumerate(names)
+    }  # as strings, numpy would drop a trailing NUL of a label
+    right, predicted = ([index[word] for word in words] for words in (labels, predictions))
     counts, present = counts_of(right, predicted, range(len(names))), counts_of(right, predicted)
     columns = [precision(counts), recall(counts), f1(counts), counts.support]
     rows = zip(names, *(column[0].tolist() for column in columns), strict=True)
@@ -222,20 +223,3 @@ def classification_report(
         },
         "confusion": confusion,
     }
-
-
-def _class_indexes(
-    labels: Sequence[str], predictions: Sequence[str], names: Sequence[str]
-) -> tuple[list[int], list[int]]:
-    """Return labels and predictions as indices into `names`. (As strings, numpy would drop a trailing NUL of a label.)"""
-    if len(labels) != len(predictions):
-        raise ValueError(f"{len(labels)} labels but {len(predictions)} predictions")
-    if not labels:
-        raise DataError("there are no labelled rows to score")
-    index = {name: position for position, name in enumerate(names)}
-    for kind, words in (("label", labels), ("prediction", predictions)):
-        for word in words:
-            if word not in index:
-                near = did_you_mean(word, names)
-                raise DataError(f"{kind} '{escaped(word)}' is not one of the {len(index)} classes{near}")
-    return [index[label] for label in labels], [index[prediction] for prediction in predictions]

@@ -327,14 +327,11 @@ class Predictor:
         """Return numbered texts or pairs as pairs. Raises as `predict` does."""
         pairs = [(row, as_pair(text, row)) for row, text in rows]
         of_pairs = "pair" in self.model.config.columns
+        wanted = "pairs; give (first, second)" if of_pairs else "single texts; give one text"
         for row, (text, second) in pairs:
-            if of_pairs and second is None:
-                raise ValueError(
-                    f"texts[{row}] is {_shown(text)}, but the model was trained on pairs; give (first, second)"
-                )
-            if second is not None and not of_pairs:
-                given = _shown((text, second))
-                raise ValueError(f"texts[{row}] is {given}, but the model was trained on single texts; give one text")
+            if of_pairs == (second is None):
+                given = _shown(text if second is None else (text, second))
+                raise ValueError(f"texts[{row}] is {given}, but the model was trained on {wanted}")
         return [pair for _, pair in pairs]
 
     def predictions(self, logits: np.ndarray, classes: Sequence[Label] = ()) -> Iterator[Prediction]:
@@ -350,12 +347,14 @@ class Predictor:
 
     def logits_of_pairs(self, texts: Sequence[Pair], after_batch: AfterBatch = ignore) -> np.ndarray:
         """Return the logits (N, C) of texts that are known to be of the kind that the model was trained on."""
-        linear = None if self.ensemble is None else self.ensemble.linear.logits(texts)
-        if self.ensemble is not None and linear is not None and not self.ensemble.encoder_weight:
+        if self.ensemble is None:
+            return self.encoder_logits(self.encode(texts), after_batch)
+        linear, encoder = self.ensemble.linear.logits(texts), None
+        if self.ensemble.encoder_weight:
+            encoder = self.encoder_logits(self.encode(texts), after_batch)
+        else:
             after_batch(len(texts))
-            return self.ensemble.join(np.zeros_like(linear), linear)
-        encoder = self.encoder_logits(self.encode(texts), after_batch)
-        return encoder if self.ensemble is None or linear is None else self.ensemble.join(encoder, linear)
+        return self.ensemble.join(encoder, linear)
 
     def encoder_logits(self, tokens: Tokens, after_batch: AfterBatch = ignore) -> np.ndarray:
         """Return the logits (N, C) of the encoder alone for the `tokens` of `encode`."""

@@ -21,7 +21,7 @@ from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, probabilities, score_text
 from recurcli.files import to_json
-from recurcli.linear.ensemble import choose_ensemble, fit_calibration, fit_weights
+from recurcli.linear.ensemble import choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
 from recurcli.metrics import METRICS, PERPLEXITY, classification_report, metric_named
 from recurcli.model.models import Classifier, LanguageModel
@@ -88,8 +88,7 @@ def fit_temperature(logits: NDArray[np.float64], targets: NDArray[np.int64]) -> 
     The logits are (N, C), the targets (N,). The penalty |1/T - 1|^2 / 2 is added to the sum over the rows; it is ours. It
     decides if a few rows, or rows without a mistake, would lead to a temperature near 0.
     """
-    [inverse] = fit_weights(logits[None], targets, np.ones(1))
-    return 1 / max(float(inverse), 1e-3)
+    return 1 / fit_calibration(logits, targets, 1.0)
 
 
 def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], temperature: float) -> dict[str, Any]:

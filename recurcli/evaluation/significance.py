@@ -106,17 +106,11 @@ def tango(only_first: int, only_second: int, rows: int) -> Difference:
         distance, variance = abs(difference - d), (2 * share + d * (1 - d)) / rows
         return 0.0 if not distance else distance / math.sqrt(variance) if variance > 0 else math.inf
 
-    def limit(rejected: float) -> float:
-        accepted = difference
-        for _ in range(60):
-            middle = (accepted + rejected) / 2
-            accepted, rejected = (middle, rejected) if statistic(middle) <= critical else (accepted, middle)
-        return accepted
-
+    low, high = (_last(lambda d: statistic(d) <= critical, difference, rejected) for rejected in (-1.0, 1.0))
     error = math.sqrt(only_first + only_second - (only_first - only_second) ** 2 / rows) / rows
     detectable = (critical + NormalDist().inv_cdf(POWER)) * error
     p_value = math.erfc(statistic(0.0) / math.sqrt(2))
-    return Difference(p_value, (limit(-1.0), limit(1.0)), detectable if 0 < detectable < 1 else None)
+    return Difference(p_value, (low, high), detectable if 0 < detectable < 1 else None)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -322,12 +316,16 @@ def _critical_value(errors: Sequence[tuple[float, int]]) -> Callable[[float], fl
 
 def _level_of(critical: Callable[[float], float], statistic: float) -> float:
     """Return the level at which `statistic` is critical, to 12 digits: the p-value."""
-    low, high = math.log(SMALLEST_P), 0.0
     if statistic <= 0:
         return 1.0
     if critical(SMALLEST_P) <= statistic:
         return SMALLEST_P
+    return math.exp(_last(lambda power: critical(math.exp(power)) <= statistic, 0.0, math.log(SMALLEST_P)))
+
+
+def _last(holds: Callable[[float], bool], inside: float, outside: float) -> float:
+    """Return the last number from `inside` towards `outside` of which `holds` is true, by bisection."""
     for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if critical(math.exp(middle)) > statistic else (low, middle)
-    return math.exp(high)
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside

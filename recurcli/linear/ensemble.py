@@ -87,12 +87,8 @@ def significantly_better(
     return [number for number, better in zip(ENSEMBLES, lower | higher, strict=True) if better]
 
 
-def held_out_losses(
-    parts: Logits,
-    targets: NDArray[np.int64],
-    fit: Callable[[Logits, NDArray[np.int64]], NDArray[np.float64]] = fit_candidates,
-) -> NDArray[np.float64]:
-    """Return the cross-entropy of each row (K, N) with each candidate's weights that `fit` finds on the other half of the rows.
+def held_out_losses(parts: Logits, targets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the cross-entropy of each row (K, N) with each candidate's weights that are fitted on the other half of the rows.
 
     Each half has every second row of each class, in an order that is drawn with a fixed seed.
     """
@@ -102,7 +98,7 @@ def held_out_losses(
     halves = order[::2], order[1::2]
     losses = np.empty((2 + len(ENCODER_WEIGHT_FACTORS), len(targets)))
     for fitted, scored in (halves, halves[::-1]):
-        joint = np.tensordot(fit(parts[:, fitted], targets[fitted]), parts[:, scored], 1)
+        joint = np.tensordot(fit_candidates(parts[:, fitted], targets[fitted]), parts[:, scored], 1)
         losses[:, scored] = -log_softmax(joint, axis=2)[:, np.arange(len(scored)), targets[scored]]
     return losses
 

@@ -184,14 +184,15 @@ def search_hyperparameters(
     ends = np.cumsum([characters_read(texts[row]) for row in rows])
     rows = rows[: max(1, int(np.searchsorted(ends, MAX_CHOICE_CHARACTERS // len(sets))))]
     sample, labels = [texts[row] for row in rows], np.asarray(targets)[rows]
-    matrices = []
+    matrices = {}
     for ngrams in sets:
         vocabulary, vectors, _ = Ngrams.fit(sample, ngrams, num_classes)
-        matrices.append(_matrix(vectors, len(vocabulary.keys)))
-    if not (counted := [number for number, matrix in enumerate(matrices) if matrix.shape[1]]):
+        if len(vocabulary.keys):
+            matrices[ngrams] = _matrix(vectors, len(vocabulary.keys))
+    if not matrices:
         return Hyperparameters(sets[-1], first)
-    sets, matrices = [sets[number] for number in counted], [matrices[number] for number in counted]
-    work = max(matrix.nnz for matrix in matrices) * num_classes
+    smallest, *larger = matrices
+    work = max(matrix.nnz for matrix in matrices.values()) * num_classes
     labels = labels[: int(len(labels) * min(1.0, MAX_CHOICE_WORK / max(1, work)))]
     own_ids = None if ids is None else [ids[row] for row in rows[: len(labels)]]
     folds = _draw_folds(sample[: len(labels)], own_ids)
@@ -199,22 +200,28 @@ def search_hyperparameters(
         any(len(np.unique(labels[folds != fold])) < 2 for fold in range(FOLDS))
         or len(labels) < MIN_CHOICE * num_classes
     ):
-        return Hyperparameters(sets[-1], first)
+        return Hyperparameters([*matrices][-1], first)
 
     @functools.cache
-    def correct(number: int, c: float) -> NDArray[np.bool_]:
-        weights = None if row_weights is None else row_weights[rows[: len(labels)]]
-        return _cross_validated(matrices[number][: len(labels)], labels, folds, num_classes, c, weights)
+    def correct(ngrams: NgramConfig, c: float) -> NDArray[np.bool_]:
+        """Return whether each row (N,) is classified rightly by a model of the other folds."""
+        vectors, right = matrices[ngrams][: len(labels)], np.zeros(len(labels), bool)
+        for fold in range(FOLDS):
+            held_out = folds == fold
+            own = None if row_weights is None else row_weights[rows[: len(labels)]][~held_out]
+            weights, bias = fit_svc(vectors[~held_out], labels[~held_out], num_classes, c, own)
+            right[held_out] = (vectors[held_out] @ weights + bias).argmax(axis=1) == labels[held_out]
+        return right
 
-    best, c = 0, first
-    for number in range(1, len(sets)):
-        gain = correct(number, first).astype(int) - correct(best, first)
+    best, c = smallest, first
+    for ngrams in larger:
+        gain = correct(ngrams, first).astype(int) - correct(best, first)
         if gain.sum() > np.sqrt(np.abs(gain).sum()):  # the standard error of the difference, in rows
-            best = number
+            best = ngrams
     share = len(labels) / len(texts)
     if config.c == "auto" and not needs_sgd(int(matrices[best][: len(labels)].nnz / share), num_classes):
-        c = _choose_c(lambda c: correct(best, c))
-    return Hyperparameters(sets[best], c, accuracy=float(correct(best, c).mean()), rows=len(labels))
+        c = _choose_c(functools.partial(correct, best))
+    return Hyperparameters(best, c, accuracy=float(correct(best, c).mean()), rows=len(labels))
 
 
 def _draw_folds(texts: Texts, ids: Sequence[str] | None) -> NDArray[np.int64]:
@@ -265,24 +272,6 @@ def _with_given(ngrams: NgramConfig, config: LinearConfig) -> NgramConfig:
     words = ngrams.words if config.words == "auto" else config.words or (0, 0)
     across = ngrams.across_words if config.across_words == "auto" else config.across_words
     return replace(ngrams, characters=characters, words=words, across_words=across or not characters[1])
-
-
-def _cross_validated(
-    vectors: "csr_matrix",
-    labels: NDArray[np.int64],
-    folds: NDArray[np.int64],
-    num_classes: int,
-    c: float,
-    row_weights: RowWeights,
-) -> NDArray[np.bool_]:
-    """Return whether each row (N,) is classified rightly by a model of the other folds."""
-    right = np.zeros(len(labels), bool)
-    for fold in range(FOLDS):
-        held_out = folds == fold
-        own = None if row_weights is None else row_weights[~held_out]
-        weights, bias = fit_svc(vectors[~held_out], labels[~held_out], num_classes, c, own)
-        right[held_out] = (vectors[held_out] @ weights + bias).argmax(axis=1) == labels[held_out]
-    return right
 
 
 def _matrix(vectors: Vectors, size: int) -> "csr_matrix":

@@ -5,7 +5,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from small_runs import fingerprint, options
 from tiny_task import tiny, write_rows
 
 from recurcli.cli import run
-from recurcli.commands import finetune
 from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import CommittedFolder, extend_manifest, sha256_of, to_json
@@ -222,19 +220,19 @@ def test_the_linear_model_beside_encoders_is_the_first_fit_on_test_rows_too(recu
     assert [row["name"] for row in found["baselines"]] == ["linear model", "majority class"]
 
 
-@pytest.mark.parametrize(("module", "place"), [(finetune, "write_refit"), (report, "write_predictions")])
+@pytest.mark.parametrize("place", ["write_refit", "write_predictions"])
 def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
-    module: ModuleType, place: str, recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", tmp_path / "run"]
-    original = getattr(module, place)
+    original = getattr(report, place)
 
     def stopped(*given: object) -> None:
         original(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, place, stopped)
+        patched.setattr(report, place, stopped)
         assert recur(*arguments)[0] == 130
     recur.ok(*arguments, "--resume")
     for name in ("linear.safetensors", "linear.first-fit.safetensors", "ensemble.json", "predictions.dev.jsonl"):
