@@ -132,6 +132,16 @@ def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ONNX folder of the small TNEWS, whose ensemble has an encoder and a linear model."""
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    output = tmp_path_factory.mktemp("onnx") / "folder"
+    assert run(["export", str(trained), "--format", "onnx", "--output", str(output), "--quiet"]) == 0
+    return output
+
+
+@pytest.fixture(scope="session")
 def pretrained(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pretraining of one step."""
     output = tmp_path_factory.mktemp("pretrained") / "run"

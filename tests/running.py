@@ -40,10 +40,14 @@ class Recur:
         return json.loads(self.ok(*arguments, "--json")[0])
 
     def refused(self, code: int, reason: str, *arguments: object) -> str:
-        """Returns stderr of a command that must end with this exit code and one line of error, which has `reason`."""
-        found, _, err = self(*arguments)
+        """Returns stderr of a command that must end with this exit code and one line of error, which has `reason`.
+
+        Stdout must be empty, but for `check` and `compare`, which show what they found before it.
+        """
+        found, out, err = self(*arguments)
         errors = [line for line in err.splitlines() if line.startswith("recur: error: ")]
         assert (found, len(errors)) == (code, 1), err
+        assert not out or arguments[0] in ("check", "compare"), out
         assert reason in errors[0]
         return err
 
@@ -56,3 +60,9 @@ def result_of(run: Path) -> Any:
 def lines_of(path: Path) -> list[Any]:
     """The values of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def saved(path: Path, content: str | bytes) -> Path:
+    """Write a file; returns its path."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path

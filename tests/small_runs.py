@@ -1,14 +1,17 @@
 """What the fault tests train, and what must be the same bit for bit however a training came to its end."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tiny_task import tiny
 
-from recurcli.files import MANIFEST, extend_manifest, sha256_of
+from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, sha256_of, to_json
+from recurcli.runs.model_files import read_ensemble, write_listed
 
 COMMANDS = ("finetune", "pretrain")
 Prints = dict[str, dict[str, object]]
@@ -31,6 +34,21 @@ def options(data: Path, output: Path, *settings: str, encoder: str = "starsaber"
     """Arguments of a training of a second on the small TNEWS."""
     source = ["--preset", f"{encoder}-tnews", "--data", str(data), "--output", str(output)]
     return [*source, "--quiet", "--keep-checkpoints", *tiny(*AWKWARD, *settings)]
+
+
+def copy_of(run: Path, target: Path) -> Path:
+    """Copy a run without its checkpoints, to be changed; returns the copy."""
+    return shutil.copytree(run, target, ignore=shutil.ignore_patterns("checkpoints"))
+
+
+def weighted(run: Path, target: Path, encoder: float, linear: float) -> Path:
+    """Copy a run and give its ensemble other weights; returns the copy."""
+    copy_of(run, target)
+    ensemble = read_ensemble(CommittedFolder(target), 15)
+    assert ensemble is not None
+    changed = replace(ensemble, encoder_weight=encoder, linear_weight=linear)
+    write_listed(target / "ensemble.json", to_json(changed.to_json()))
+    return target
 
 
 def edit_preset(run: Path, old: str, new: str) -> None:

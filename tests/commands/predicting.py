@@ -4,13 +4,12 @@ import io
 import json
 import random
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from running import Recur as Recur
 from tiny_task import LABELS
 
-Recur = Callable[..., tuple[int, str, str]]
 CHARACTERS = "".join(LABELS.values())
 
 

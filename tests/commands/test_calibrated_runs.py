@@ -2,19 +2,17 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from running import Recur
 from tiny_task import tiny
 
 import recurcli
 from recurcli.cli import run
 from recurcli.commands.prediction.output import PredictionFile, PredictionProgress
 from recurcli.files import extend_manifest, read_manifest
-
-Recur = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,8 @@ def plain(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur, plain: Path) -> None:
+def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur, plain: Path, trained: Path) -> None:
+    assert json.loads((trained / "result.json").read_text())["calibration"]["temperature"] == 1, "an ensemble has none"
     stored = json.loads((plain / "calibration.json").read_text())
     assert stored["rows"] == 24
     assert "calibration.json" in read_manifest(plain)
@@ -40,14 +39,9 @@ def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur
     assert [list(row["probabilities"].values()) for row in rows] == pytest.approx(expected, abs=1e-6)
     predicted = predictor.predict([row["text"] for row in rows])
     assert [one.score for one in predicted] == pytest.approx(expected.max(axis=1), abs=1e-6)
-    found = json.loads(recur("eval", plain, "--json")[1])
+    found = recur.json("eval", plain)
     assert found["calibration"]["ece"] == pytest.approx(result["calibration"]["ece"], abs=1e-6)
     assert found["metrics"]["loss"] == pytest.approx(result["dev"]["loss"], abs=1e-6), "the loss is that of the logits"
-
-
-def test_an_ensemble_has_no_temperature_beside_its_weights(trained: Path) -> None:
-    assert not (trained / "calibration.json").exists()
-    assert json.loads((trained / "result.json").read_text())["calibration"]["temperature"] == 1
 
 
 def test_a_damaged_temperature_is_an_error(recur: Recur, plain: Path, tmp_path: Path) -> None:
@@ -55,9 +49,7 @@ def test_a_damaged_temperature_is_an_error(recur: Recur, plain: Path, tmp_path: 
     for content in (b"{}", b"[]", b'{"temperature": -1}', b'{"temperature": NaN}', b'{"temperature": "x"}'):
         (copy / "calibration.json").write_bytes(content)
         extend_manifest(copy, "calibration.json")
-        code, out, err = recur("eval", copy)
-        assert (code, out) == (4, "")
-        assert "calibration.json: is damaged" in err
+        recur.refused(4, "calibration.json: is damaged", "eval", copy)
 
 
 def test_rows_below_the_threshold_have_no_prediction_but_a_reason(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -65,8 +57,7 @@ def test_rows_below_the_threshold_have_no_prediction_but_a_reason(recur: Recur, 
     source.write_text("sentence\n鼠牛虎兔鼠牛\n鼠龙猴\n龙蛇马羊\n\n", encoding="utf-8")
     rows = [line.split("\t") for line in recur("predict", trained, source)[1].splitlines()]
     threshold = sorted(float(row[2]) for row in rows[1:])[1] + 1e-6
-    code, out, err = recur("predict", trained, source, "--threshold", threshold)
-    assert code == 0
+    out, err = recur.ok("predict", trained, source, "--threshold", threshold)
     assert f"2 rows have no prediction: the score is below {threshold:g}" in err
     head, *found = (line.split("\t") for line in out.splitlines())
     assert head == ["sentence", "prediction", "score", "reason"]
@@ -82,9 +73,8 @@ def test_rows_below_the_threshold_have_no_prediction_but_a_reason(recur: Recur, 
 
 def test_a_threshold_has_no_meaning_for_a_leaderboard(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("sentence\n鼠\n", encoding="utf-8")
-    code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--format", "clue", "--threshold", 0.5)
-    assert code == 2 and "leave out --probabilities, --top-k, --explain and --threshold" in err
-    assert recur("predict", trained, tmp_path / "x.tsv", "--threshold", 1.5)[0] == 2
+    recur.refused(2, "--threshold", "predict", trained, tmp_path / "x.tsv", "--format", "clue", "--threshold", 0.5)
+    recur.refused(2, "--threshold", "predict", trained, tmp_path / "x.tsv", "--threshold", 1.5)
 
 
 def test_the_number_of_rows_below_survives_a_resume(
@@ -93,7 +83,8 @@ def test_the_number_of_rows_below_survives_a_resume(
     source, output = tmp_path / "x.tsv", tmp_path / "out.tsv"
     source.write_text("sentence\n" + "鼠牛虎兔\n鼠龙猴\n" * 6, encoding="utf-8")
     monkeypatch.setattr("recurcli.commands.prediction.rows.WINDOW", 4)
-    whole = recur("predict", trained, source, "--threshold", 0.9, "--output", tmp_path / "whole.tsv")[2]
+    line = ("predict", trained, source, "--threshold", 0.9)
+    whole = recur(*line, "--output", tmp_path / "whole.tsv")[2]
     saved, calls = PredictionFile.save, [0]
 
     def save_twice(output: PredictionFile, progress: PredictionProgress) -> None:
@@ -104,9 +95,8 @@ def test_the_number_of_rows_below_survives_a_resume(
 
     with monkeypatch.context() as patch:
         patch.setattr(PredictionFile, "save", save_twice)
-        assert recur("predict", trained, source, "--threshold", 0.9, "--output", output)[0] == 130
-    code, _, err = recur("predict", trained, source, "--threshold", 0.9, "--output", output, "--resume")
-    assert code == 0
+        assert recur(*line, "--output", output)[0] == 130
+    _, err = recur.ok(*line, "--output", output, "--resume")
     assert "going on after row" in err
     assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes()
     [told] = [line for line in whole.splitlines() if "have no prediction" in line]

@@ -5,22 +5,19 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_command_line import CHECKOUT, process
+from running import Recur
+from test_command_line import CHECKOUT
 
-from recurcli.config import DataConfig
-from recurcli.data.splits import draw_dev_rows, drawn_rows, row_hash, split_in_memory
-
-Recur = Callable[..., tuple[int, str, str]]
+Report = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def report(recur: Recur) -> Callable[..., dict[str, Any]]:
+def report(recur: Recur) -> Report:
     """The only report of a check, as --json has it, with the exit code."""
 
     def call(*arguments: object, code: int = 0) -> dict[str, Any]:
@@ -52,7 +49,7 @@ SOUND = [*(f"good film {n}\tpos" for n in range(20)), *(f"bad film {n}\tneg" for
 # --- your own rows
 
 
-def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_sound_rows_have_nothing_wrong(recur: Recur, report: Report, tmp_path: Path) -> None:
     found = report(written(tmp_path / "x.tsv", *SOUND))
     assert (found["task"], found["errors"], found["warnings"]) == ("custom", 0, 0)
     line_1, divides = messages(found, "information")
@@ -63,29 +60,41 @@ def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tm
     assert split["labels"] == {"pos": 20, "neg": 10}
     assert split["majority"] == pytest.approx(2 / 3)
     assert found["tokens"] == {"kind": "wordpiece", "max_length": 8}
+    out, _ = recur.ok("check", tmp_path / "x.tsv")
+    assert "nothing wrong" in out and "official" not in out
 
 
-def test_a_sound_file_of_your_own_has_no_official_size_and_one_verdict(recur: Recur, tmp_path: Path) -> None:
-    out = recur("check", written(tmp_path / "x.tsv", *SOUND))[1]
-    assert "nothing wrong" in out
-    assert "texts from 'text', labels from 'label'" in out
-    assert not [word for word in ("No findings", "official") if word in out]
+@pytest.mark.parametrize(
+    ("name", "content", "options", "code", "reason"),
+    [
+        ("train.csv", "", [], 3, "train.csv: is empty; expected a header"),
+        ("train.tsv", "text\tlabel\na b\tx\nb c\ty\n", [], 3, "train.tsv: no row is a dev row"),
+        ("train/neg/.DS_Store", "a text", [], 3, "train: has no folders named by label that hold files of text"),
+        ("ptb.train.txt", "no it was n't black monday\n", ["--task", "ptb"], 3, "task ptb is plain text"),
+        ("b.csv.gz", "text,label\n", [], 3, "it holds b.csv.gz; give the path of one file, or name files with --train"),
+        ("train.tsv", "text\tlabel\na b\tx\n", ["--task", "tnws"], 2, "did you mean 'tnews'?"),
+        ("train.tsv", "text\tlabel\na b\tx\n", ["--preset", "starsaber-tnws"], 2, "did you mean 'starsaber-tnews'?"),
+    ],
+)
+def test_a_folder_that_cannot_be_checked_is_refused(
+    name: str, content: str, options: list[str], code: int, reason: str, recur: Recur, tmp_path: Path
+) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(content)
+    recur.refused(code, reason, "check", tmp_path, *options)
 
 
 def test_a_file_without_dev_rows_is_an_error_where_it_would_be_the_whole_training(recur: Recur, tmp_path: Path) -> None:
     few, other = (written(tmp_path / name, *SOUND[:1], *SOUND[-1:]) for name in ("few.tsv", "other.tsv"))
     dev, test, train = (written(tmp_path / f"{name}.tsv", *SOUND[:1], *SOUND[-1:]) for name in ("dev", "test", "train"))
-    stops = "few.tsv: training on this file alone stops, since none of its rows is a dev row; "
+    stops = "few.tsv: training on this file alone stops, since none of its rows is a dev row"
     for whole in ([few], [few, test], [few, "--test", test]):
-        code, _, err = recur("check", *whole)
-        assert (code, f"recur: error: 1 error was found, the first: {stops}" in err) == (3, True)
+        recur.refused(3, stops, "check", *whole)
     for alone in ([few, dev], [few, "--dev", dev], [few, other], [few, train]):
-        code, out, _ = recur("check", *alone, "--json")
-        found = [one for part in json.loads(out)["reports"] for one in part["findings"] if stops in one["message"]]
-        assert (code, [one["level"] for one in found]) == (0, ["information"])
+        findings = [one for part in recur.json("check", *alone)["reports"] for one in part["findings"]]
+        assert [one["level"] for one in findings if stops in one["message"]] == ["information"]
     for role in ([dev], [test], [test, dev], ["--train", train, "--dev", dev]):
-        code, out, _ = recur("check", *role)
-        assert (code, "stops" in out) == (0, False)
+        assert "stops" not in recur.ok("check", *role)[0]
 
 
 def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) -> None:
@@ -95,16 +104,15 @@ def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) ->
     assert "x.tsv:3: has 1 field, not 2; line 33: " in " ".join(out.split())
     assert "x.tsv: 8 of 38 rows cannot be used: x.tsv:3: has 1 field, not 2" in err
     few = written(tmp_path / "few.tsv", *["a\tx", "c\ty"] * 50, "b")
-    code, _, err = recur("check", few)
-    assert (code, "data.skip_bad_rows=true skips up to 1% of the rows" in err) == (3, True)
+    recur.refused(3, "data.skip_bad_rows=true skips up to 1% of the rows", "check", few)
     preset = tmp_path / "mine.yaml"
     preset.write_text("extends: starsaber-custom\ndata: {skip_bad_rows: true}\n")
     assert recur("check", few, "--preset", preset)[0] == 3, "a row would be lost"
 
 
-def test_what_would_stop_a_training_is_an_error(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    def errors(*rows: str, **more: Any) -> list[str]:
-        return messages(report(written(tmp_path / "x.tsv", *rows, **more), code=3), "error")
+def test_what_would_stop_a_training_is_an_error(report: Report, tmp_path: Path) -> None:
+    def errors(*rows: str) -> list[str]:
+        return messages(report(written(tmp_path / "x.tsv", *rows), code=3), "error")
 
     assert errors() == [f"{tmp_path / 'x.tsv'}: has no rows"]
     (one_class,) = errors(*SOUND[:20])
@@ -113,14 +121,14 @@ def test_what_would_stop_a_training_is_an_error(report: Callable[..., dict[str, 
     assert no_classes.endswith("which cannot be classes; name the right column: --label COLUMN")
 
 
-def test_dev_labels_that_train_lacks_are_an_error(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_dev_labels_that_train_lacks_are_an_error(report: Report, tmp_path: Path) -> None:
     written(tmp_path / "train.tsv", "a\tx", "b\ty")
     written(tmp_path / "dev.tsv", "c\tx", "d\tz")
     found = report(tmp_path, code=3)
     assert messages(found, "error") == ["dev.tsv: dev has labels that no train row has: 'z'"]
 
 
-def test_leaks_between_splits_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_leaks_between_splits_are_warnings(report: Report, tmp_path: Path) -> None:
     written(tmp_path / "train.tsv", "a b\tx", "b c\ty", "a b\ty", "e f\tx", "A  b\tx")
     written(tmp_path / "dev.tsv", "a b\tx", "a B\tx", "g h\ty")
     found = report(tmp_path)
@@ -133,86 +141,30 @@ def test_leaks_between_splits_are_warnings(report: Callable[..., dict[str, Any]]
     ]
 
 
-def test_one_training_file_is_divided_as_a_training_divides_it(
-    report: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    rows = [f"text number {row}\t{'xy'[row % 2]}" for row in range(60)]
-    path = written(tmp_path / "train.tsv", *rows, *rows, "only one\tz")
-    found = report(tmp_path)
-    train, dev = found["splits"]
-    assert (train["split"], dev["split"], train["rows"] + dev["rows"]) == ("train", "dev", 121)
-    texts, labels = zip(*(row.split("\t") for row in rows * 2), strict=True)
-    expected = sum(drawn_rows([row_hash(text, None) for text in texts], labels, 0.1, DataConfig().dev_seed))
-    assert dev["rows"] == expected > 0
-    (overlap,) = found["overlaps"]
-    assert overlap["texts"] == 0, "rows with equal texts are on one side"
-    assert messages(found, "information") == [f"{path}: {HEADER_TAKEN}"]
-
-
-def test_pairs_of_one_first_text_are_divided_as_a_training_divides_them(
-    report: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    rows = [(f"premise {row // 3}", f"hypothesis {row}", "xyz"[row % 3]) for row in range(600)]
-    written(tmp_path / "train.tsv", *map("\t".join, rows), header="text\tpair\tlabel")
-    train, dev = report(tmp_path)["splits"]
-    drawn = draw_dev_rows(split_in_memory(rows), 0.1, DataConfig().dev_seed)[1]
-    assert (train["rows"] + dev["rows"], dev["rows"]) == (600, len(drawn.examples))
-    assert dev["labels"] == dict(Counter(row.label for row in drawn.examples))
-
-
-def test_a_training_file_too_short_for_dev_rows_is_an_error(
-    report: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    written(tmp_path / "train.tsv", "a b\tx", "b c\ty")
-    (error,) = messages(report(tmp_path, code=3), "error")
-    assert error.startswith("train.tsv: no row is a dev row; data.dev_fraction of each label's rows")
-
-
-def test_an_empty_training_file_is_an_error(recur: Recur, tmp_path: Path) -> None:
-    path = tmp_path / "train.csv"
-    path.touch()
-    assert recur("check", tmp_path) == (3, "", f"recur: error: {path}: is empty; expected a header\n")
-
-
-def test_label_folders_without_files_are_an_error(recur: Recur, tmp_path: Path) -> None:
-    for label in ("neg", "pos"):
-        (tmp_path / "train" / label).mkdir(parents=True)
-        (tmp_path / "train" / label / ".DS_Store").write_text("a text")
-    expected = f"{tmp_path / 'train'}: has no folders named by label that hold files of text"
-    assert recur("check", tmp_path) == (3, "", f"recur: error: {expected}\n")
-
-
-def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_columns_are_found_or_given(recur: Recur, report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"{n}\t{row}" for n, row in enumerate(SOUND)), header="n\twords\tverdict")
-    code, _, err = recur("check", path)
-    assert code == 3
-    assert "which column is the text? add --text COLUMN" in err
+    recur.refused(3, "which column is the text? add --text COLUMN", "check", path)
     found = report(path, "--text", "words", "--label", "3", "--id", "n")
     assert found["splits"][0]["columns"] == {"text": ["words"], "label": "verdict", "id": "n"}
-    code, _, err = recur("check", path, "--text", "wrods")
-    assert (code, "did you mean 'words'?" in err) == (3, True)
+    recur.refused(3, "did you mean 'words'?", "check", path, "--text", "wrods")
 
 
 def test_line_1_that_stops_a_training_stops_a_check_of_the_same_file(recur: Recur, tmp_path: Path) -> None:
     rows = [f"who is {n} ?\tnobody" for n in range(30)]
-    code, _, err = recur("check", written(tmp_path / "x.tsv", *rows, header="question\tanswer"))
-    assert code == 3
-    assert "x.tsv:1: 'question' seems to name a column, but no cell names the label; add --header or --no-h" in err
+    recur.refused(3, "x.tsv:1: 'question'", "check", written(tmp_path / "x.tsv", *rows, header="question\tanswer"))
     assert recur("check", written(tmp_path / "test.tsv", *rows, header="question\tanswer"))[0] == 0, "has no labels"
 
 
 def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
     path = written(tmp_path / "x.csv", "good film;pos", "bad film;neg", "a good; film;pos", header="text;label")
-    code, _, err = recur("check", path)
-    assert code == 3
-    assert "or --delimiter MARK if it has several columns; " in err
+    recur.refused(3, "or --delimiter MARK if it has several columns; ", "check", path)
     assert recur("check", path, "--delimiter", ";")[0] == 3, "its last row has three fields"
     path = written(path, *(row.replace("\t", ";") for row in SOUND), header="text;label")
-    code, out, _ = recur("check", path)
-    assert (code, "its fields are separated by a semicolon, which splits every row alike" in out) == (0, True)
+    out, _ = recur.ok("check", path)
+    assert "its fields are separated by a semicolon, which splits every row alike" in out
 
 
-def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_labels_that_look_alike_are_warnings(report: Report, tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_bytes(b"text\tlabel\r\na b\tPos\r\nb c\tpos\nnull\tneg \nc\ta|b\nd\ta\ne\tb\n")
     with path.open("a") as file:
@@ -225,7 +177,7 @@ def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any
     ]
 
 
-def test_fractions_as_labels_look_like_regression(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_fractions_as_labels_look_like_regression(report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"film {n}\t{n % 3 + 0.75 * (n % 2)}" for n in range(40)))
     assert messages(report(path, "--no-lengths"), "warning") == [
         "x.tsv: the label '0.75' looks like regression; each of the 6 values is taken as a class"
@@ -234,13 +186,13 @@ def test_fractions_as_labels_look_like_regression(report: Callable[..., dict[str
     assert messages(report(path, "--no-lengths"), "warning") == []
 
 
-def test_repeated_columns_are_joined(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_repeated_columns_are_joined(report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"a\tb\t{n}\t{'pn'[n % 2]}" for n in range(40)), header="u\tv\tw\tlabel")
     (split,) = report(path, "--text", "u", "--text", "v", "--pair", "w", "--pair", "2")["splits"]
     assert split["columns"] == {"text": ["u", "v"], "pair": ["w", "v"], "label": "label", "id": None}
 
 
-def test_issues_of_texts_are_warnings_with_their_lines(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_issues_of_texts_are_warnings_with_their_lines(report: Report, tmp_path: Path) -> None:
     rows = (" \tx", '"a b"\ty', *(f"c\u202ed {row}\tx" for row in range(6)))
     found = report(written(tmp_path / "x.tsv", *rows), "--no-lengths")
     assert messages(found, "warning") == [
@@ -252,7 +204,7 @@ def test_issues_of_texts_are_warnings_with_their_lines(report: Callable[..., dic
     assert found["splits"][0]["issues"]["invisible"] == {"rows": 6, "first_lines": [4, 5, 6, 7, 8]}
 
 
-def test_ids_must_be_sound_only_where_they_are_asked_for(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_ids_must_be_sound_only_where_they_are_asked_for(report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"1\t{row}" for row in SOUND), header="id\ttext\tlabel")
     assert messages(report(path, "--no-lengths"), "warning") == []
     assert messages(report(path, "--id", "id", "--no-lengths", code=3), "error") == [
@@ -270,11 +222,10 @@ def test_what_the_rows_hold_is_shown_and_not_obeyed(recur: Recur, tmp_path: Path
     assert "1 row with control, bidi, zero-width or U+FFFD characters: line 2" in out
 
 
-def test_a_preset_brings_task_columns_and_tokens(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_preset_brings_task_columns_and_tokens(report: Report, tmp_path: Path) -> None:
     preset = tmp_path / "mine.yaml"
-    preset.write_text(
-        "extends: bilstm-custom\ndata: {text: [title, body], label: kind, max_length: 8}\ntokenizer: {kind: byte}\n"
-    )
+    keys = "data: {text: [title, body], label: kind, max_length: 8}\ntokenizer: {kind: byte}\n"
+    preset.write_text(f"extends: bilstm-custom\n{keys}")
     path = written(tmp_path / "x.tsv", "ab\tcd\tp", "abcdefg\thi\tq", header="title\tbody\tkind")
     found = report(path, "--preset", preset, code=3)
     assert found["tokens"] == {"kind": "byte", "max_length": 8}
@@ -286,9 +237,7 @@ def test_a_preset_brings_task_columns_and_tokens(report: Callable[..., dict[str,
 # --- a task's files
 
 
-def test_a_task_is_known_by_the_name_of_its_folder(
-    report: Callable[..., dict[str, Any]], tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_a_task_is_known_by_the_name_of_its_folder(report: Report, tiny_tnews: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tnews"
     folder.symlink_to(tiny_tnews)
     found = report(folder)
@@ -296,32 +245,15 @@ def test_a_task_is_known_by_the_name_of_its_folder(
     assert [split["split"] for split in found["splits"]] == ["train", "dev", "test", "test1.0"]
 
 
-def test_plain_text_is_refused(recur: Recur, tmp_path: Path) -> None:
-    (tmp_path / "ptb.train.txt").write_text("no it was n't black monday\n")
-    code, _, err = recur("check", tmp_path, "--task", "ptb")
-    assert (code, "task ptb is plain text without labels" in err) == (3, True)
-
-
-def test_a_folder_of_files_without_a_splits_name_lists_them(recur: Recur, tmp_path: Path) -> None:
-    for name in ("a.csv", "b.csv.gz", "notes.txt"):
-        (tmp_path / name).write_text("text,label\n")
-    files = "it holds a.csv, b.csv.gz; give the path of one file, or name files with --train, --dev and --test"
-    code, _, err = recur("check", tmp_path)
-    assert (code, files in err) == (3, True)
-
-
-def test_labels_of_no_task_are_bad_rows(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_labels_of_no_task_are_bad_rows(report: Report, tmp_path: Path) -> None:
     path = tmp_path / "train.json"
     path.write_text('{"sentence": "x", "label": "105"}\n{"sentence": "y", "label": "100"}\n')
     found = report(path, "--task", "tnews", code=3)
-    assert found["splits"][0]["bad_rows"] == [
-        f"{path}:1: label '105' is not one of tnews' 15 labels; did you mean '115'?"
-    ]
+    (bad_row,) = found["splits"][0]["bad_rows"]
+    assert bad_row.startswith(f"{path}:1: label '105' is not one of tnews' 15 labels")
 
 
-def test_a_file_of_a_folder_that_cannot_be_read_hides_no_other(
-    report: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_file_of_a_folder_that_cannot_be_read_hides_no_other(report: Report, tmp_path: Path) -> None:
     written(tmp_path / "train.tsv", "a b\tx", "c d\ty")
     (tmp_path / "dev.tsv").write_bytes("text\tlabel\n".encode("utf-16"))
     found = report(tmp_path, code=3)
@@ -342,7 +274,7 @@ def test_a_foreign_zip_is_told_why_it_scores_nothing(recur: Recur, tmp_path: Pat
     assert err.startswith("recur: error: 1 error was found, the first: ")
 
 
-def test_a_sound_submission_passes(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_sound_submission_passes(report: Report, tmp_path: Path) -> None:
     path = tmp_path / "cluewsc10_predict.json"
     rows = ({"id": row, "label": "true" if row % 3 else "false"} for row in range(290))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -365,22 +297,11 @@ def test_a_path_that_cannot_be_read_hides_no_other(recur: Recur, tmp_path: Path)
     assert found["errors"] == 1
 
 
-def test_wrong_names_are_usage_errors(recur: Recur, tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", "a b\tx")
-    code, _, err = recur("check", path, "--task", "tnws")
-    assert (code, "did you mean 'tnews'?" in err) == (2, True)
-    code, _, err = recur("check", path, "--preset", "starsaber-tnws")
-    assert (code, "did you mean 'starsaber-tnews'?" in err) == (2, True)
-    assert recur("check")[0] == 2
-
-
 def test_a_reader_that_leaves_ends_a_check_silently(tmp_path: Path) -> None:
-    folder = tmp_path / "many"
-    folder.mkdir()
-    paths = [written(folder / f"{name}.tsv", "a b\tx", "c d\ty") for name in range(300)]
-    script = '"$0" -m recurcli check "$@" --no-lengths --quiet | head -1; echo ${PIPESTATUS[0]}'
+    path = written(tmp_path / "x.tsv", *(f"text {n}\t{n % 400:0300}" for n in range(1200)))  # more than a pipe holds
+    script = '"$0" -m recurcli check "$1" --no-lengths --quiet --json | head -1; echo ${PIPESTATUS[0]}'
     done = subprocess.run(
-        ["bash", "-c", script, sys.executable, *map(str, paths)],
+        ["bash", "-c", script, sys.executable, str(path)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
@@ -390,22 +311,11 @@ def test_a_reader_that_leaves_ends_a_check_silently(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_small_check_needs_no_torch(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", *SOUND)
-    code = (
-        "import sys; from recurcli.cli import run; code = run(['check', sys.argv[1]]); "
-        "heavy = {'torch', 'datasets', 'transformers', 'sklearn', 'scipy', 'pandas', 'pyarrow'} & set(sys.modules); "
-        "sys.exit(f'imported {heavy}' if heavy else code)"
-    )
-    done = process(["-c", code, path])
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 # --- the real data
 
 
 @pytest.mark.slow
-def test_known_faults_of_tnews_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
+def test_known_faults_of_tnews_are_found(report: Report, real_data: Path) -> None:
     found = report(real_data / "tnews", "--no-lengths")
     assert found["errors"] == 0
     train, dev, *_ = found["splits"]
@@ -416,7 +326,7 @@ def test_known_faults_of_tnews_are_found(report: Callable[..., dict[str, Any]], 
 
 
 @pytest.mark.slow
-def test_known_facts_of_afqmc_ocnli_and_csl_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
+def test_known_facts_of_afqmc_ocnli_and_csl_are_found(report: Report, real_data: Path) -> None:
     afqmc = report(real_data / "afqmc", "--no-lengths")
     assert round(afqmc["splits"][1]["majority"], 3) == 0.690
     ocnli = report(real_data / "ocnli", "--no-lengths")
@@ -428,19 +338,15 @@ def test_known_facts_of_afqmc_ocnli_and_csl_are_found(report: Callable[..., dict
 
 
 @pytest.mark.slow
-def test_known_facts_of_imdb_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
+def test_known_facts_of_imdb_are_found(report: Report, real_data: Path) -> None:
     found = report(real_data / "imdb", "--no-lengths")
     assert [split["rows"] for split in found["splits"]] == [22_509, 2_491, 25_000]
     assert [overlap["texts"] for overlap in found["overlaps"]] == [0, 104, 19]
 
 
-def test_a_single_file_is_divided_as_finetune_divides_it(
-    recur: Recur, report: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_single_file_is_divided_as_finetune_divides_it(recur: Recur, report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"film {number} is\t{'pos' if number % 2 else 'neg'}" for number in range(60)))
-    plan = recur(
-        "finetune", "--preset", "starsaber-custom", "--data", path, "--output", tmp_path / "r", "--dry-run", "--json"
-    )
+    plan = recur("finetune", "--preset", "starsaber-custom", "--data", path, "--output", "r", "--dry-run", "--json")
     sizes = {split: facts["rows"] for split, facts in json.loads(plan[1])["data"].items()}
     found = report(path)
     assert (found["splits"][0]["rows"], found["splits"][0]["dev_rows"]) == (60, sizes["dev"])

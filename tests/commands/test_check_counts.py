@@ -126,8 +126,10 @@ def test_lengths_are_those_of_the_tokens_a_training_would_have(kind: str, tmp_pa
     assert lengths.tolist() == tokens.lengths.tolist()
 
 
-def test_rows_are_those_of_a_training(tmp_path: Path) -> None:
-    tsv(tmp_path / "train.tsv", *(f"t{row % 90}\t{'xyz'[row % 3]}" for row in range(100)))
+@pytest.mark.parametrize(("header", "second"), [("text\tlabel", ""), ("text\tpair\tlabel", "\tsecond {}")])
+def test_rows_are_those_of_a_training(header: str, second: str, tmp_path: Path) -> None:
+    rows = [f"t{row % 90 // 3}{second.format(row)}\t{'xyz'[row % 3]}" for row in range(100)]
+    tsv(tmp_path / "train.tsv", *rows, header=header)
     splits = splits_of(tmp_path)
     assert [split.name for split in splits] == ["train", "dev"]
     for split in splits:

@@ -26,12 +26,10 @@ ZIPPED = {
 def test_a_task_goes_from_its_rows_to_its_submission(name: str, recur: Recur, tmp_path: Path) -> None:
     data, run, output = write_task(name, tmp_path / name), tmp_path / "run", tmp_path / "x.zip"
     options = ["--preset", f"starsaber-{name}", "--data", tmp_path, "--output", run]
-    code, _, err = recur("finetune", *options, *tiny("finetuning.max_steps=2"), "--quiet")
-    assert code == 0, err
-    code, out, err = recur("eval", run, "--json")
-    assert (code, json.loads(out)["rows"]) == (0, 12), err
-    code, out, err = recur("export", run, "--format", "clue", "--output", output, "--json")
-    assert code == 0, err
+    recur.ok("finetune", *options, *tiny("finetuning.max_steps=2"), "--quiet")
+    out, _ = recur.ok("eval", run, "--json")
+    assert json.loads(out)["rows"] == 12
+    recur.ok("export", run, "--format", "clue", "--output", output, "--json")
     with zipfile.ZipFile(output) as archive:
         found = {member: archive.read(member).decode().splitlines() for member in archive.namelist()}
     assert {member: len(lines) for member, lines in found.items()} == ZIPPED[name]
@@ -39,8 +37,7 @@ def test_a_task_goes_from_its_rows_to_its_submission(name: str, recur: Recur, tm
         answers = [json.loads(line) for line in lines]
         assert [answer["id"] for answer in answers] == list(range(len(lines)))
         assert {answer["label"] for answer in answers} <= set(task_named(name).labels)
-    code, out, err = recur("predict", run, data / "test.json", "--format", "clue")
-    assert code == 0, err
+    out, _ = recur.ok("predict", run, data / "test.json", "--format", "clue")
     [main] = [lines for lines in found.values() if len(lines) == max(map(len, found.values()))]
     assert [row["label"] for row in jsonl(out)] == [json.loads(line)["label"] for line in main]
 
@@ -50,18 +47,13 @@ def test_pronoun_and_noun_are_marked_in_prediction_too(recur: Recur, tmp_path: P
     texts = [example.text for example in load_split(task_named("cluewsc"), "dev", DataConfig(path=str(data))).examples]
     assert all(text.startswith("_") and text.endswith("树，因为[他]很高") for text in texts)
     options = ["--preset", "starsaber-cluewsc", "--data", data, "--output", tmp_path / "run"]
-    assert recur("finetune", *options, *tiny("finetuning.max_steps=1"), "--quiet")[0] == 0
+    recur.ok("finetune", *options, *tiny("finetuning.max_steps=1"), "--quiet")
     spans = {"span1_text": "猫", "span1_index": 0, "span2_text": "它", "span2_index": 2}
     rows = [{"text": "猫说它饿", "target": spans}, {"text": "猫说它饿"}, {"text": "狗说她饿", "target": spans}]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code, out, err = recur("predict", tmp_path / "run", tmp_path / "x.jsonl")
-    assert code == 0, err
+    out, _ = recur.ok("predict", tmp_path / "run", tmp_path / "x.jsonl")
     reasons = [row.get("reason", "") for row in jsonl(out)]
-    assert reasons == [
-        "",
-        "has no 'target'; did you mean 'text'?",
-        "'猫' is not at character 0, as span1_index says",
-    ]
+    assert reasons == ["", "has no 'target'; did you mean 'text'?", "'猫' is not at character 0, as span1_index says"]
 
 
 def test_keywords_and_abstract_are_a_pair_and_ids_the_files_own(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ import csv
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 from running import Recur, lines_of, result_of
-from tiny_task import tiny, write_rows
+from tiny_task import write_rows
 
 from recurcli.commands.comparison.groups import differing_keys
 from recurcli.errors import pluralize
@@ -339,21 +337,6 @@ def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytes
             assert "".join(lines).count("learning_rate") >= 3, "a group has its name in each table"
 
 
-def test_comparing_and_repeating_a_finished_run_import_no_torch(runs: Path, trained: Path, tiny_tnews: Path) -> None:
-    again = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", trained, "--quiet", "--resume"]
-    settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
-    code = (
-        "import sys; from recurcli.cli import run; code = run(sys.argv[1:]); "
-        "heavy = {'torch', 'datasets', 'sklearn', 'pandas', 'tokenizers', 'scipy.stats'} & set(sys.modules); "
-        "sys.exit(f'imported {heavy}' if heavy else code)"
-    )
-    for arguments in (["compare", runs], ["finetune", *again, *settings]):
-        command = [sys.executable, "-c", code, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        assert "accuracy" in done.stdout
-
-
 def test_counts_agree_with_their_nouns_and_verbs() -> None:
     assert pluralize(1, "row", "are", of=1) == "1 of 1 row is"
     expected = ["0 of 2 rows are", "1 of 2 rows is", "2 of 2 rows are"]
@@ -405,13 +388,8 @@ def test_runs_from_pretrained_ones_are_groups_of_their_own(recur: Recur, trained
 
 def test_scores_are_shown_and_drawn_over_a_numeric_key(recur: Recur, trained: Path, tmp_path: Path) -> None:
     runs, key = tmp_path / "runs", "finetuning.epochs"
-    groups: list[tuple[float, Any, int]] = [
-        (0.01, 2, 8),
-        (0.01, 4, 5),
-        (0.01, "auto", 4),
-        (0.001, 2, 14),
-        (0.001, 4, 11),
-    ]
+    groups: list[tuple[float, Any, int]]
+    groups = [(0.01, 2, 8), (0.01, 4, 5), (0.01, "auto", 4), (0.001, 2, 14), (0.001, 4, 11)]
     for rate, epochs, wrong in groups:
         for seed in (10, 11):
             target = runs / f"{rate}-{epochs}-{seed}"

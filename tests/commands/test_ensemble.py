@@ -3,7 +3,6 @@
 import csv
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,28 +11,18 @@ from forked import ForkServer
 from predicting import texts
 from ranks import run_ranks
 from running import Recur, lines_of, result_of
-from small_runs import fingerprint, options
+from small_runs import copy_of, fingerprint, options, weighted
 from tiny_task import tiny, write_rows
 
 from recurcli.cli import run
 from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import CommittedFolder, extend_manifest, sha256_of, to_json
-from recurcli.runs.model_files import read_ensemble, read_linear_model, write_listed
+from recurcli.files import CommittedFolder, extend_manifest, sha256_of
+from recurcli.runs.model_files import read_ensemble, read_linear_model
 from recurcli.runs.predictions import read_predictions
 
+SIX_STEPS = "finetuning.max_steps=6"
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
-
-
-def weighted(trained: Path, target: Path, encoder: float, linear: float) -> Path:
-    """A copy of a run with other weights of its ensemble."""
-    run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
-    ensemble = read_ensemble(CommittedFolder(run), 15)
-    assert ensemble is not None
-    write_listed(
-        run / "ensemble.json", to_json(replace(ensemble, encoder_weight=encoder, linear_weight=linear).to_json())
-    )
-    return run
 
 
 def test_the_result_has_the_scores_of_both_parts_and_of_the_ensemble(recur: Recur, trained: Path) -> None:
@@ -61,15 +50,22 @@ def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> 
         assert line["prediction"] == max(line["probabilities"], key=line["probabilities"].__getitem__)
 
 
+@pytest.fixture(scope="module")
+def joined(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six steps with an ensemble."""
+    path = tmp_path_factory.mktemp("joined") / "run"
+    assert run(["finetune", *options(tiny_tnews, path, SIX_STEPS)]) == 0
+    return path
+
+
 def test_the_encoder_is_the_one_of_a_training_without_an_ensemble(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path
+    recur: Recur, joined: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    for name, ensemble in (("with", "linear"), ("without", "null")):
-        recur.ok("finetune", *options(tiny_tnews, tmp_path / name, f"ensemble={ensemble}"))
-    found, expected = fingerprint(tmp_path / "without"), fingerprint(tmp_path / "with")
+    recur.ok("finetune", *options(tiny_tnews, tmp_path / "without", SIX_STEPS, "ensemble=null"))
+    found, expected = fingerprint(tmp_path / "without"), fingerprint(joined)
     for name in ("model.safetensors", "losses"):
         assert found[name] == expected[name]
-    assert not (tmp_path / "without" / "ensemble.json").exists()
+    assert not (tmp_path / "without" / "ensemble.json").exists() and (joined / "ensemble.json").exists()
 
 
 def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path: Path) -> None:
@@ -124,17 +120,18 @@ def test_several_processes_share_the_linear_model(
 def test_without_a_linear_model_the_encoder_is_trained(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     data = shutil.copytree(tiny_tnews, tmp_path / "tnews")
     write_rows(data / "train.json", [{**row, "label": "100"} for row in lines_of(data / "train.json")])
-    assert recur.json("finetune", *options(data, tmp_path / "run"))["baselines"].keys() == {"majority"}
+    assert recur.json("finetune", *options(data, tmp_path / "run", SIX_STEPS))["baselines"].keys() == {"majority"}
     assert not (tmp_path / "run" / "ensemble.json").exists()
 
 
-def test_a_refused_resume_leaves_the_model_as_it_was(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    run, data = tmp_path / "run", shutil.copytree(tiny_tnews, tmp_path / "tnews")
-    recur.ok("finetune", *options(data, run))
+def test_a_refused_resume_leaves_the_model_as_it_was(
+    recur: Recur, joined: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    run, data = shutil.copytree(joined, tmp_path / "run"), shutil.copytree(tiny_tnews, tmp_path / "tnews")
     (run / "result.json").unlink()  # as if it had been stopped before its end
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     write_rows(data / "train.json", lines_of(data / "train.json")[:-9])
-    recur.refused(2, "cannot be resumed", "finetune", *options(data, run), "--resume")
+    recur.refused(2, "cannot be resumed: train", "finetune", *options(data, run, SIX_STEPS), "--resume")
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
@@ -143,13 +140,13 @@ NEGATIVE = '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1, "linear
 
 @pytest.mark.parametrize("content", ["", "{}", NEGATIVE])
 def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    run = copy_of(trained, tmp_path / "run")
     (run / "ensemble.json").write_text(content)
     extend_manifest(run, "ensemble.json")
     recur.refused(4, "ensemble.json: is damaged", "eval", run)
 
 
-REFIT = ["finetune", "--preset", "starsaber-custom", *tiny("finetuning.epochs=1", "tokenizer.kind=char")]
+REFIT = ["finetune", "--preset", "starsaber-custom", *tiny("finetuning.max_steps=2", "tokenizer.kind=char")]
 """A run whose dev rows have so simple labels that the kept model is the linear model."""
 
 

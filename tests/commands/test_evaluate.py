@@ -3,12 +3,13 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import edit_preset
+from predicting import jsonl
+from running import Recur, lines_of, result_of
+from small_runs import copy_of, edit_preset
 from tiny_task import LABELS, rows, tiny, write_rows
 
 from recurcli.cli import run as run_command
@@ -22,20 +23,10 @@ from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, Run
 
-Recur = Callable[..., tuple[int, str, str]]
-
-
-def copy_of(trained: Path, target: Path) -> Path:
-    """A run without its checkpoints, to be changed."""
-    shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
-    return target
-
 
 def test_the_dev_scores_are_those_of_the_training(recur: Recur, trained: Path) -> None:
-    code, out, err = recur("eval", trained, "--json")
-    assert code == 0, err
-    found = json.loads(out)
-    stored = json.loads((trained / "result.json").read_text())
+    found = recur.json("eval", trained)
+    stored = result_of(trained)
     assert found["metrics"].pop("loss") == pytest.approx(stored["dev"].pop("loss"), abs=1e-6)
     assert found["metrics"] == stored["dev"]
     assert found["sha256"] == stored["data"]["dev"]["sha256"]
@@ -43,10 +34,9 @@ def test_the_dev_scores_are_those_of_the_training(recur: Recur, trained: Path) -
 
 
 def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
-    code, out, err = recur("eval", trained)
-    assert code == 0
+    out, err = recur.ok("eval", trained)
     assert err == ""
-    found = json.loads(recur("eval", trained, "--json")[1])
+    found = recur.json("eval", trained)
     report, (low, high) = found["metrics"], found["intervals"]["accuracy"]
     lines = [line.split() for line in out.splitlines()]
     assert ["accuracy", f"{100 * report['accuracy']:.1f}", f"{100 * low:.1f}–{100 * high:.1f}"] in lines
@@ -60,20 +50,17 @@ def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
 
 
 def test_other_splits_and_other_data(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    found = json.loads(recur("eval", trained, "--split", "train", "--json")[1])
+    found = recur.json("eval", trained, "--split", "train")
     assert (found["split"], found["rows"]) == ("train", 60)
     write_rows(tmp_path / "mine.jsonl", rows(7, seed=9, labelled=True))
-    code, out, err = recur("eval", trained, "--data", tmp_path / "mine.jsonl", "--json")
-    assert code == 0, err
-    found = json.loads(out)
+    found = recur.json("eval", trained, "--data", tmp_path / "mine.jsonl")
     assert (found["rows"], found["path"]) == (7, str(tmp_path / "mine.jsonl"))
     (tmp_path / "mine.tsv").write_text("label\tsentence\n" + f"100\t{LABELS['100']}\n" * 3)
-    assert json.loads(recur("eval", trained, "--data", tmp_path / "mine.tsv", "--json")[1])["rows"] == 3
+    assert recur.json("eval", trained, "--data", tmp_path / "mine.tsv")["rows"] == 3
 
 
 def scored(recur: Recur, *arguments: object) -> tuple[dict[str, Any], str]:
-    code, out, err = recur("eval", *arguments, "--json")
-    assert code == 0, err
+    out, err = recur.ok("eval", *arguments, "--json")
     return json.loads(out), err
 
 
@@ -118,9 +105,7 @@ def test_rows_that_are_no_longer_those_of_the_training_are_not_scored_as_its_own
     run, data = on_copied_data(trained, tiny_tnews, tmp_path)
     assert scored(recur, run)[0]["rows"] == 24
     shutil.copy(data / "train.json", data / "dev.json")
-    code, out, err = recur("eval", run)
-    assert (code, out) == (3, "")
-    assert f"{data / 'dev.json'}: changed since the training: its sha256 is not that of the dev rows of {run}" in err
+    recur.refused(3, f"{data / 'dev.json'}: changed since the training", "eval", run)
     assert "60 of 60 rows are in the training rows" in scored(recur, trained, "--data", data / "dev.json")[1]
     assert scored(recur, run, "--split", "train")[0]["rows"] == 60
 
@@ -131,17 +116,17 @@ def test_an_unfinished_run_is_not_scored_on_other_dev_rows_than_its_newest_check
     run, data = on_copied_data(trained, tiny_tnews, tmp_path)
     (run / "result.json").unlink()
     shutil.copytree(trained / "checkpoints", run / "checkpoints")
-    assert scored(recur, run)[0]["rows"] == 24
+    found, err = scored(recur, run, "--quiet")
+    step = max(path.name for path in (run / "checkpoints").glob("step-*"))
+    assert found["rows"] == 24 and f"its training is not finished (newest checkpoint: {step})" in err
     write_rows(data / "dev.json", [json.loads(line) for line in (data / "dev.json").read_text().splitlines()[1:]])
-    code, out, err = recur("eval", run)
-    assert (code, out, "its sha256 is not that" in err) == (3, "", True), err
+    recur.refused(3, "its sha256 is not that", "eval", run)
 
 
 def test_a_run_whose_hashes_of_rows_are_gone_is_damaged(recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = copy_of(trained, tmp_path / "run")
     write_manifest(run, [name for name in read_manifest(run) if name != KNOWN_ROWS])
-    code, _, err = recur("eval", run)
-    assert (code, err) == (4, f"recur: error: {run / 'manifest.json'}: does not list {KNOWN_ROWS}\n")
+    recur.refused(4, f"{run / 'manifest.json'}: does not list {KNOWN_ROWS}", "eval", run)
 
 
 @pytest.fixture(scope="module")
@@ -159,11 +144,7 @@ def test_a_run_that_keeps_no_texts_holds_none_and_no_hashes_and_its_card_says_so
     without_texts: tuple[Path, Path], trained: Path
 ) -> None:
     run, data = without_texts
-    texts = [
-        json.loads(line)["sentence"]
-        for name in ("train", "dev")
-        for line in (data / f"{name}.json").read_text().splitlines()
-    ]
+    texts = [row["sentence"] for name in ("train", "dev") for row in lines_of(data / f"{name}.json")]
     everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert not [text for text in texts if len(text) > 8 and text.encode() in everything]
     assert read_known_rows(Run(run)) is None
@@ -188,8 +169,7 @@ def test_the_rows_of_a_run_that_keeps_no_texts_are_checked_and_counts_of_leaks_a
     copy = copy_of(run, tmp_path / "run")
     edit_preset(copy, str(data), str(shutil.copytree(data, tmp_path / "data")))
     write_rows(tmp_path / "data" / "dev.json", rows(24, seed=9, labelled=True))
-    code, _, err = recur("eval", copy)
-    assert (code, "its sha256 is not that of the dev rows" in err) == (3, True)
+    recur.refused(3, "its sha256 is not that of the dev rows", "eval", copy)
 
 
 def test_a_run_that_starts_from_one_without_hashes_keeps_none(
@@ -197,8 +177,8 @@ def test_a_run_that_starts_from_one_without_hashes_keeps_none(
 ) -> None:
     run, data = without_texts
     options = ["--preset", "starsaber-tnews", "--data", data, "--init", run, "--output", tmp_path / "x", "--quiet"]
-    code, _, err = recur("finetune", *options, *tiny("finetuning.max_steps=1", "ensemble=null"))
-    assert (code, "among these rows is unknown: " in err) == (0, True)
+    _, err = recur.ok("finetune", *options, *tiny("finetuning.max_steps=1", "ensemble=null"))
+    assert "among these rows is unknown: " in err
     assert read_known_rows(Run(tmp_path / "x")) is None, "a part of the rows would be counted as all"
 
 
@@ -208,9 +188,9 @@ def test_runs_with_and_without_texts_are_compared_and_are_one_group(
     run, data = without_texts
     options = ["--preset", "starsaber-tnews", "--data", data, "--output", tmp_path / "x", "--quiet"]
     settings = tiny("finetuning.max_steps=1", "ensemble=linear", "runtime.seed=11")
-    assert recur("finetune", *options, *settings)[0] == 0
-    code, out, _ = recur("compare", run, tmp_path / "x", "--json", "--report", tmp_path / "page.html")
-    assert (code, [len(group["runs"]) for group in json.loads(out)["groups"]]) == (0, [2])
+    recur.ok("finetune", *options, *settings)
+    out, _ = recur.ok("compare", run, tmp_path / "x", "--json", "--report", tmp_path / "page.html")
+    assert [len(group["runs"]) for group in json.loads(out)["groups"]] == [2]
 
 
 def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
@@ -221,14 +201,11 @@ def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
     new = rows(20, seed=30, labelled=True)
     write_rows(tmp_path / "train.json", [{**row, "sentence": f"蛇蛇{row['sentence']}"} for row in new])
     (tmp_path / "dev.json").write_text("".join(lines[:8]))
-    write_rows(
-        tmp_path / "test.json",
-        [{**json.loads(line), "sentence": f" {json.loads(line)['sentence']} "} for line in lines[:5]],
-    )
+    seen = [json.loads(line) for line in lines[:5]]
+    write_rows(tmp_path / "test.json", [{**row, "sentence": f" {row['sentence']} "} for row in seen])
     options = ["finetune", "--preset", "starsaber-tnews", "--init", trained, "--output", tmp_path / "run", "--quiet"]
     files = [part for split in ("train", "dev", "test") for part in (f"--{split}", tmp_path / f"{split}.json")]
-    code, _, err = recur(*options, *files, *tiny("finetuning.max_steps=1", "ensemble=linear"))
-    assert code == 0, err
+    _, err = recur.ok(*options, *files, *tiny("finetuning.max_steps=1", "ensemble=linear"))
     assert f"recur: warning: dev: 8 of 8 rows are in the training rows of {trained}" in err
     assert f"recur: warning: test: 5 of 5 rows are in the training rows of {trained}" in err
     before, known = read_known_rows(Run(trained)), read_known_rows(Run(tmp_path / "run"))
@@ -240,18 +217,8 @@ def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
     assert "60 of 60 rows are in the training rows" in err
 
 
-def test_an_unfinished_run_is_scored_with_a_warning(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained, tmp_path / "run")
-    (tmp_path / "run" / "result.json").unlink()
-    step = max(path.name for path in (trained / "checkpoints").glob("step-*"))
-    _, err = scored(recur, tmp_path / "run", "--quiet")
-    assert f"its training is not finished (newest checkpoint: {step}); --resume continues it" in err
-
-
 def test_rows_without_labels_are_refused(recur: Recur, trained: Path) -> None:
-    code, out, err = recur("eval", trained, "--split", "test")
-    assert (code, out) == (3, "")
-    assert "the test rows of tnews carry no labels; `recur export` predicts them" in err
+    recur.refused(3, "the test rows of tnews carry no labels", "eval", trained, "--split", "test")
 
 
 @pytest.mark.parametrize(
@@ -268,9 +235,7 @@ def test_rows_that_cannot_be_scored_are_named(
     content: str, reason: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "dev.json").write_text(content)
-    code, out, err = recur("eval", trained, "--data", tmp_path)
-    assert (code, out) == (3, "")
-    assert reason in err
+    err = recur.refused(3, reason, "eval", trained, "--data", tmp_path)
     assert "dev.json" in err
     assert err.count("\n") == 1
 
@@ -278,13 +243,9 @@ def test_rows_that_cannot_be_scored_are_named(
 def test_data_that_are_gone_are_asked_for(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     run = copy_of(trained, tmp_path / "run")
     edit_preset(run, str(tiny_tnews), str(tmp_path / "gone"))
-    code, _, err = recur("eval", run)
-    assert code == 3
-    assert f"{tmp_path / 'gone'}: the data of {run} are no longer there" in err
-    assert recur("eval", run, "--data", tiny_tnews)[0] == 0
-    code, _, err = recur("eval", run, "--data", tmp_path / "nowhere")
-    assert code == 3
-    assert "--data" in err
+    recur.refused(3, f"{tmp_path / 'gone'}: the data of {run} are no longer there", "eval", run)
+    recur.ok("eval", run, "--data", tiny_tnews)
+    recur.refused(3, "--data", "eval", run, "--data", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -299,10 +260,7 @@ def test_a_run_whose_preset_is_damaged_is_no_run(
     else:
         (run / "preset.yaml").write_text(content)
         extend_manifest(run, "preset.yaml")
-    code, _, err = recur("eval", run)
-    assert code == 4
-    assert err.startswith(f"recur: error: {run / 'preset.yaml'}")
-    assert err.count("\n") == 1
+    recur.refused(4, str(run / "preset.yaml"), "eval", run)
 
 
 def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -360,23 +318,18 @@ def test_what_does_not_fit_is_a_list_of_the_most_frequent(
 def test_mistakes_in_a_file_the_surest_first(recur: Recur, trained: Path, tmp_path: Path) -> None:
     texts = (("龙\t龙\\\n马", "100"), ("鼠牛", "102"), ("猴鸡猴鸡", "102"))
     write_rows(tmp_path / "d.json", [{"id": n, "sentence": t, "label": label} for n, (t, label) in enumerate(texts, 7)])
-    code, _, err = recur("eval", trained, "--data", tmp_path / "d.json", "--errors", tmp_path / "e.tsv")
-    assert code == 0, err
+    _, err = recur.ok("eval", trained, "--data", tmp_path / "d.json", "--errors", tmp_path / "e.tsv")
     assert f"{tmp_path / 'e.tsv'}: 2 rows predicted wrongly" in err
     head, *lines = (tmp_path / "e.tsv").read_text(encoding="utf-8").splitlines()
     assert head.split("\t") == ["id", "label", "prediction", "score", "label_probability", "text"]
     found = [line.split("\t") for line in lines]
     assert {fields[0] for fields in found} == {"7", "8"}
     assert next(fields[-1] for fields in found if fields[0] == "7") == r"龙\t龙\\n马"
-    predicted = jsonl_of(recur("predict", trained, tmp_path / "d.json", "--text", "sentence")[1])
+    predicted = jsonl(recur.ok("predict", trained, tmp_path / "d.json", "--text", "sentence")[0])
     scores = {str(row["id"]): row["score"] for row in predicted}
     assert [float(fields[3]) for fields in found] == sorted((scores["7"], scores["8"]), reverse=True)
     assert recur("eval", trained, "--errors", tmp_path / "e.tsv")[0] == 2, "it exists"
-    assert recur("eval", trained, "--errors", tmp_path / "e.tsv", "--overwrite")[0] == 0
-
-
-def jsonl_of(out: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.splitlines()]
+    recur.ok("eval", trained, "--errors", tmp_path / "e.tsv", "--overwrite")
 
 
 def test_a_linear_model_that_the_manifest_does_not_list_is_not_read(
@@ -386,9 +339,8 @@ def test_a_linear_model_that_the_manifest_does_not_list_is_not_read(
     (run / "linear.safetensors").write_bytes(b"not of this run")
     assert recur("eval", run)[0] == 4, "its manifest lists the file"
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["files"] = [
-        entry for entry in manifest["files"] if entry["name"] not in ("linear.safetensors", "ensemble.json")
-    ]
+    linear = ("linear.safetensors", "ensemble.json")
+    manifest["files"] = [entry for entry in manifest["files"] if entry["name"] not in linear]
     (run / "manifest.json").write_text(json.dumps(manifest))
     found, _ = scored(recur, run)
     assert set(found["baselines"]) == {"majority"}

@@ -2,12 +2,13 @@
 
 import json
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_evaluate import copy_of
+from running import Recur
+from small_runs import copy_of
 from tiny_task import rows, tiny, write_rows
 
 import recurcli
@@ -17,8 +18,6 @@ from recurcli.export.clue import validate
 from recurcli.export.format import ExportFormat, TrainedRun
 from recurcli.files import OutputKind, write_atomically
 from recurcli.log import Log
-
-Recur = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="session")
@@ -51,9 +50,8 @@ def test_the_zip_holds_every_test_file_with_the_labels_that_predict_gives(
     lines = (full_tests / "test.json").read_text(encoding="utf-8").splitlines(keepends=True)[-500:]
     (tmp_path / "last.json").write_text("".join(lines), encoding="utf-8")
     predicted = recur("predict", trained, tmp_path / "last.json", "--quiet")[1]
-    assert labels_of(exported, "tnews11_predict.json")[-500:] == [
-        json.loads(line)["prediction"] for line in predicted.splitlines()
-    ]
+    labels = [json.loads(line)["prediction"] for line in predicted.splitlines()]
+    assert labels_of(exported, "tnews11_predict.json")[-500:] == labels
 
 
 @pytest.mark.slow
@@ -63,8 +61,7 @@ def test_a_zip_is_replaced_by_the_same_bytes_whatever_the_batch_size(
     output = tmp_path / "clue.zip"
     output.write_bytes(b"an older one")
     more = ("--overwrite", "--batch-size", 33, "--json")
-    code, out, err = recur("export", trained, "--data", full_tests, "--output", output, *more)
-    assert code == 0, err
+    out, _ = recur.ok("export", trained, "--data", full_tests, "--output", output, *more)
     assert output.read_bytes() == exported.read_bytes()
     assert [(file["name"], file["rows"], file["from"]) for file in json.loads(out)["files"]] == [
         ("tnews10_predict.json", 10_000, "test1.0.json"),
@@ -76,8 +73,7 @@ def test_a_single_file_answers_the_submission_that_asks_for_it(
     recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "clue.zip"
-    code, out, err = recur("export", trained, "--data", full_tests / "test1.0.json", "--output", output)
-    assert code == 0, err
+    out, err = recur.ok("export", trained, "--data", full_tests / "test1.0.json", "--output", output)
     assert ["tnews10_predict.json", "10,000", "test1.0.json"] in [line.split()[:3] for line in out.splitlines()]
     assert zipfile.ZipFile(output).namelist() == ["tnews10_predict.json"]
     assert "recur: warning: tnews11_predict.json is left out: test.json is missing\n" in err
@@ -102,17 +98,23 @@ def test_a_test_file_that_is_bad_or_missing_makes_no_zip(
 ) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    code, out, err = recur("export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
-    assert (code, out) == (3, "")
-    assert reason in err.splitlines()[-1]
+    recur.refused(3, reason, "export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
     assert not (tmp_path / "clue.zip").exists()
 
 
 def test_two_runs_of_one_task_are_refused(recur: Recur, trained: Path, full_tests: Path, tmp_path: Path) -> None:
     again = copy_of(trained, tmp_path / "again")
-    code, _, err = recur("export", trained, again, "--data", full_tests, "--output", tmp_path / "clue.zip")
-    assert code == 2
-    assert err == f"recur: error: {again}: is of the task tnews, as is {trained}; give one run per task\n"
+    recur.refused(
+        2,
+        f"{again}: is of the task tnews, as is {trained}",
+        "export",
+        trained,
+        again,
+        "--data",
+        full_tests,
+        "--output",
+        tmp_path / "clue.zip",
+    )
 
 
 def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> None:
@@ -121,9 +123,7 @@ def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> No
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n[MAX 1 2]\t2\n[MIN 1 2]\t1\n")
     options = ["--preset", "rezero-listops-mini", "--data", str(tmp_path), "--output", str(output), "--quiet"]
     assert run(["finetune", *options, *tiny("tokenizer.kind=char", "finetuning.max_steps=1")]) == 0
-    code, _, err = recur("export", output, "--output", tmp_path / "clue.zip")
-    assert code == 2
-    assert "listops-mini is not a task of CLUE's leaderboard" in err
+    recur.refused(2, "listops-mini is not a task of CLUE", "export", output, "--output", tmp_path / "clue.zip")
 
 
 def test_a_damaged_model_among_several_ends_it_before_anything(
@@ -131,10 +131,16 @@ def test_a_damaged_model_among_several_ends_it_before_anything(
 ) -> None:
     damaged = copy_of(trained, tmp_path / "damaged")
     (damaged / "model.safetensors").write_bytes(b"")
-    code, out, err = recur("export", trained, damaged, "--data", full_tests, "--output", tmp_path / "clue.zip")
-    assert (code, out) == (4, "")
-    assert err == (
-        f"recur: error: {damaged / 'model.safetensors'}: is damaged (its size or sha256 is not what manifest.json says)\n"
+    recur.refused(
+        4,
+        f"{damaged / 'model.safetensors'}: is damaged",
+        "export",
+        trained,
+        damaged,
+        "--data",
+        full_tests,
+        "--output",
+        tmp_path / "clue.zip",
     )
     assert not (tmp_path / "clue.zip").exists()
 
@@ -154,16 +160,13 @@ def test_a_format_is_a_function_and_a_row(
 ) -> None:
     monkeypatch.setitem(FORMATS, "vocabulary", ExportFormat(export_vocabulary, OutputKind("a vocabulary", (".txt",))))
     options = ["--format", "vocabulary", "--output"]
-    code, out, err = recur("export", trained, *options, tmp_path / "x.txt", "--json")
-    assert code == 0, err
+    out, _ = recur.ok("export", trained, *options, tmp_path / "x.txt", "--json")
     label, *tokens = (tmp_path / "x.txt").read_text().split("\n")
     assert label in recurcli.load(trained).labels
     assert tokens[:4] == ["[PAD]", "[UNK]", "[SEP]", "[MASK]"]
     assert json.loads(out)["files"][0]["rows"] == len(tokens) - 1
-    code, _, err = recur("export", trained, *options, tmp_path / "x.zip")
-    assert (code, err) == (2, f"recur: error: {tmp_path / 'x.zip'}: a vocabulary ends in .txt\n")
+    recur.refused(2, "x.zip: a vocabulary ends in .txt", "export", trained, *options, tmp_path / "x.zip")
 
 
-def test_a_format_that_is_unknown_is_refused_with_those_there_are(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    code, _, err = recur("export", trained, "--format", "pickle", "--output", tmp_path / "x.zip")
-    assert (code, err) == (2, "recur: error: --format: unknown format 'pickle'; known: clue, onnx\n")
+def test_a_format_that_is_unknown_is_refused_with_those_there_are(recur: Recur, trained: Path) -> None:
+    recur.refused(2, "unknown format 'pickle'", "export", trained, "--format", "pickle", "--output", "x.zip")

@@ -11,7 +11,8 @@ import pytest
 import torch
 from predicting import Recur, texts, tsv
 from safetensors.numpy import load_file, save_file
-from test_export_onnx import VARIANTS, classifier, labelled, module_of, weighted
+from small_runs import weighted
+from test_export_onnx import VARIANTS, classifier, labelled, module_of
 
 from recurcli.cli import run
 from recurcli.errors import ModelError
@@ -24,12 +25,12 @@ LINE = ("--format", "onnx", "--quantize", "int8", "--output")
 
 
 @pytest.fixture(scope="module")
-def int8(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The int8 folder of the small TNEWS, whose ensemble has an encoder and a linear model."""
-    pytest.importorskip("onnxscript")
-    pytest.importorskip("onnxruntime")
-    output = tmp_path_factory.mktemp("int8") / "folder"
-    assert run(["export", str(trained), *LINE, str(output), "--quiet", "--min-agreement", "0.9"]) == 0
+def int8(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The int8 folder of the run of `exported`, made of its graph."""
+    output, graph = tmp_path_factory.mktemp("int8") / "folder", (exported / "model.onnx").read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx, "trace", lambda logits, example, max_length: graph)
+        assert run(["export", str(trained), *LINE, str(output), "--quiet", "--min-agreement", "0.9"]) == 0
     return output
 
 
@@ -67,11 +68,8 @@ def test_folder_tells_what_int8_changed_and_is_smaller(recur: Recur, trained: Pa
     assert 0.9 <= facts["agreement"] <= 1
     assert f"{100 * facts['agreement']:.2f} % of the labels agree" in (int8 / "README.md").read_text()
     arrays = np.load(int8 / "linear.npz")
-    assert {name: arrays[name].dtype.name for name in ("idf", "weights", "bias")} == {
-        "idf": "float16",
-        "weights": "float16",
-        "bias": "float32",
-    }
+    types = [arrays[name].dtype.name for name in ("idf", "weights", "bias")]
+    assert types == ["float16", "float16", "float32"]
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(200)))
     predicted = tsv(recur("predict", trained, tmp_path / "x.txt", "--no-header")[1])
     found = tsv(labelled(int8, (tmp_path / "x.txt").read_bytes()).stdout.decode())
@@ -89,9 +87,7 @@ def test_the_comparison_is_of_the_sum_with_the_linear_model_that_saw_no_dev_row(
     wrong = {name: -part if name in ("weights", "bias") else part for name, part in tensors.items()}
     save_file(wrong, source / LINEAR_FIRST_FIT)
     extend_manifest(source, LINEAR_FIRST_FIT)
-    code, out, err = recur("export", source, *LINE, tmp_path / "int8", "--json")
-    assert code == 0, err
-    facts = json.loads(out)["quantization"]
+    facts = recur.json("export", source, *LINE, tmp_path / "int8")["quantization"]
     assert (facts["fp32"], facts["int8"], facts["agreement"]) == (0, 0, 1), "the second fit is right everywhere"
 
 
@@ -108,11 +104,9 @@ def test_too_few_unchanged_labels_leave_nothing(
     monkeypatch.setattr(onnx, "trace", lambda logits, example, max_length: content)
     monkeypatch.setattr(onnx, "MAX_DIFFERENCE", 10)  # a graph of another model
     monkeypatch.setattr(onnx, "quantized", lambda content: shuffled(content))
-    code, out, err = recur("export", trained, *LINE, tmp_path / "x", "--quiet")
-    assert (code, out, list(tmp_path.iterdir())) == (4, "", [])
-    assert err.startswith("recur: error: the int8 model is not written: ")
-    assert "of the 24 dev labels stay as in fp32, and --min-agreement asks for 98 %; leave --quantize out" in err
-    assert err.count("\n") == 1
+    reason = "of the 24 dev labels stay as in fp32, and --min-agreement asks for 98 %"
+    recur.refused(4, reason, "export", trained, *LINE, tmp_path / "x")
+    assert not list(tmp_path.iterdir())
 
 
 def shuffled(content: bytes) -> bytes:
@@ -131,21 +125,14 @@ def shuffled(content: bytes) -> bytes:
     [
         (("--format", "onnx", "--quantize", "int4"), "'--quantize': 'int4' is not one of 'int8'"),
         (("--quantize", "int8"), "--quantize: a CLUE submission has no weights; add --format onnx"),
-        (
-            ("--format", "onnx", "--min-agreement", "0.9"),
-            "--min-agreement compares int8 with fp32; add --quantize int8",
-        ),
-        (
-            ("--format", "onnx", "--quantize", "int8", "--min-agreement", "98"),
-            "'--min-agreement': Input should be less than or equal to 1",
-        ),
+        (("--format", "onnx", "--min-agreement", "0.9"), "--min-agreement compares int8 with fp32"),
+        (("--format", "onnx", "--quantize", "int8", "--min-agreement", "98"), "'--min-agreement': Input should"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
     recur: Recur, trained: Path, tmp_path: Path, options: tuple[str, ...], reason: str
 ) -> None:
-    code, out, err = recur("export", trained, *options, "--output", tmp_path / "x.zip")
-    assert (code, out, reason in err) == (2, "", True), err
+    recur.refused(2, reason, "export", trained, *options, "--output", tmp_path / "x.zip")
 
 
 def test_the_linear_model_alone_is_in_half_precision_without_packages(
@@ -153,10 +140,10 @@ def test_the_linear_model_alone_is_in_half_precision_without_packages(
 ) -> None:
     without("onnx", "onnxruntime", "onnxscript")
     source = weighted(trained, tmp_path / "run", 0, 2)
-    code, out, err = recur("export", source, *LINE, tmp_path / "int8", "--json")
-    assert (code, json.loads(out)["quantization"]["agreement"]) == (0, 1.0), err
+    out, err = recur.ok("export", source, *LINE, tmp_path / "int8", "--json")
+    assert json.loads(out)["quantization"]["agreement"] == 1.0
     assert "24 dev rows: accuracy" in err
-    assert recur("export", source, "--format", "onnx", "--output", tmp_path / "fp32", "--quiet")[0] == 0
+    recur.ok("export", source, "--format", "onnx", "--output", tmp_path / "fp32", "--quiet")
     content = "".join(f"{text}\n" for text in texts(50)).encode()
     half, full = (labelled(tmp_path / name, content).stdout.decode() for name in ("int8", "fp32"))
     assert [row[0] for row in tsv(half)] == [row[0] for row in tsv(full)]
@@ -165,10 +152,8 @@ def test_the_linear_model_alone_is_in_half_precision_without_packages(
     assert sizes[0] < 0.8 * sizes[1]
     (source / PREDICTIONS).unlink()  # which an unfinished run has not written
     write_manifest(source, [name for name in read_manifest(source) if name != PREDICTIONS])
-    code, _, err = recur("export", source, *LINE, tmp_path / "other")
-    assert (code, f"{source}: keeps no texts of dev rows" in err, (tmp_path / "other").exists()) == (4, True, False), (
-        err
-    )
+    recur.refused(4, f"{source}: keeps no texts of dev rows", "export", source, *LINE, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_largest_integers_are_multiplied_exactly() -> None:

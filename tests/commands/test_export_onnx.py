@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,9 +18,9 @@ import pytest
 import torch
 from predicting import Recur, jsonl, tsv
 from sized_encoders import SIZED
+from small_runs import copy_of, weighted
 from tiny_task import tiny
 
-from recurcli.cli import run
 from recurcli.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
@@ -59,8 +58,7 @@ def check_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str,
     columns = [config["columns"][name][0] for name in ("text", "pair") if config["columns"].get(name)]
     path = folder.parent / "texts.jsonl"
     path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in texts))
-    code, out, err = recur("predict", run, path, "--quiet")
-    assert code == 0, err
+    out, _ = recur.ok("predict", run, path, "--quiet")
     expected = jsonl(out)
     done = labelled(folder, "".join("\t".join(row) + "\n" for row in texts).encode())
     assert (done.returncode, done.stderr) == (0, b"")
@@ -70,32 +68,12 @@ def check_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str,
     assert [float(share) for _, share in found] == pytest.approx(shares, abs=1e-4)
 
 
-def weighted(run: Path, target: Path, encoder: float, linear: float) -> Path:
-    shutil.copytree(run, target, ignore=shutil.ignore_patterns("checkpoints"))
-    ensemble = read_ensemble(CommittedFolder(target), 15)
-    assert ensemble is not None
-    write_listed(
-        target / "ensemble.json", to_json(replace(ensemble, encoder_weight=encoder, linear_weight=linear).to_json())
-    )
-    return target
-
-
 def module_of(folder: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("exported_predict", folder / "predict.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="module")
-def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ONNX folder of the small TNEWS, whose ensemble has an encoder and a linear model."""
-    pytest.importorskip("onnxscript")
-    pytest.importorskip("onnxruntime")
-    output = tmp_path_factory.mktemp("onnx") / "folder"
-    assert run(["export", str(trained), "--format", "onnx", "--output", str(output), "--quiet"]) == 0
-    return output
 
 
 @pytest.fixture
@@ -186,11 +164,8 @@ def test_no_row_depends_on_the_rows_that_are_read_with_it(exported: Path) -> Non
 
 @pytest.mark.parametrize("max_length", [1, 2, 3, 8, 13])
 def test_pairs_are_tokenised_as_in_recur(max_length: int, trained: Path, exported: Path) -> None:
-    tokenizer, module, draw = (
-        Tokenizer.load(OpenedFile(trained / "tokenizer.json")),
-        module_of(exported),
-        random.Random(1),
-    )
+    tokenizer = Tokenizer.load(OpenedFile(trained / "tokenizer.json"))
+    module, draw = module_of(exported), random.Random(1)
     pairs = [(a, b) for a in NASTY for b in NASTY]
     pairs += [("鼠" * draw.randint(0, 9), "龙猴" * draw.randint(0, 9)) for _ in range(200)]
     module.CONFIG["max_length"] = max_length
@@ -207,8 +182,7 @@ def test_the_linear_model_alone_needs_numpy_only(
 ) -> None:
     without(*ONNX)
     source, folder = weighted(trained, tmp_path / "run", 0, 2), tmp_path / "folder"
-    code, out, err = recur("export", source, "--format", "onnx", "--output", folder, "--json")
-    assert code == 0, err
+    out, err = recur.ok("export", source, "--format", "onnx", "--output", folder, "--json")
     assert "there is no model.onnx: no encoder needs to run" in err
     names = {file["name"] for file in json.loads(out)["files"]}
     assert names == {"linear.npz", "linear_model.py", "config.json", "predict.py", "README.md"}
@@ -230,8 +204,7 @@ def test_fast_exports_the_linear_model_of_an_ensemble_alone(
     recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
 ) -> None:
     without(*ONNX)
-    code, _, err = recur("export", trained, "--format", "onnx", "--fast", "--output", tmp_path / "folder")
-    assert code == 0, err
+    recur.ok("export", trained, "--format", "onnx", "--fast", "--output", tmp_path / "folder")
     assert "linear model of the ensemble alone (`--fast`)" in (tmp_path / "folder" / "README.md").read_text()
     assert not (tmp_path / "folder" / "model.onnx").exists()
     (tmp_path / "x.txt").write_text("鼠牛虎\n龙蛇\n猴鸡 nothing known\n")
@@ -263,10 +236,8 @@ def test_a_graph_that_differs_is_refused_and_leaves_no_folder(
         return model_of(model)
 
     monkeypatch.setattr(onnx, "onnx_model", changed)
-    code, out, err = recur("export", trained, "--format", "onnx", "--output", tmp_path / "x")
-    assert (code, out, list(tmp_path.iterdir())) == (4, "", [])
-    assert "the ONNX model of the encoder starsaber is not written: a logit differs by 2.0e-04" in err
-    assert err.count("\n") == 1
+    recur.refused(4, "a logit differs by 2.0e-04", "export", trained, "--format", "onnx", "--output", tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("quick")
@@ -277,37 +248,28 @@ def test_only_an_earlier_export_is_replaced(
     folder.mkdir()
     line = ("export", trained, "--format", "onnx", "--output")
     assert recur(*line, folder)[0] == 0, "an empty folder is one to write to"
-    code, _, err = recur(*line, folder)
-    assert (code, err) == (2, f"recur: error: {folder}: exists already; replace it with --overwrite\n")
+    recur.refused(2, f"{folder}: exists already; replace it with --overwrite", *line, folder)
     (folder / "model.onnx").write_bytes(b"damaged")
     monkeypatch.chdir(folder)
     for place in (".", folder, "/"):
-        code, _, err = recur(*line, place, "--overwrite")
-        assert (code, "cannot be replaced" in err, err.count("\n")) == (2, True, 1), err
+        recur.refused(2, "cannot be replaced", *line, place, "--overwrite")
     monkeypatch.chdir(tmp_path)
     assert (folder / "model.onnx").read_bytes() == b"damaged"
-    assert recur(*line, folder, "--overwrite")[0] == 0
+    recur.ok(*line, folder, "--overwrite")
     assert (folder / "model.onnx").stat().st_size > 1000
     (folder / "notes.txt").write_text("precious")
     file.write_text("precious")
-    for output, reason in (
-        (folder, "is not empty and is not an earlier export"),
-        (trained, "is not empty and is not an earlier export"),
-        (file, "is a file, but an ONNX export is a folder"),
-    ):
-        code, _, err = recur(*line, output, "--overwrite")
-        assert (code, reason in err) == (2, True), err
+    for output in (folder, trained, file):
+        recur.refused(2, str(output), *line, output, "--overwrite")
     assert (folder / "notes.txt").read_text() == file.read_text() == "precious"
 
 
 def test_a_model_card_that_is_a_link_is_not_copied(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    run = copy_of(trained, tmp_path / "run")
     (tmp_path / "secret").write_text("precious")
     (run / "README.md").unlink()
     (run / "README.md").symlink_to(tmp_path / "secret")
-    code, out, err = recur("export", run, "--format", "onnx", "--output", tmp_path / "x")
-    assert (code, out, err.count("\n")) == (4, "", 1)
-    assert f"{run / 'README.md'}: is a symbolic link, which is not followed" in err
+    recur.refused(4, "README.md: is a symbolic link", "export", run, "--format", "onnx", "--output", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -325,21 +287,16 @@ def test_a_full_disk_and_a_closed_output_are_a_line_or_silence(exported: Path) -
 
 
 def test_several_runs_and_data_are_refused(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    for more, reason in (
-        ((trained,), "writes one run"),
-        (("--data", tmp_path), "--data: an ONNX export needs no rows"),
-    ):
-        code, _, err = recur("export", trained, *more, "--format", "onnx", "--output", tmp_path / "x")
-        assert (code, reason in err) == (2, True), err
+    for more, reason in (([trained], "writes one run"), (["--data", tmp_path], "an ONNX export needs no rows")):
+        recur.refused(2, reason, "export", trained, *more, "--format", "onnx", "--output", tmp_path / "x")
 
 
 def classifier(name: str, **keys: Any) -> Classifier:
     """A model of pairs whose every parameter was moved, so that nothing is 0 or the identity."""
     torch.manual_seed(0)
     marks = {"embedding_segments": True, "embedding_matches": True, "separator_id": 2, "unknown_id": 1}
-    model_keys = {
-        key: keys.pop(key) for key in list(keys) if key in ("pooling", "embedding_orthonormal", "embedding_ngrams")
-    }
+    own = ("pooling", "embedding_orthonormal", "embedding_ngrams")
+    model_keys = {key: keys.pop(key) for key in own if key in keys}
     config = ModelConfig(
         encoder={"name": name, "hidden_size": 16, "num_layers": 2, **keys},
         vocab_size=50,
@@ -390,17 +347,15 @@ def test_every_encoder_is_exported_for_pairs_of_all_lengths(name: str, keys: dic
     assert onnx.onnx_model(classifier(name, **keys))[1] < 1e-5
 
 
-@pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm"])
+@pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm", *LOOPS])
 def test_an_encoder_that_cannot_be_exported_is_named_with_the_reason(name: str) -> None:
-    onnx.check_exportable(classifier(name))
-    with pytest.raises(UsageError, match=f"the encoder {name} cannot be exported to ONNX: with window null"):
-        onnx.check_exportable(classifier(name, window=None))
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_a_loop_over_the_text_is_not_exported(name: str) -> None:
-    with pytest.raises(UsageError, match=f"the encoder {name} cannot be exported to ONNX: it runs a loop over the"):
+    keys: dict[str, Any] = {}
+    if name not in LOOPS:
         onnx.check_exportable(classifier(name))
+        keys = {"window": None}
+    reason = "with window null" if keys else "it runs a loop over the"
+    with pytest.raises(UsageError, match=f"the encoder {name} cannot be exported to ONNX: {reason}"):
+        onnx.check_exportable(classifier(name, **keys))
 
 
 def test_an_encoder_that_torch_cannot_trace_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,13 +373,12 @@ def test_a_model_of_pairs_labels_as_predict_does(kind: str, recur: Recur, real_d
     source, folder = tmp_path / "run", tmp_path / "folder"
     settings = tiny(f"tokenizer.kind={kind}", "finetuning.max_steps=40", "ensemble=linear", "encoder.num_heads=2")
     line = ["--preset", "rsa-ocnli", "--data", real_data, "--output", source, "--quiet"]
-    assert recur("finetune", *line, *settings)[0] == 0
+    recur.ok("finetune", *line, *settings)
     ensemble = read_ensemble(CommittedFolder(source), 3)
     assert ensemble is not None
     write_listed(source / "ensemble.json", to_json(replace(ensemble, encoder_weight=1.1, linear_weight=0.7).to_json()))
     assert RunDirectory(source).is_finished
-    code, _, err = recur("export", source, "--format", "onnx", "--output", folder)
-    assert code == 0, err
+    recur.ok("export", source, "--format", "onnx", "--output", folder)
     rows = [json.loads(line) for line in (real_data / "ocnli" / "dev.json").read_text().splitlines()[:500]]
     nasty = [(a.replace("\t", " "), b.replace("\t", " ")) for a in NASTY for b in NASTY]
     check_same(recur, source, folder, [*nasty, *((row["sentence1"], row["sentence2"]) for row in rows)])

@@ -109,9 +109,8 @@ def test_wrong_labels_are_found_and_all_rows_are_kept_in_order(recur: Recur, tmp
     for row in table:
         shares = {name: float(row[f"probability_{name}"]) for name in ("money", "sport")}
         assert sum(shares.values()) == pytest.approx(1, abs=2e-6)
-        assert max(shares, key=lambda name: shares[name]) == row["prediction"] and float(row["score"]) == max(
-            shares.values()
-        )
+        best = max(shares, key=lambda name: shares[name])
+        assert (row["prediction"], float(row["score"])) == (best, shares[best])
     doubted = list(csv.DictReader((tmp_path / "s.csv").read_text().splitlines()))
     assert {int(row["id"]) for row in doubted} <= set(wrong) and len(doubted) == result["suspects"]["suspects"]
     assert all((row["given"], row["suggested"]) == ("money", "sport") for row in doubted)
@@ -127,7 +126,7 @@ def test_drawn_dev_rows_have_no_part_in_the_calibration(recur: Recur, tmp_path: 
     labels = [label if n % 5 else "money" for n, (_, label) in enumerate(labelled(200))]  # an uncertain model
     (tmp_path / "x.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True)))
     files = ("--out-of-fold", tmp_path / "o.tsv", "--no-header", "--text", "1", "--label", "2", "--no-lengths")
-    assert recur("check", tmp_path / "x.tsv", *files)[0] == 0
+    recur.ok("check", tmp_path / "x.tsv", *files)
     table = list(csv.DictReader((tmp_path / "o.tsv").read_text().splitlines(), delimiter="\t"))
     config = DataConfig(files={"train": str(tmp_path / "x.tsv")}, text=1, label=2, header=False)
     dev = load_split(task_named("custom"), "train", config, labelled=True).dev
@@ -162,26 +161,19 @@ def test_files_of_every_kind_are_read(recur: Recur, tmp_path: Path) -> None:
         ("x.jsonl", (), ["sentence1", "sentence2", "label", "n"]),
         ("folder", (), ["text", "label"]),
     ):
-        code, _, err = recur("check", tmp_path / data, *options, "--out-of-fold", output, "--overwrite", "--no-lengths")
-        assert code == 0, err
+        recur.ok("check", tmp_path / data, *options, "--out-of-fold", output, "--overwrite", "--no-lengths")
         table = list(csv.DictReader(io.StringIO(output.read_text(), newline="")))
         assert len(table) == 60 and [*table[0]][: len(names)] == names
         assert sum(row["prediction"] == row["label"] for row in table) > 50
     clean = recur("check", tmp_path / "x.jsonl", "--suspects", tmp_path / "s.tsv")
-    assert (
-        clean[0] == 0
-        and (tmp_path / "s.tsv").read_text() == "sentence1\tsentence2\tlabel\tn\tgiven\tsuggested\tprobability\n"
-    )
+    head = "sentence1\tsentence2\tlabel\tn\tgiven\tsuggested\tprobability\n"
+    assert (clean[0], (tmp_path / "s.tsv").read_text()) == (0, head)
 
 
 @pytest.mark.parametrize(
     ("content", "name", "said"),
     [
-        (
-            'text,label\n"a\nb",x\nc d,y\n' * 1 + "e,x\nf g,y\nh,x\n",
-            "o.tsv",
-            "holds a line end, which no TSV can hold; name a .csv",
-        ),
+        ('text,label\n"a\nb",x\nc d,y\ne,x\nf g,y\nh,x\n', "o.tsv", "holds a line end, which no TSV can hold"),
         ("text,label,given\n" + "a b,x,1\nc d,y,1\ne,x,1\nf,y,2\nh,x,3\n", "s.csv", "the rows have a column 'given'"),
         ("text,label\na,x\nb,x\n", "o.csv", "rows of two classes"),
         ("text,label\na,x\nb,y\n", "o.txt", "a file of rows ends in one of .tsv, .csv"),
@@ -198,8 +190,7 @@ def test_what_cannot_be_written_is_told_in_one_line(
 
 
 def test_several_data_sets_are_refused(recur: Recur, tmp_path: Path) -> None:
-    code, _, err = recur("check", REVIEWS, REVIEWS, "--suspects", tmp_path / "s.tsv", "--quiet", "--no-lengths")
-    assert code == 2 and "are for one data set, not 2" in err
+    recur.refused(2, "are for one data set, not 2", "check", REVIEWS, REVIEWS, "--suspects", tmp_path / "s.tsv")
 
 
 def test_no_file_of_the_data_is_replaced_and_both_options_name_files_of_their_own(recur: Recur, tmp_path: Path) -> None:
@@ -211,13 +202,10 @@ def test_no_file_of_the_data_is_replaced_and_both_options_name_files_of_their_ow
         )
     before = [path.read_bytes() for path in sorted(data.iterdir())]
     for name in ("train.tsv", "dev.tsv"):
-        code, _, err = recur("check", data, "--suspects", data / name, "--overwrite", "--no-lengths")
-        assert (code, "is an input as well; choose another --suspects" in err) == (2, True), err
-    code, _, err = recur("check", "--dev", data / "dev.tsv", "--suspects", tmp_path / "s.tsv", "--no-lengths")
-    assert (code, "read training rows; name their file with --train" in err) == (2, True)
+        recur.refused(2, "is an input as well", "check", data, "--suspects", data / name, "--overwrite")
+    recur.refused(2, "read training rows", "check", "--dev", data / "dev.tsv", "--suspects", tmp_path / "s.tsv")
     both = ("--suspects", tmp_path / "s.tsv", "--out-of-fold", tmp_path / "s.tsv")
-    code, _, err = recur("check", data, *both)
-    assert (code, "is named by --out-of-fold and --suspects" in err) == (2, True)
+    recur.refused(2, "is named by --out-of-fold and --suspects", "check", data, *both)
     assert [path.read_bytes() for path in sorted(data.iterdir())] == before and len([*tmp_path.iterdir()]) == 1
 
 
@@ -236,7 +224,7 @@ def test_swapped_labels_of_tnews_are_found(recur: Recur, real_data: Path, tmp_pa
         for n, row in enumerate(rows):
             others = [label for label in four if label != row["label_desc"]]
             writer.writerow([n, row["sentence"], draw.choice(others) if n in swapped else row["label_desc"]])
-    assert recur("check", tmp_path / "x.csv", "--suspects", tmp_path / "s.csv", "--no-lengths")[0] == 0
+    recur.ok("check", tmp_path / "x.csv", "--suspects", tmp_path / "s.csv", "--no-lengths")
     found = [int(row["id"]) for row in csv.DictReader((tmp_path / "s.csv").read_text(encoding="utf-8").splitlines())]
     right = [n in swapped for n in found]
     print(f"of the first 100 {sum(right[:100])}, of all {len(found)} {sum(right)} (recall {sum(right) / 400:.1%})")

@@ -116,6 +116,9 @@ def test_early_stopping_waits_for_a_smaller_perplexity(recur: Recur, treebank: P
     assert result["steps"] == result["best_step"] + 2
 
 
+CARRY = "pretraining.carry=true"
+
+
 @pytest.mark.parametrize(
     ("preset", "settings", "reason"),
     [
@@ -123,12 +126,20 @@ def test_early_stopping_waits_for_a_smaller_perplexity(recur: Recur, treebank: P
         ("rsa-ptb", ["encoder.causal=false"], "pretraining.objective causal needs"),
         ("truncated-rnn-ptb", ["encoder.bidirectional=true"], "pretraining.objective causal needs"),
         ("rsa-ptb", ["pretraining.objective=masked", "pretraining.patience=1"], "must be null with objective masked"),
+        ("transformer-ptb", [CARRY, "encoder.num_heads=2"], "encoder transformer: it has no state to carry"),
+        ("lstm-ptb", [CARRY, "pretraining.objective=masked"], "with objective masked"),
+        ("truncated-lstm-tnews", [CARRY, "pretraining.objective=causal"], "the data are rows, which do not go on"),
+        ("lstm-ptb", [CARRY, "pretraining.batch_size=99999"], "makes 99,999 streams of"),
+        ("lstm-ptb", [CARRY, "runtime.compile=true"], "runtime.compile"),
+        ("lstm-ptb", [CARRY, "embedding.ngrams={}"], "embedding.ngrams"),
     ],
 )
-def test_what_cannot_be_causal_is_refused(
-    preset: str, settings: list[str], reason: str, recur: Recur, treebank: Path, tmp_path: Path
+def test_what_cannot_be_causal_or_carried_is_refused(
+    preset: str, settings: list[str], reason: str, recur: Recur, treebank: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    recur.refused(2, reason, "pretrain", *options(treebank, tmp_path / "x", *settings, preset=preset))
+    data = tiny_tnews if preset.endswith("tnews") else treebank
+    line = ("--preset", preset, "--data", data, "--output", tmp_path / "x", *tiny(*settings))
+    recur.refused(2, reason, "pretrain", *line)
     assert not (tmp_path / "x").exists()
 
 
@@ -354,33 +365,6 @@ def test_a_run_that_carries_is_resumed_exactly(preset: str, recur: Recur, treeba
     recur.refused(2, "pretraining.batch_size was 4 and is now 2", "pretrain", *other, "--resume")
 
 
-def test_without_a_second_window_nothing_is_carried(recur: Recur, treebank: Path, tmp_path: Path) -> None:
-    more = ("pretraining.batch_size=40", "data.max_length=64", "pretraining.max_steps=1")
-    _, err = recur.ok("pretrain", *carrying(treebank, tmp_path / "run", "lstm-ptb", *more))
-    assert "a stream has no second window of 64 tokens, so the training carries no state" in err
-
-
-@pytest.mark.parametrize(
-    ("preset", "setting", "reason"),
-    [
-        ("transformer-ptb", "encoder.num_heads=2", "encoder transformer: it has no state to carry"),
-        ("lstm-ptb", "pretraining.objective=masked", "with objective masked"),
-        ("truncated-lstm-tnews", "pretraining.objective=causal", "the data are rows, which do not go on"),
-        ("lstm-ptb", "pretraining.batch_size=99999", "makes 99,999 streams of"),
-        ("lstm-ptb", "runtime.compile=true", "runtime.compile"),
-        ("lstm-ptb", "embedding.ngrams={}", "embedding.ngrams"),
-    ],
-)
-def test_what_cannot_be_carried_is_refused_in_one_line(
-    preset: str, setting: str, reason: str, recur: Recur, treebank: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
-    data = tiny_tnews if preset.endswith("tnews") else treebank
-    settings = tiny("encoder.hidden_size=16", "pretraining.carry=true", setting)
-    line = ("--preset", preset, "--data", data, "--output", tmp_path / "x", *settings)
-    recur.refused(2, reason, "pretrain", *line)
-    assert not (tmp_path / "x").exists()
-
-
 @pytest.mark.slow
 def test_two_processes_carry_as_one_does(recur: Recur, treebank: Path, tmp_path: Path) -> None:
     for preset in CARRYING:
@@ -397,7 +381,7 @@ def test_two_processes_carry_as_one_does(recur: Recur, treebank: Path, tmp_path:
     recur.ok("pretrain", *line, "--resume")
 
 
-def test_a_language_model_is_diagnosed(recur: Recur, model: Path, tmp_path: Path) -> None:
+def test_a_language_model_is_diagnosed(recur: Recur, model: Path) -> None:
     diagnosis = recur.json("eval", model, "--diagnose")["diagnosis"]
     assert [layer["layer"] for layer in diagnosis["layers"]] == [1, 2]
     files = read_model(model)
@@ -418,7 +402,9 @@ def test_a_language_model_is_diagnosed(recur: Recur, model: Path, tmp_path: Path
     assert ("positions back" in out, "perplexity" in out) == (True, True)
 
 
-def test_a_carried_run_does_not_say_that_it_has_no_memory(recur: Recur, treebank: Path, tmp_path: Path) -> None:
+def test_notes_on_memory_are_those_of_the_windows(recur: Recur, treebank: Path, tmp_path: Path) -> None:
     more = ("data.max_length=3", "pretraining.max_steps=1")
-    _, err = recur.ok("pretrain", *carrying(treebank, tmp_path / "x", "transformer-xl-ptb", *more))
-    assert "not used" not in err
+    line = ("pretrain", *carrying(treebank, tmp_path / "x", "transformer-xl-ptb", *more))
+    assert "not used" not in recur.ok(*line)[1]
+    _, err = recur.ok(*line, "--overwrite", *tiny("pretraining.batch_size=40", "data.max_length=64")[-4:])
+    assert "a stream has no second window of 64 tokens, so the training carries no state" in err

@@ -24,26 +24,24 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
     result = result_of(folder)
     assert result["ensemble"]["encoder_weight"] == 0 and "parts" not in result
     assert result["parameters"]["total"] == (result["linear_baseline"]["ngrams"] + 1) * 2
-    scored = json.loads(recur("eval", folder, "--json", "--quiet")[1])
+    scored = recur.json("eval", folder, "--quiet")
     assert scored["metrics"]["accuracy"] == result["dev"]["accuracy"] and "parts" not in scored
     page = tmp_path / "page.html"
     recur.ok("eval", folder, "--report", page, "--quiet")
-    assert not re.search(
-        "steps|encoder", re.sub(r"<(style|script).*?</\1>|<[^>]*>", "", page.read_text(), flags=re.DOTALL)
-    )
-    code, out, err = recur("predict", folder, REVIEWS, "--quiet")
-    assert code == 0 and len(out.splitlines()) == 281, err
+    text = re.sub(r"<(style|script).*?</\1>|<[^>]*>", "", page.read_text(), flags=re.DOTALL)
+    assert not re.search("steps|encoder", text)
+    assert len(recur.ok("predict", folder, REVIEWS, "--quiet")[0].splitlines()) == 281
     assert "already finished" in recur(*FINETUNE, *CHOSEN, "--output", folder, "--resume")[2]
     recur.ok(*FINETUNE, *CHOSEN, "--output", folder, "--overwrite", "--quiet")
     tiny = ("--set", "encoder.num_layers=1", "--set", "encoder.hidden_size=16", "--epochs", "1")
     other = ("finetune", "--preset", "starsaber-custom", "--data", REVIEWS, *tiny, "--output", tmp_path / "starsaber")
     recur.ok(*other)
-    compared = json.loads(recur("compare", folder, tmp_path / "starsaber", "--json")[1])
+    compared = recur.json("compare", folder, tmp_path / "starsaber")
     keys = {"encoder.name", "linear.c", "linear.characters", "linear.words"}
     assert [set(group["values"]) for group in compared["groups"]] == [keys, keys]
     assert "without an encoder" in recur("compare", folder, "--part", "encoder")[2]
-    code, _, err = recur("export", folder, "--format", "onnx", "--output", tmp_path / "onnx")
-    assert code == 0 and not (tmp_path / "onnx" / "model.onnx").exists(), err
+    recur.ok("export", folder, "--format", "onnx", "--output", tmp_path / "onnx")
+    assert not (tmp_path / "onnx" / "model.onnx").exists()
     assert "no layers to diagnose" in recur("eval", folder, "--diagnose")[2]
     assert "encoder" not in recur("predict", folder, REVIEWS)[2]
 
@@ -61,8 +59,8 @@ def test_three_short_rows_are_enough(recur: Recur, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -> None:
-    code, out, err = recur(*FINETUNE, "--output", tmp_path / "run", "--dry-run")
-    assert code == 0 and "a linear model on n-grams, without an encoder" in out and "steps" not in out, err
+    out, _ = recur.ok(*FINETUNE, "--output", tmp_path / "run", "--dry-run")
+    assert "a linear model on n-grams, without an encoder" in out and "steps" not in out
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from predicting import Recur
 from tiny_task import rows, tiny
 
+LINE = ("finetune", "--preset", "starsaber-custom")
 SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_baseline=false", "ensemble=null", "finetuning.epochs=1")
 
 
@@ -23,9 +24,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def finetune(recur: Recur, output: Path, *options: object, settings: list[str] = SETTINGS) -> dict[str, Any]:
-    line = ["finetune", "--preset", "starsaber-custom", "--output", output, *options, *settings, "--json"]
-    code, out, err = recur(*line)
-    assert code == 0, err
+    out, err = recur.ok(*LINE, "--output", output, *options, *settings, "--json")
     return {**json.loads(out), "err": err}
 
 
@@ -37,12 +36,12 @@ def test_dev_rows_are_drawn_from_the_file_of_training_rows(recur: Recur, files: 
     result = finetune(recur, files / "run", "--train", files / "a.csv", "--test", files / "b.csv")
     alone = finetune(recur, files / "alone", "--data", files / "a.csv", "--dry-run")
     assert counts(result) == {**counts(alone), "test": 24}
-    scored = json.loads(recur("eval", files / "run", "--split", "test", "--json")[1])
+    scored = recur.json("eval", files / "run", "--split", "test")
     assert {**result["test"], **scored["metrics"], "loss": 0} == {**result["test"], "loss": 0}
     assert result["test"]["loss"] == pytest.approx(scored["metrics"]["loss"])
     assert result["test"]["baselines"] == scored["baselines"]
     for options in ([], ["--data", files / "a.csv", "--split", "dev"]):
-        use_dev_split = json.loads(recur("eval", files / "run", *options, "--json")[1])
+        use_dev_split = recur.json("eval", files / "run", *options)
         assert use_dev_split["metrics"]["confusion"] == result["dev"]["confusion"]
     card = (files / "run" / "README.md").read_text()
     assert f"| test accuracy | {100 * result['test']['accuracy']:.1f} |" in card
@@ -55,10 +54,8 @@ def test_a_test_score_with_an_ensemble_has_its_parts(recur: Recur, files: Path) 
     assert counts(result) == {"train": 60, "dev": 20, "test": 24}, "no dev row is drawn beside a file of dev rows"
     assert result["test"]["parts"].keys() == {"encoder", "linear"}
     assert result["test"]["parts"]["linear"]["accuracy"] == result["test"]["baselines"]["linear"]
-    code, out, _ = recur(
-        "finetune", "--preset", "starsaber-custom", "--output", files / "run", *options, *settings, "--resume"
-    )
-    assert (code, "test encoder: accuracy" in out) == (0, True)
+    out, _ = recur.ok(*LINE, "--output", files / "run", *options, *settings, "--resume")
+    assert "test encoder: accuracy" in out
 
 
 def test_the_tasks_own_test_rows_are_scored_unless_they_have_no_labels(recur: Recur, files: Path) -> None:
@@ -114,30 +111,20 @@ def test_extra_rows_do_not_shorten_the_longest_row(recur: Recur, files: Path) ->
 
 
 def test_a_resume_compares_named_files_by_their_hash(recur: Recur, files: Path) -> None:
-    def again(*options: object) -> tuple[int, str, str]:
-        fixed = ["--preset", "starsaber-custom", "--output", files / "run", "--train", files / "a.csv"]
-        return recur("finetune", *fixed, "--keep-checkpoints", *SETTINGS, *options, "--resume", "--quiet")
-
-    stopped = ["--set", "finetuning.max_steps=2"]
-    assert again("--test", files / "b.csv", *stopped)[0] == 0
+    fixed = [*LINE, "--output", files / "run", "--train", files / "a.csv", "--keep-checkpoints", "--resume", *SETTINGS]
+    fixed += ["--set", "finetuning.max_steps=2"]
+    recur.ok(*fixed)
+    recur.refused(2, "test sha256 was absent and is now", *fixed, "--test", files / "b.csv")
+    (files / "run").rename(files / "without test rows")
+    recur.ok(*fixed, "--test", files / "b.csv")
     moved = Path(shutil.copy(files / "b.csv", files / "moved.csv"))
-    assert again("--test", moved, *stopped)[0] == 0
+    recur.ok(*fixed, "--test", moved)
     for finished in (True, False):
-        code, _, err = again("--test", files / "c.csv", *stopped)
-        assert (code, "cannot be resumed: test " in err) == (2, True), err
+        recur.refused(2, "cannot be resumed: test ", *fixed, "--test", files / "c.csv")
         if finished:
             (files / "run" / "result.json").unlink()
-    assert again("--test", moved, *stopped)[0] == 0
-    (files / "run" / "result.json").unlink()
-    assert "cannot be resumed: test " in again(*stopped)[2]
-    assert again("--test", moved, *stopped)[0] == 0
-
-
-def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -> None:
-    finetune(recur, files / "run", "--train", files / "a.csv")
-    named = ["--output", files / "run", "--train", files / "a.csv", "--test", files / "b.csv"]
-    code, _, err = recur("finetune", "--preset", "starsaber-custom", *named, *SETTINGS, "--resume")
-    assert (code, "test sha256 was absent and is now" in err) == (2, True), err
+    recur.refused(2, "cannot be resumed: test ", *fixed)
+    recur.ok(*fixed, "--test", moved)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +141,7 @@ def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -
         ("--train a.csv --set finetuning.early_stopping_patience=3", 2, "did you mean 'finetuning.patience'?"),
         ("--train a.csv --set early_stopping=3", 2, "did you mean 'finetuning.patience'?"),
         ("--test a.csv", 2, "task custom has no data; add --data PATH"),
+        ("", 2, "task custom has no data; add --data PATH"),
         ("--train a.csv --set data.files.train=b.csv", 2, "--train and --set data.files.train set the same key"),
         ("--train a.csv --seed 3 --set runtime.seed=4", 2, "--seed and --set runtime.seed set the same key"),
         ("--train a.csv --text text --set data.text=text", 2, "--text and --set data.text set the same key"),
@@ -168,17 +156,15 @@ def test_what_cannot_be_is_one_line(
     options: str, code: int, message: str, recur: Recur, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(files)
-    found, _, err = recur("finetune", "--preset", "starsaber-custom", *options.split())
-    assert (found, message in err) == (code, True), err
+    recur.refused(code, message, *LINE, *options.split())
 
 
 def test_options_name_the_columns_of_a_training(recur: Recur, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("".join(f"k{n};{'ab'[n % 2]} {n};{['no', 'yes'][n % 2]}\n" for n in range(40)))
-    options = ["--text", "2", "--label", "3", "--id", "1", "--delimiter", ";", "--no-header", "--dry-run", "--json"]
-    arguments = ["--preset", "starsaber-custom", "--output", tmp_path / "run", *options]
-    code, out, err = recur("finetune", *arguments, "--data", tmp_path / "x.csv")
-    assert (code, "texts from '2', 2 labels from '3': 'no', 'yes'" in err) == (0, True), err
-    data = json.loads(out)["values"]["data"]
+    options = ["--text", "2", "--label", "3", "--id", "1", "--delimiter", ";", "--no-header", "--dry-run"]
+    result = finetune(recur, tmp_path / "run", *options, "--data", tmp_path / "x.csv")
+    assert "texts from '2', 2 labels from '3': 'no', 'yes'" in result["err"]
+    data = result["values"]["data"]
     assert [data[key] for key in ("text", "label", "id", "delimiter", "header")] == ["2", "3", "1", ";", False]
 
 
@@ -186,9 +172,7 @@ def test_options_name_the_columns_of_a_training(recur: Recur, tmp_path: Path) ->
 def test_shortcuts_set_the_keys_of_their_section(command: str, recur: Recur, files: Path) -> None:
     shortcuts = ["--seed", "3", "--epochs", "auto", "--learning-rate", "2e-3", "--batch-size", "5"]
     arguments = ["--preset", "starsaber-custom", "--data", files / "a.csv", "--output", files / "run", *shortcuts]
-    code, out, err = recur(command, *arguments, "--dry-run", "--json")
-    assert code == 0, err
-    values = json.loads(out)["values"]
+    values = recur.json(command, *arguments, "--dry-run")["values"]
     section = values["pretraining" if command == "pretrain" else "finetuning"]
     assert [section[key] for key in ("epochs", "learning_rate", "batch_size")] == ["auto", 2e-3, 5]
     assert values["runtime"]["seed"] == 3
@@ -199,36 +183,28 @@ def test_data_on_the_command_line_replace_the_files_of_the_preset(recur: Recur, 
     named = ["--train", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv"]
     first = finetune(recur, files / "run", *named)
     assert counts(first) == {"train": 60, "dev": 20, "test": 24}
-    preset = files / "run" / "preset.yaml"
-
-    def again(*options: object) -> tuple[int, str, str]:
-        return recur("finetune", "--preset", preset, *options, "--json")
 
     def read(*options: object) -> dict[str, int]:
-        code, out, err = again("--dry-run", *options)
-        assert code == 0, err
-        return counts(json.loads(out))
+        return counts(recur.json("finetune", "--preset", files / "run" / "preset.yaml", *options))
 
     other = files / "other.csv"
     lines = "".join(f"{row['sentence']},{row['label']}\n" for row in rows(40, seed=9, labelled=True))
     other.write_text(f"text,label\n{lines}", encoding="utf-8")
-    assert read() == counts(first)
+    assert read("--dry-run") == counts(first)
     for option in ("--data", "--train"):
-        found = read(option, other)
+        found = read("--dry-run", option, other)
         assert (sorted(found), sum(found.values())) == (["dev", "train"], 40), option
-        assert read(option, other, "--dev", files / "c.csv") == {"train": 40, "dev": 20}
-        assert read(option, other, "--dev", files / "c.csv", "--test", files / "b.csv")["test"] == 24
-    assert read("--test", other) == {**counts(first), "test": 40}
+        assert read("--dry-run", option, other, "--dev", files / "c.csv") == {"train": 40, "dev": 20}
+        assert read("--dry-run", option, other, "--dev", files / "c.csv", "--test", files / "b.csv")["test"] == 24
+    assert read("--dry-run", "--test", other) == {**counts(first), "test": 40}
     line = ["--data", other, "--output", files / "second", "--keep-checkpoints"]
-    code, out, err = again(*line)
-    assert (code, sum(counts(json.loads(out)).values())) == (0, 40), err
+    assert sum(read(*line).values()) == 40
     for finished in (True, False):
-        code, out, err = again(*line, "--resume", "--quiet")
-        assert (code, sum(counts(json.loads(out)).values()), err) == (0, 40, "")
+        assert sum(read(*line, "--resume").values()) == 40
         if finished:
             (files / "second" / "result.json").unlink()
-    code, _, err = again("--data", other, "--output", files / "run", "--resume")
-    assert (code, "cannot be resumed: train sha256 was" in err) == (2, True), err
+    line = ["--preset", files / "run" / "preset.yaml", "--data", other, "--output", files / "run", "--resume"]
+    recur.refused(2, "cannot be resumed: train sha256 was", "finetune", *line)
 
 
 def test_no_row_of_files_without_a_header_is_lost_by_any_command(recur: Recur, tmp_path: Path) -> None:
@@ -237,22 +213,21 @@ def test_no_row_of_files_without_a_header_is_lost_by_any_command(recur: Recur, t
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("".join(lines))
     columns, files = ["--text", "2", "--label", "1"], ["--train", tmp_path / "train.tsv", "--dev", tmp_path / "dev.tsv"]
-    code, _, err = recur("finetune", "--preset", "starsaber-custom", *files, *columns, "--output", tmp_path / "r")
     message = f"{tmp_path / 'train.tsv'}:1: 'question' seems to name a column, but line 2 has it, too"
-    assert (code, f"{message}; add --header or --no-header\n" in err) == (3, True), err
-    code, _, err = recur("check", tmp_path / "train.tsv", *columns)
-    assert (code, f"{message}; add --header or --no-header\n" in err) == (3, True), err
+    recur.refused(3, message, *LINE, *files, *columns, "--output", tmp_path / "r")
+    recur.refused(3, message, "check", tmp_path / "train.tsv", *columns)
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("".join(f"is {line}" for line in lines[4:] + lines[:4]))
     output = ["--output", tmp_path / "run", *tiny("finetuning.max_steps=2")]
-    code, out, err = recur("finetune", "--preset", "starsaber-custom", *files, *columns, *output, "--json")
-    assert code == 0, err
+    out, err = recur.ok(*LINE, *files, *columns, *output, "--json")
     assert [facts["rows"] for facts in json.loads(out)["data"].values()] == [40, 40]
-    taken = "line 1 is taken as a row; --header reads it as column names\n"
+    taken = "line 1 is taken as a row"
     assert [f"recur: {tmp_path / name}: {taken}" in err for name in ("train.tsv", "dev.tsv")] == [True, True]
-    code, out, err = recur("eval", tmp_path / "run", "--data", tmp_path / "dev.tsv", "--json")
-    assert (code, json.loads(out)["rows"], taken in err) == (0, 40, True), err
-    code, out, err = recur("check", tmp_path / "dev.tsv", *columns, "--json")
-    assert json.loads(out)["reports"][0]["splits"][0]["rows"] == 40, err
-    code, out, err = recur("predict", tmp_path / "run", tmp_path / "dev.tsv", "--text", "2")
-    assert (code, out.count("\n"), taken in err) == (0, 40, True), err
+    out, err = recur.ok("eval", tmp_path / "run", "--data", tmp_path / "dev.tsv", "--json")
+    assert json.loads(out)["rows"] == 40
+    assert taken in err
+    out = recur("check", tmp_path / "dev.tsv", *columns, "--json")[1]
+    assert json.loads(out)["reports"][0]["splits"][0]["rows"] == 40
+    out, err = recur.ok("predict", tmp_path / "run", tmp_path / "dev.tsv", "--text", "2")
+    assert out.count("\n") == 40
+    assert taken in err

@@ -1,12 +1,12 @@
 """Every option that names a file to write refuses, before anything is computed, what it cannot or must not write."""
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from running import Recur
+from small_runs import copy_of
 
-Recur = Callable[..., tuple[int, str, str]]
 ENDINGS = {
     ("eval", "--report"): ".html",
     ("eval", "--errors"): ".tsv",
@@ -16,34 +16,34 @@ ENDINGS = {
     ("export", "--output"): ".zip",
 }
 """The option of each command that writes a file, and an ending that it takes."""
+Lines = dict[str, list[Any]]
 OPTIONS = pytest.mark.parametrize(("command", "option"), ENDINGS)
 
 
 @pytest.fixture
-def write(recur: Recur, trained: Path, tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
-    """Run a command that reads `inputs/` with an output option; what is refused is refused within a moment."""
+def arguments(trained: Path, tmp_path: Path) -> Lines:
+    """What each command reads of `inputs/`."""
     inputs = tmp_path / "inputs"
-    shutil.copytree(trained, inputs / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    copy_of(trained, inputs / "run")
     (inputs / "x.jsonl").write_text('{"sentence": "鼠", "label": "100"}\n')
-    arguments: dict[str, list[object]] = {
-        "eval": [inputs / "run", "--data", inputs / "x.jsonl", "--diagnose"],
-        "compare": [inputs / "run"],
-        "predict": [inputs / "run", inputs / "x.jsonl"],
-        "export": [inputs / "run"],
+    return {
+        "eval": ["eval", inputs / "run", "--data", inputs / "x.jsonl", "--diagnose"],
+        "compare": ["compare", inputs / "run"],
+        "predict": ["predict", inputs / "run", inputs / "x.jsonl"],
+        "export": ["export", inputs / "run"],
     }
-    return lambda command, option, path, *more: recur(command, *arguments[command], option, path, *more)
 
 
 @OPTIONS
-def test_only_overwrite_replaces_a_file_or_a_link(command: str, option: str, write: Recur, tmp_path: Path) -> None:
+def test_only_overwrite_replaces_a_file_or_a_link(
+    command: str, option: str, recur: Recur, arguments: Lines, tmp_path: Path
+) -> None:
     path, link = (tmp_path / f"{name}{ENDINGS[command, option]}" for name in ("there", "link"))
     path.write_text("precious")
     for target in (path, tmp_path / "nowhere"):
         link.symlink_to(target)
         for output in (path, link):
-            code, out, err = write(command, option, output)
-            assert (code, out) == (2, "")
-            assert err == f"recur: error: {output}: exists already; replace it with --overwrite\n"
+            recur.refused(2, f"{output}: exists already", *arguments[command], option, output)
         link.unlink()
     assert path.read_text() == "precious"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["inputs", path.name], "nothing is left"
@@ -52,7 +52,7 @@ def test_only_overwrite_replaces_a_file_or_a_link(command: str, option: str, wri
 @OPTIONS
 @pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
 def test_what_cannot_be_written_is_refused(
-    command: str, option: str, overwrite: list[str], write: Recur, tmp_path: Path
+    command: str, option: str, overwrite: list[str], recur: Recur, arguments: Lines, tmp_path: Path
 ) -> None:
     ending = ENDINGS[command, option]
     (tmp_path / f"folder{ending}").mkdir()
@@ -63,33 +63,25 @@ def test_what_cannot_be_written_is_refused(
         (tmp_path / f"x{ending}.xlsx", 2, " ends in "),
         (Path(f"/proc/x{ending}"), 5, "cannot be written"),
     ):
-        found, out, err = write(command, option, path, *overwrite)
-        assert (found, out, err.count("\n")) == (code, "", 1), err
-        assert reason in err
+        recur.refused(code, reason, *arguments[command], option, path, *overwrite)
 
 
 @OPTIONS
-def test_an_input_is_never_replaced(command: str, option: str, write: Recur, tmp_path: Path) -> None:
+def test_an_input_is_never_replaced(command: str, option: str, recur: Recur, arguments: Lines, tmp_path: Path) -> None:
     read = tmp_path / "inputs" / ("x.jsonl" if command in ("eval", "predict") else "run/result.json")
     before = read.read_bytes()
     for kind in (Path.symlink_to, Path.hardlink_to):
         output = tmp_path / f"{kind.__name__}{ENDINGS[command, option]}"
         kind(output, read)
-        code, out, err = write(command, option, output, "--overwrite")
-        assert (code, out, err) == (
-            2,
-            "",
-            f"recur: error: {output}: is an input as well; choose another {option}\n",
-        )
+        recur.refused(2, f"{output}: is an input as well", *arguments[command], option, output, "--overwrite")
     assert read.read_bytes() == before
 
 
-def test_the_files_of_a_run_are_inputs(write: Recur, tmp_path: Path) -> None:
-    output = tmp_path / "inputs" / "run" / "result.json"
-    code, _, err = write("compare", "--output", output, "--overwrite")
-    assert (code, "is an input as well" in err) == (2, True)
-    assert write("compare", "--output", output.with_name("table.json"), "--quiet")[0] == 0
-    assert write("compare", "--output", output.with_name("table.json"), "--quiet", "--overwrite")[0] == 0
+def test_the_files_of_a_run_are_inputs(recur: Recur, arguments: Lines, tmp_path: Path) -> None:
+    line, run = [*arguments["compare"], "--output"], tmp_path / "inputs" / "run"
+    recur.refused(2, "is an input as well", *line, run / "result.json", "--overwrite")
+    recur.ok(*line, run / "table.json")
+    recur.ok(*line, run / "table.json", "--overwrite")
 
 
 @pytest.mark.parametrize(
@@ -104,9 +96,8 @@ def test_the_files_of_a_run_are_inputs(write: Recur, tmp_path: Path) -> None:
     ],
 )
 def test_an_ending_that_is_no_format_or_another_is_refused(
-    name: str, more: list[str], write: Recur, tmp_path: Path
+    name: str, more: list[str], recur: Recur, arguments: Lines, tmp_path: Path
 ) -> None:
-    code, out, err = write("predict", "--output", tmp_path / name, *more)
-    assert (code, out, err.count("\n")) == (2, "", 1)
     said = f"an output of --format {more[1]}" if more else "an output"
-    assert err.startswith(f"recur: error: {tmp_path / name}: {said} ends in one of .")
+    reason = f"{tmp_path / name}: {said} ends in one of ."
+    recur.refused(2, reason, *arguments["predict"], "--output", tmp_path / name, *more)

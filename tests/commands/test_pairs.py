@@ -34,8 +34,7 @@ def test_pairs_are_compared_and_single_texts_have_nothing_for_it(recur: Recur, t
     data = write_pairs(tmp_path / "pairs.tsv", 600)
     columns = ["data.text=text_a", "data.pair=text_b", "data.label=label", "finetuning.word_dropout=0"]
     line = ["finetune", "--preset", "starsaber-custom", "--data", data, "--output", tmp_path / "pairs"]
-    code, _, err = recur(*line, *settings(*columns, "finetuning.epochs=8", "finetuning.learning_rate=0.01"))
-    assert code == 0, err
+    recur.ok(*line, *settings(*columns, "finetuning.epochs=8", "finetuning.learning_rate=0.01"))
     result = json.loads((tmp_path / "pairs" / "result.json").read_text())
     assert result["parts"]["encoder"]["accuracy"] > 0.9
     assert result["dev"]["accuracy"] >= result["parts"]["encoder"]["accuracy"]
@@ -44,8 +43,7 @@ def test_pairs_are_compared_and_single_texts_have_nothing_for_it(recur: Recur, t
     assert names["head.output.weight"].shape == (2, 64)
     single = ["finetune", "--preset", "starsaber-custom", "--data", data, "--output", tmp_path / "single"]
     columns = ["data.text=text_a", "data.label=label", "finetuning.max_steps=1"]
-    code, _, err = recur(*single, *settings(*columns))
-    assert code == 0, err
+    recur.ok(*single, *settings(*columns))
     names = load_file(tmp_path / "single" / "model.safetensors")
     assert not {"embedding.second_text", "embedding.match"} & names.keys()
     assert names["head.output.weight"].shape == (2, 16)
@@ -60,22 +58,12 @@ def test_pairs_start_from_a_model_of_single_texts_and_of_pairs(recur: Recur, tmp
     pairs = [part for column in columns for part in ("--set", column)]
     for name, source in (("of lines", [tmp_path / "lines.txt"]), ("of pairs", [data, *pairs])):
         line = ["pretrain", "--preset", "starsaber-custom", "--output", tmp_path / name, "--data", *source]
-        code, _, err = recur(*line, *common)
-        assert code == 0, err
+        recur.ok(*line, *common)
         assert ("embedding.match" in load_file(tmp_path / name / "model.safetensors")) == (name == "of pairs")
-        line = [
-            "finetune",
-            "--preset",
-            "starsaber-custom",
-            "--init",
-            tmp_path / name,
-            "--output",
-            tmp_path / f"f{name}",
-        ]
-        code, _, err = recur(*line, "--data", data, *pairs, *common)
-        assert code == 0, err
+        line = ["finetune", "--preset", "starsaber-custom", "--init", tmp_path / name, "--output"]
+        line.append(tmp_path / f"f{name}")
+        _, err = recur.ok(*line, "--data", data, *pairs, *common)
         assert "finetuning.word_dropout auto: 0.2, for pairs" in err
         line[-1] = tmp_path / f"single{name}"
-        code, _, err = recur(*line, "--data", data, *pairs[:2], *pairs[4:], *common)
-        assert code == 0, err
+        _, err = recur.ok(*line, "--data", data, *pairs[:2], *pairs[4:], *common)
         assert "finetuning.word_dropout auto: 0.5, for single texts" in err

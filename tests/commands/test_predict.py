@@ -3,14 +3,14 @@
 import csv
 import io
 import json
-import shutil
 import sys
 import tracemalloc
 from pathlib import Path
 
 import pytest
 from predicting import Recur, as_stdin, jsonl, texts, tsv
-from small_runs import edit_preset
+from running import saved
+from small_runs import copy_of, edit_preset
 from tiny_task import rows, tiny, write_rows
 
 import recurcli
@@ -57,10 +57,8 @@ def test_a_header_and_the_text_in_it_are_found(
     content: str, options: list[str], expected: list[str], recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "x.tsv").write_text(content)
-    (tmp_path / "plain.tsv").write_text("鼠鼠\n")
-    plain = tsv(recur("predict", trained, tmp_path / "plain.tsv")[1])
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)
-    assert code == 0, err
+    plain = tsv(recur("predict", trained, saved(tmp_path / "plain.tsv", "鼠鼠\n"))[1])
+    out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", *options)
     head, row = tsv(out)
     assert head == [*expected, "prediction", "score"]
     assert row[-2:] == plain[0][-2:]
@@ -70,9 +68,8 @@ def test_a_header_and_the_text_in_it_are_found(
 def test_an_input_without_rows_gives_its_header_and_a_warning(
     content: str, expected: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.tsv").write_text(content)
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
-    assert (code, out, err) == (0, expected, f"recur: warning: {tmp_path / 'x.tsv'}: the input has no rows\n")
+    out, err = recur.ok("predict", trained, saved(tmp_path / "x.tsv", content), "--quiet")
+    assert (out, err) == (expected, f"recur: warning: {tmp_path / 'x.tsv'}: the input has no rows\n")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +84,8 @@ def test_an_input_without_rows_gives_its_header_and_a_warning(
 def test_options_say_whether_line_1_is_a_row_and_which_column_is_the_text(
     content: str, options: list[str], rows: list[str], recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.tsv").write_text(content)
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)
-    assert (code, [row[0] for row in tsv(out)]) == (0, rows)
+    out, err = recur.ok("predict", trained, saved(tmp_path / "x.tsv", content), *options)
+    assert [row[0] for row in tsv(out)] == rows
     assert ("taking column 1 of 2 as the text; " in err) == (not options)
 
 
@@ -98,11 +94,7 @@ def test_options_say_whether_line_1_is_a_row_and_which_column_is_the_text(
     [
         ("id\tsentence\n1\ta\n", ["--text", "sentense"], "did you mean 'sentence'"),
         ("id\tsentence\n1\ta\n", ["--text", "3"], "has no column '3'"),
-        (
-            "id\ttrunk\tother\n1\ta\tb\n",
-            ["--header"],
-            "which column is the text? add --text COLUMN; the columns are: id, trunk, other",
-        ),
+        ("id\ttrunk\tother\n1\ta\tb\n", ["--header"], "which column is the text? add --text COLUMN"),
         ("sentence\tsentence\na\tb\n", [], "has the column 'sentence' twice; give its number"),
         ("text\ttext\na\tb\n", ["--text", "text"], "has the column 'text' twice"),
         ("sentence\tx\tx\na\tb\tc\n", ["--format", "jsonl"], "has the column 'x' twice, which JSON cannot hold"),
@@ -116,11 +108,7 @@ def test_options_say_whether_line_1_is_a_row_and_which_column_is_the_text(
 def test_a_column_at_fault_is_named_before_anything_is_written(
     content: str, options: list[str], reason: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.tsv").write_text(content)
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options, "--quiet")
-    assert (code, out) == (3, "")
-    assert reason in err
-    assert err.count("\n") == 1
+    recur.refused(3, reason, "predict", trained, saved(tmp_path / "x.tsv", content), *options, "--quiet")
 
 
 @pytest.mark.parametrize("piped", [False, True])
@@ -129,8 +117,7 @@ def test_a_json_key_that_the_output_adds_is_refused_wherever_it_stands(
 ) -> None:
     (tmp_path / "x.jsonl").write_text('{"sentence": "a"}\n' * 9 + '{"sentence": "b", "score": 1}\n')
     as_stdin(monkeypatch, (tmp_path / "x.jsonl").read_bytes())
-    code, out, err = recur("predict", trained, "-" if piped else tmp_path / "x.jsonl")
-    assert (code, out, "has a column 'score'" in err) == (3, "", True)
+    recur.refused(3, "has a column 'score'", "predict", trained, "-" if piped else tmp_path / "x.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -146,8 +133,7 @@ def test_a_json_key_that_the_output_adds_is_refused_wherever_it_stands(
 def test_json_finds_its_text_by_the_usual_names_or_asks(
     row: str, options: list[str], reason: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.jsonl").write_text(row + "\n")
-    code, out, err = recur("predict", trained, tmp_path / "x.jsonl", *options)
+    code, out, err = recur("predict", trained, saved(tmp_path / "x.jsonl", row + "\n"), *options)
     assert (code, reason in err) == (3 if reason else 0, True), err
     assert reason or "reason" not in jsonl(out)[0]
 
@@ -159,12 +145,12 @@ def test_the_option_that_reads_another_delimiter_is_named_and_reads_it(
     (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n鼠\n")
     err = recur("predict", trained, tmp_path / name)[2]
     assert err.splitlines()[0].endswith("seems to separate fields; --delimiter MARK reads them")
-    code, out, err = recur("predict", trained, tmp_path / name, "--delimiter", mark, "--format", "jsonl")
-    assert (code, [*jsonl(out)[0]][:2]) == (0, ["text", "label"]), err
+    out, err = recur.ok("predict", trained, tmp_path / name, "--delimiter", mark, "--format", "jsonl")
+    assert [*jsonl(out)[0]][:2] == ["text", "label"]
     assert "seems to separate" not in err
     (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n")
-    code, out, err = recur("predict", trained, tmp_path / name, "--format", "jsonl")
-    assert (code, [*jsonl(out)[0]][:2], len(jsonl(out))) == (0, ["text", "label"], 1), "every row splits alike"
+    out, err = recur.ok("predict", trained, tmp_path / name, "--format", "jsonl")
+    assert ([*jsonl(out)[0]][:2], len(jsonl(out))) == (["text", "label"], 1), "every row splits alike"
     assert ", which splits every row alike" in err and "warning" not in err
 
 
@@ -184,12 +170,10 @@ def test_a_note_says_how_line_1_was_taken_unless_an_option_did(
     name: str, content: str, rows: int, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(content)
-    code, out, err = recur("predict", trained, tmp_path / name, "--format", "jsonl")
-    assert (code, len(jsonl(out))) == (0, rows), err
-    taken = (
-        "as a row; --header reads it as column names" if rows == 2 else "as column names; --no-header reads it as a row"
-    )
-    assert f"recur: {tmp_path / name}: line 1 is taken {taken}" in err
+    out, err = recur.ok("predict", trained, tmp_path / name, "--format", "jsonl")
+    assert len(jsonl(out)) == rows
+    taken = "as a row; --header" if rows == 2 else "as column names; --no-header"
+    assert f"recur: {tmp_path / name}: line 1 is taken {taken} reads it as " in err
     for option in ("--header", "--no-header"):
         assert "line 1" not in recur("predict", trained, tmp_path / name, option, "--text", "1")[2]
 
@@ -205,12 +189,12 @@ def test_a_note_says_how_line_1_was_taken_unless_an_option_did(
 def test_the_delimiter_and_the_quote_of_the_training_rows_separate_the_fields_of_a_file_like_theirs(
     content: str, quote: str, head: str, recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    run = copy_of(trained, tmp_path / "run")
     edit_preset(run, "  delimiter: null\n", '  delimiter: ";"\n')
     edit_preset(run, "  quote: '\"'\n", f"  quote: {json.dumps(quote)}\n")
-    (tmp_path / "x.csv").write_text(content)
-    code, out, err = recur("predict", run, tmp_path / "x.csv")
-    assert (code, out.splitlines()[0], out.count("\n"), "warning" in err) == (0, head, 2, False), err
+    out, err = recur.ok("predict", run, saved(tmp_path / "x.csv", content))
+    assert (out.splitlines()[0], out.count("\n")) == (head, 2)
+    assert "warning" not in err
     if ";" in head:
         as_stdin(monkeypatch, content.encode())
         piped = [line.removesuffix(";") for line in recur("predict", run)[1].splitlines()[1:]]  # without the reason
@@ -220,29 +204,27 @@ def test_the_delimiter_and_the_quote_of_the_training_rows_separate_the_fields_of
 def test_a_text_in_a_pipe_is_not_split_by_the_delimiter_of_the_training_rows(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    run = copy_of(trained, tmp_path / "run")
     edit_preset(run, "  delimiter: null\n", '  delimiter: ";"\n')
     as_stdin(monkeypatch, "鼠; 鼠\n".encode())
-    code, out, _ = recur("predict", run)
-    assert (code, out.split("\t")[0]) == (0, "鼠; 鼠")
+    out, _ = recur.ok("predict", run)
+    assert out.split("\t")[0] == "鼠; 鼠"
 
 
 def test_a_csv_in_a_pipe_is_read_as_one_by_a_run_of_csv_files(
     recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_stdin(monkeypatch, 'text,x\n"鼠, 鼠",1\n'.encode())
-    code, out, err = recur("predict", trained, "--format", "jsonl")
-    assert (code, jsonl(out)[0]["text"]) == (0, "鼠, 鼠"), err
+    out, _ = recur.ok("predict", trained, "--format", "jsonl")
+    assert jsonl(out)[0]["text"] == "鼠, 鼠"
 
 
 def test_pairs_for_a_model_of_one_text_are_refused_unless_one_column_is_named(
     recur: Recur, trained: Path, trained_pairs: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "x.tsv").write_text("sentence1\tSentence2\tx\n鼠\t虎\t\n")
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv")
-    assert (code, out, err.count("\n")) == (3, "", 1)
-    assert f"x.tsv: holds pairs of texts ('sentence1' and 'Sentence2'), but {trained} has single" in err
-    assert recur("predict", trained, tmp_path / "x.tsv", "--text", "sentence1")[0] == 0
+    recur.refused(3, "x.tsv: holds pairs of texts", "predict", trained, tmp_path / "x.tsv")
+    recur.ok("predict", trained, tmp_path / "x.tsv", "--text", "sentence1")
     (tmp_path / "x.jsonl").write_text('{"sentence1": "鼠", "sentence2": "虎"}\n')
     assert recur("predict", trained, tmp_path / "x.jsonl")[0] == 3
     assert "is not read" not in recur("predict", trained_pairs, tmp_path / "x.jsonl")[2]
@@ -261,17 +243,14 @@ def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path
     ):
         source = tmp_path / f"{number}.{name}"
         source.write_text(content)
-        code, out, err = recur("predict", trained_pairs, source, *options)
-        assert code == 0, err
+        out, err = recur.ok("predict", trained_pairs, source, *options)
         found.append(tsv(out)[-1][-2:])
         warnings.append(err)
     assert found == [found[0]] * len(found)
     assert "taking column 1 and 2 of 2 as the texts; " in warnings[2]
     assert not any("taking" in warning for number, warning in enumerate(warnings) if number != 2)
     (tmp_path / "one.tsv").write_text("sentence1\n鼠\n")
-    code, _, err = recur("predict", trained_pairs, tmp_path / "one.tsv")
-    assert code == 3
-    assert "one.tsv: holds single texts ('1'), but" in err
+    recur.refused(3, "one.tsv: holds single texts ('1'), but", "predict", trained_pairs, tmp_path / "one.tsv")
 
 
 # --- forms of the output
@@ -279,8 +258,7 @@ def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path
 
 def test_probabilities_and_the_best_labels_are_added(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("鼠牛\n")
-    code, out, _ = recur("predict", trained, tmp_path / "x.tsv", "--format", "jsonl", "--probabilities", "--top-k", 2)
-    assert code == 0
+    out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", "--format", "jsonl", "--probabilities", "--top-k", 2)
     (found,) = jsonl(out)
     shares = found["probabilities"]
     assert len(shares) == 15
@@ -302,15 +280,13 @@ def test_json_goes_to_csv_and_back(recur: Recur, trained: Path, tmp_path: Path) 
         {"sentence": "龙\n蛇", "late": "x"},
     ]
     write_rows(tmp_path / "x.jsonl", lines)
-    code, out, _ = recur("predict", trained, tmp_path / "x.jsonl", "--format", "csv", "--quiet")
-    assert code == 0
+    out, _ = recur.ok("predict", trained, tmp_path / "x.jsonl", "--format", "csv", "--quiet")
     head, *found = csv.reader(io.StringIO(out, newline=""))
     assert head == ["id", "sentence", "tags", "none", "late", "prediction", "score"]
     assert [row[:5] for row in found] == [["7", "鼠\t牛", '["a", "b"]', "null", ""], ["", "龙\n蛇", "", "", "x"]]
     with (tmp_path / "y.csv").open("w", newline="") as file:
         csv.writer(file).writerows(row[:5] for row in [head, *found])
-    code, out, err = recur("predict", trained, tmp_path / "y.csv", "--format", "jsonl")
-    assert code == 0, err
+    out, _ = recur.ok("predict", trained, tmp_path / "y.csv", "--format", "jsonl")
     back = jsonl(out)
     assert [line["sentence"] for line in back] == ["鼠\t牛", "龙\n蛇"]
     assert list(back[0]) == ["id", "sentence", "tags", "none", "late", "prediction", "score"]
@@ -320,27 +296,20 @@ def test_a_key_that_comes_late_in_a_pipe_is_not_dropped_in_silence(
     recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_stdin(monkeypatch, b'{"sentence": "a"}\n' * 4096 + b'{"sentence": "b", "late": 1}\n')
-    code, out, _ = recur("predict", trained, "--format", "tsv", "--quiet")
-    assert code == 0
+    out, _ = recur.ok("predict", trained, "--format", "tsv", "--quiet")
     assert tsv(out)[-1][-1] == "has the key 'late', which the first rows lack, so it has no column"
 
 
 def test_ever_new_keys_are_no_columns(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("".join(f'{{"sentence": "a", "key {n}": 1}}\n' for n in range(10_001)))
-    code, out, err = recur("predict", trained, tmp_path / "x.jsonl", "--format", "tsv")
-    assert (code, out) == (3, "")
-    assert "has more than 10,000 different keys" in err
+    recur.refused(3, "has more than 10,000 different keys", "predict", trained, tmp_path / "x.jsonl", "--format", "tsv")
 
 
 def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("id\tsentence\n7\t鼠\nx8\t牛\n010\t虎\n")
-    assert [line["id"] for line in jsonl(recur("predict", trained, tmp_path / "x.tsv", "--format", "clue")[1])] == [
-        0,
-        1,
-        2,
-    ]
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--format", "clue", "--top-k", 2)
-    assert (code, out, "leave out --probabilities, --top-k, --explain and --threshold" in err) == (2, "", True)
+    out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", "--format", "clue")
+    assert [line["id"] for line in jsonl(out)] == [0, 1, 2]
+    recur.refused(2, "leave out", "predict", trained, tmp_path / "x.tsv", "--format", "clue", "--top-k", 2)
 
 
 def test_strict_stops_before_anything_is_written(
@@ -348,30 +317,24 @@ def test_strict_stops_before_anything_is_written(
 ) -> None:
     content = b"a\n" * 5 + b"\xff\n" + b"b\n\n"
     (tmp_path / "x.tsv").write_bytes(content)
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--strict", "--no-header")
-    assert (code, out) == (3, "")
-    assert err == f"recur: error: {tmp_path / 'x.tsv'}:6: is not UTF-8 at byte 1 (0xff)\n"
+    recur.refused(3, "x.tsv:6: is not UTF-8", "predict", trained, tmp_path / "x.tsv", "--strict", "--no-header")
     as_stdin(monkeypatch, content)
-    code, out, err = recur("predict", trained, "--strict", "--no-header")
-    assert (code, out) == (3, "")
-    assert "standard input:6: " in err
+    recur.refused(3, "standard input:6: ", "predict", trained, "--strict", "--no-header")
 
 
 def test_faults_are_summed_up_on_stderr(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.tsv").write_bytes(b"a\n\xfe\n\xff\n")
-    code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
-    reason = "is not UTF-8 at byte 1 (0xfe) (and 1 more); labelled from the readable part"
-    assert (code, err) == (0, f"recur: warning: {tmp_path / 'x.tsv'}:2: {reason}\n")
+    _, err = recur.ok("predict", trained, saved(tmp_path / "x.tsv", b"a\n\xfe\n\xff\n"), "--quiet")
+    assert f"warning: {tmp_path / 'x.tsv'}:2: is not UTF-8 at byte 1 (0xfe) (and 1 more)" in err
 
 
 # --- what a prediction depends on
 
 
-def test_windows_leave_no_seam(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    lines = texts(4096 * 2 + 5)
+def test_windows_leave_no_seam(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recurcli.commands.prediction.rows.WINDOW", 64)
+    lines = texts(64 * 2 + 5)
     (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in lines))
-    code, out, _ = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
-    assert code == 0
+    out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", "--quiet")
     found = tsv(out)
     assert [row[0] for row in found] == lines
     labels: dict[str, set[str]] = {}
@@ -411,7 +374,6 @@ def test_memory_does_not_grow_with_the_input(trained: Path, tmp_path: Path, monk
 def test_python_gives_the_same(recur: Recur, trained: Path, tmp_path: Path) -> None:
     lines = texts(9)
     (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in lines))
-    code, out, _ = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
-    assert code == 0
+    out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", "--quiet")
     found = recurcli.load(trained).predict(lines)
     assert [(label, score) for _, label, score in tsv(out)] == [(p.label, f"{p.score:.6f}") for p in found]

@@ -43,15 +43,11 @@ def writer_to(path: Path | int, content: bytes) -> Iterator[None]:
 def test_a_fifo_and_a_process_substitution_are_read_as_streams(recur: Recur, trained: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.jsonl")
     with writer_to(tmp_path / "fifo.jsonl", b'{"sentence": "a"}\n'):
-        code, out, err = recur("predict", trained, tmp_path / "fifo.jsonl")
-    assert code == 0, err
-    assert len(jsonl(out)) == 1
+        assert len(jsonl(recur.ok("predict", trained, tmp_path / "fifo.jsonl")[0])) == 1
     reading, writing = os.pipe()
     with writer_to(writing, b"a\nb\n"):
-        code, out, err = recur("predict", trained, f"/dev/fd/{reading}")
+        assert len(tsv(recur.ok("predict", trained, f"/dev/fd/{reading}")[0])) == 2
     os.close(reading)
-    assert code == 0, err
-    assert len(tsv(out)) == 2
 
 
 def test_a_fifo_can_be_written_to(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -60,9 +56,8 @@ def test_a_fifo_can_be_written_to(recur: Recur, trained: Path, tmp_path: Path) -
     found = []
     thread = threading.Thread(target=lambda: found.append((tmp_path / "fifo").read_text()))
     thread.start()
-    code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--output", tmp_path / "fifo")
+    recur.ok("predict", trained, tmp_path / "x.tsv", "--output", tmp_path / "fifo")
     thread.join(timeout=10)
-    assert code == 0, err
     assert len(tsv(found[0])) == 2
     assert (tmp_path / "fifo").is_fifo()
 
@@ -72,21 +67,21 @@ def test_an_output_has_the_mode_of_the_umask_and_is_never_standard_input(
 ) -> None:
     source = tmp_path / "x.tsv"
     source.write_text("a\n")
-    assert recur("predict", trained, source, "--output", tmp_path / "new.tsv")[0] == 0
+    recur.ok("predict", trained, source, "--output", tmp_path / "new.tsv")
     current = os.umask(0)
     os.umask(current)
     assert (tmp_path / "new.tsv").stat().st_mode & 0o777 == 0o666 & ~current
     with source.open() as stream:
         monkeypatch.setattr(sys, "stdin", stream)
-        code, _, err = recur("predict", trained, "--output", source, "--overwrite")
-    assert (code, "is an input as well" in err, source.read_text()) == (2, True, "a\n")
+        recur.refused(2, "is an input as well", "predict", trained, "--output", source, "--overwrite")
+    assert source.read_text() == "a\n"
 
 
 def test_a_symlink_is_replaced_and_not_followed(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("a\n")
     (tmp_path / "target").write_text("precious")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    assert recur("predict", trained, tmp_path / "x.tsv", "--output", tmp_path / "link", "--overwrite")[0] == 0
+    recur.ok("predict", trained, tmp_path / "x.tsv", "--output", tmp_path / "link", "--overwrite")
     assert (tmp_path / "target").read_text() == "precious"
     assert not (tmp_path / "link").is_symlink()
 
@@ -94,9 +89,7 @@ def test_a_symlink_is_replaced_and_not_followed(recur: Recur, trained: Path, tmp
 def test_a_full_disk_leaves_no_half_file(recur: Recur, trained: Path, tmp_path: Path) -> None:
     source = tmp_path / "x.tsv"
     source.write_text("".join(f"{text}\n" for text in texts(5000)))
-    code, _, err = recur("predict", trained, source, "--output", "/dev/full", "--quiet")
-    assert code == 5
-    assert err == "recur: error: /dev/full: cannot be written: No space left on device\n"
+    recur.refused(5, "/dev/full: cannot be written", "predict", trained, source, "--output", "/dev/full")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit, way_out, left in (
         (100_000, "", {"x.tsv"}),
@@ -110,8 +103,8 @@ def test_a_full_disk_leaves_no_half_file(recur: Recur, trained: Path, tmp_path: 
         assert code == 5
         assert err == f"recur: error: {tmp_path / 'out'}: cannot be written: File too large{way_out}\n"
         assert {path.name for path in tmp_path.iterdir()} == left
-    assert recur("predict", trained, source, "--output", tmp_path / "out", "--resume")[0] == 0
-    assert recur("predict", trained, source, "--output", tmp_path / "whole")[0] == 0
+    recur.ok("predict", trained, source, "--output", tmp_path / "out", "--resume")
+    recur.ok("predict", trained, source, "--output", tmp_path / "whole")
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
@@ -183,7 +176,7 @@ def test_a_terminal_is_shown_escapes_and_does_not_obey_them(
     master, slave = os.openpty()
     with monkeypatch.context() as patch, os.fdopen(slave, "w") as stream:
         patch.setattr(sys, "stdout", stream)
-        assert recur("predict", trained, tmp_path / "x.tsv", "--quiet")[0] == 0
+        recur.ok("predict", trained, tmp_path / "x.tsv", "--quiet")
         shown = os.read(master, 4096).decode()
     os.close(master)
     assert shown.startswith("\\x1b[31mred\\u202e\tb\t")
@@ -191,7 +184,7 @@ def test_a_terminal_is_shown_escapes_and_does_not_obey_them(
 
 @pytest.mark.parametrize("to", ["a pipe that asks for it", "a terminal"])
 def test_a_row_is_answered_before_the_next_one_comes(
-    to: str, recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    to: str, recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (reading, writing), (master, slave) = os.pipe(), os.openpty() if to == "a terminal" else os.pipe()
     answers: list[bytes] = []
@@ -209,7 +202,7 @@ def test_a_row_is_answered_before_the_next_one_comes(
         patch.setattr(sys, "stdout", stdout)
         thread.start()
         options = [] if to == "a terminal" else ["--unbuffered"]
-        assert recur("predict", trained, "--quiet", *options)[0] == 0
+        recur.ok("predict", trained, "--quiet", *options)
         thread.join(timeout=10)
         answers.append(os.read(master, 4096))
     os.close(master)

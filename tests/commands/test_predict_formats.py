@@ -11,6 +11,7 @@ import pytest
 from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
+from running import saved
 
 from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.rows import Input, RowWriter
@@ -30,13 +31,20 @@ def write_csv(path: Path, *, header: bool = True, delimiter: str = ",") -> Path:
     return path
 
 
-def test_a_csv_keeps_its_values_whatever_they_hold(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    code, out, err = recur("predict", trained, write_csv(tmp_path / "x.csv"))
-    assert code == 0, err
-    head, *rows = csv.reader(io.StringIO(out, newline=""))
-    assert head == ["key", "sentence", "prediction", "score", "reason"]
+@pytest.mark.parametrize(
+    ("header", "delimiter", "options"),
+    [(True, ",", ()), (False, ",", ("--text", "2")), (True, ";", ("--delimiter", ";"))],
+)
+def test_a_csv_keeps_its_values_and_its_delimiter(
+    header: bool, delimiter: str, options: tuple[str, ...], recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    line = ("predict", trained, write_csv(tmp_path / "x.csv", header=header, delimiter=delimiter), *options)
+    out, _ = recur.ok(*line)
+    rows = list(csv.reader(io.StringIO(out, newline=""), delimiter=delimiter))
+    assert not header or rows.pop(0) == ["key", "sentence", "prediction", "score", "reason"]
     assert [row[:2] for row in rows] == ROWS
-    assert [row[4] for row in rows] == ["" if text.strip() else "its text is empty" for _, text in ROWS]
+    assert [row[4:] for row in rows] == [["" if text.strip() else "its text is empty"] for _, text in ROWS]
+    assert recur.ok(*line, "--format", "csv")[0] == out
 
 
 @pytest.mark.parametrize(
@@ -74,14 +82,7 @@ FORMATS = ("tsv", "csv", "jsonl")
 @pytest.mark.parametrize(
     ("form", "ending"),
     slow_but(
-        [
-            ("tsv", "csv.gz"),
-            ("tsv", "jsonl"),
-            ("csv", "tsv"),
-            ("csv", "jsonl.gz"),
-            ("jsonl", "csv"),
-            ("jsonl", "tsv.gz"),
-        ],
+        [("tsv", "csv.gz"), ("csv", "jsonl.gz"), ("csv", "tsv"), ("jsonl", "csv"), ("jsonl", "tsv.gz")],
         [(form, f"{name}{packed}") for form in FORMATS for name in FORMATS for packed in ("", ".gz")],
         unpack=True,
     ),
@@ -98,8 +99,7 @@ def test_the_ending_of_the_output_is_its_format(
     ]
     objects = (json.dumps({"key": "1", "sentence": row}) for row in rows)
     source.write_text("".join(f"{line}\n" for line in (objects if mark is None else map(mark.join, lines))))
-    code, _, err = recur("predict", trained, source, "--output", output, "--quiet")
-    assert code == 0, err
+    recur.ok("predict", trained, source, "--output", output, "--quiet")
     content = gzip.decompress(output.read_bytes()) if ending.endswith("gz") else output.read_bytes()
     assert recur("predict", trained, source, "--format", ending.removesuffix(".gz"))[1].encode() == content
     text = content.decode()
@@ -114,7 +114,7 @@ def test_the_ending_of_the_output_is_its_format(
 
 def test_a_name_without_an_ending_keeps_the_format_of_the_input(recur: Recur, trained: Path, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "x.csv")
-    assert recur("predict", trained, source, "--output", tmp_path / "out", "--quiet")[0] == 0
+    recur.ok("predict", trained, source, "--output", tmp_path / "out", "--quiet")
     assert (tmp_path / "out").read_text(encoding="utf-8") == recur("predict", trained, source)[1]
 
 
@@ -122,32 +122,20 @@ def test_a_csv_from_a_pipe_is_named_as_such(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_stdin(monkeypatch, write_csv(tmp_path / "x.csv").read_bytes())
-    code, out, err = recur("predict", trained, "--input-format", "csv", "--format", "jsonl")
-    assert code == 0, err
+    out, _ = recur.ok("predict", trained, "--input-format", "csv", "--format", "jsonl")
     found = [json.loads(line) for line in out.splitlines()]
     assert [[line["key"], line["sentence"]] for line in found] == ROWS
 
 
-def test_a_delimiter_of_two_characters_is_refused(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    code, _, err = recur("predict", trained, write_csv(tmp_path / "x.csv"), "--delimiter", ";;")
-    assert (code, "--delimiter must be one character" in err) == (2, True)
+def test_a_delimiter_of_two_characters_is_refused(recur: Recur, trained: Path) -> None:
+    recur.refused(2, "--delimiter must be one character", "predict", trained, "x.csv", "--delimiter", ";;")
 
 
 def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
     recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    path = write_csv(tmp_path / "x.csv", delimiter=";")
-    code, out, err = recur("predict", trained, path, "--delimiter", ";")
-    assert code == 0, err
-    head, *rows = csv.reader(io.StringIO(out, newline=""), delimiter=";")
-    assert head == ["key", "sentence", "prediction", "score", "reason"]
-    assert [row[:2] for row in rows] == ROWS
-    assert [row[4] for row in rows] == ["" if text.strip() else "its text is empty" for _, text in ROWS]
-    assert all(len(row) == 5 for row in rows)
-    assert recur("predict", trained, path, "--delimiter", ";", "--format", "csv")[1] == out
     (tmp_path / "x.tsv").write_bytes("key;sentence\n1;鼠\t,\n2;牛;more\n".encode())
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--delimiter", ";")
-    assert code == 0, err
+    out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", "--delimiter", ";")
     head, first, second = (line.split(";") for line in out.splitlines())
     assert head == ["key", "sentence", "prediction", "score", "reason"]
     assert first[:2] == ["1", "鼠\t,"]
@@ -176,19 +164,10 @@ def test_an_explanation_is_escaped_in_a_tsv_and_quoted_in_a_csv(format: OutputFo
     assert next(csv.reader([line.decode()], delimiter=mark))[-1] == shown
 
 
-def test_a_csv_without_a_header_has_numbers(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "x.csv", header=False)
-    code, out, err = recur("predict", trained, path, "--text", "2")
-    assert code == 0, err
-    assert [row[:2] for row in csv.reader(io.StringIO(out, newline=""))] == ROWS
-
-
 def test_a_row_of_a_csv_with_a_stray_quote_keeps_its_place_and_costs_no_other(
     recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.csv").write_text('key,sentence\n1,"鼠\n2,牛\n3,虎\n')
-    code, out, err = recur("predict", trained, tmp_path / "x.csv")
-    assert code == 0
+    out, err = recur.ok("predict", trained, saved(tmp_path / "x.csv", 'key,sentence\n1,"鼠\n2,牛\n3,虎\n'))
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["key"] for row in rows] == ["1", "2", "3"]
     assert ["never closed" in row["reason"] for row in rows] == [True, False, False]
@@ -198,8 +177,7 @@ def test_a_row_of_a_csv_with_a_stray_quote_keeps_its_place_and_costs_no_other(
 def test_parquet_rows_come_out_as_json_lines(recur: Recur, trained: Path, tmp_path: Path) -> None:
     columns = {"sentence": ["鼠", None, "虎"], "day": pyarrow.array([0, 1, 2], pyarrow.date32())}
     parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet")
-    code, out, err = recur("predict", trained, tmp_path / "x.parquet")
-    assert code == 0, err
+    out, _ = recur.ok("predict", trained, tmp_path / "x.parquet")
     found = [json.loads(line) for line in out.splitlines()]
     assert [line["day"] for line in found] == ["1970-01-01", "1970-01-02", "1970-01-03"]
     assert [line.get("reason") for line in found] == [None, "'sentence' is null, not a string", None]

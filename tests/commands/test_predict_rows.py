@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicting import Recur, as_stdin, jsonl, tsv
+from running import saved
 
 from recurcli.cli import run
 
@@ -59,8 +60,7 @@ def test_every_row_of_a_tsv_comes_out_in_its_place(
     (tmp_path / "x.tsv").write_bytes(content)
     as_stdin(monkeypatch, content)
     source = ["--format", "tsv"] if piped else [tmp_path / "x.tsv"]
-    code, _, err = recur("predict", trained, *source, "--no-header", "--output", tmp_path / "out")
-    assert code == 0, err
+    recur.ok("predict", trained, *source, "--no-header", "--output", tmp_path / "out")
     found = tsv((tmp_path / "out").read_bytes().decode())
     assert [row[0] for row in found] == [text for text, _ in expected]
     with_reason = piped or any(reason for _, reason in expected)
@@ -69,9 +69,9 @@ def test_every_row_of_a_tsv_comes_out_in_its_place(
 
 
 def test_rows_with_too_few_or_too_many_fields_keep_their_place(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.tsv").write_text("id\tsentence\n1\t鼠\n\n2\n3\t牛\t虎\n4\t\n5\t兔\n")
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv")
-    assert code == 0, err
+    out, _ = recur.ok(
+        "predict", trained, saved(tmp_path / "x.tsv", "id\tsentence\n1\t鼠\n\n2\n3\t牛\t虎\n4\t\n5\t兔\n")
+    )
     head, *found = tsv(out)
     assert head == ["id", "sentence", "prediction", "score", "reason"]
     assert [(row[0], row[1], row[4]) for row in found] == [
@@ -120,9 +120,7 @@ def test_every_row_of_json_lines_comes_out_in_its_place(
     name: str, format: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
     content, expected = JSON_FILES[name]
-    (tmp_path / "x.jsonl").write_bytes(content)
-    code, out, err = recur("predict", trained, tmp_path / "x.jsonl", "--format", format)
-    assert code == 0, err
+    out, _ = recur.ok("predict", trained, saved(tmp_path / "x.jsonl", content), "--format", format)
     if format == "jsonl":
         for line, reason in zip(jsonl(out), expected, strict=True):
             assert reason == ANY or bool(line.get("reason")) == bool(reason)
@@ -147,20 +145,14 @@ def test_a_file_that_is_something_else_is_refused_by_name(
     name: str, content: bytes, reason: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    code, out, err = recur("predict", trained, tmp_path / name, "--output", tmp_path / "out", "--quiet")
-    assert code == 3
-    assert out == ""
+    err = recur.refused(3, reason, "predict", trained, tmp_path / name, "--output", tmp_path / "out", "--quiet")
     assert err.startswith(f"recur: error: {tmp_path / name}: ")
-    assert reason in err
-    assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_opened_is_named(recur: Recur, trained: Path, tmp_path: Path) -> None:
     for path, reason in ((tmp_path, "is a folder"), (tmp_path / "none.tsv", "does not exist"), ("/dev/null", "device")):
-        code, _, err = recur("predict", trained, path)
-        assert code == 3
-        assert reason in err
+        recur.refused(3, reason, "predict", trained, path)
 
 
 line = st.binary(max_size=12).map(lambda row: row.replace(b"\n", b""))

@@ -18,7 +18,7 @@ from logs import Kept, drop_at_step
 from ranks import run_ranks
 from running import Recur, lines_of, result_of
 from safetensors.torch import load_file, save_file
-from small_runs import fingerprint
+from small_runs import copy_of, fingerprint
 
 import recurcli
 from recurcli.cli import run
@@ -66,7 +66,7 @@ def trained(place: Path) -> Path:
     """A finished run of it without a linear model, whose folder is gone."""
     output = place / "run"
     folder = shutil.copytree(place / "bert", place / "gone")
-    settings = ("ensemble=null", "pooling=mean", "finetuning.epochs=8")
+    settings = ("ensemble=null", "pooling=mean", "finetuning.epochs=4")
     assert run(["finetune", *options(place, output, *settings, folder=folder)]) == 0
     shutil.rmtree(folder)
     return output
@@ -230,7 +230,7 @@ KERNEL = "kernels-community/flash-attn2"
 
 def claiming(trained: Path, target: Path, *, encoder: dict[str, object], **architecture: object) -> Path:
     """A copy of a run whose config.json has other keys of the encoder and its architecture, with a manifest that fits."""
-    copy = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
+    copy = copy_of(trained, target)
     config = json.loads((copy / "config.json").read_text())
     config["encoder"] |= encoder
     config["encoder"]["architecture"] |= architecture

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from predicting import Recur
+from running import saved
 from tiny_task import tiny
 
 from recurcli.config import DataConfig
@@ -15,8 +16,7 @@ from recurcli.data.tasks import task_named
 
 def finetuned(recur: Recur, data: Path, run: Path, *settings: str) -> str:
     arguments = ["--preset", "starsaber-custom", "--data", data, "--output", run]
-    code, _, err = recur("finetune", *arguments, *tiny(*settings))
-    assert code == 0, err
+    _, err = recur.ok("finetune", *arguments, *tiny(*settings))
     return err
 
 
@@ -39,15 +39,12 @@ def test_columns_of_a_pair_are_found_whatever_their_case(tmp_path: Path) -> None
 def test_a_label_or_an_id_is_never_taken_for_a_text(recur: Recur, tmp_path: Path) -> None:
     finetuned(recur, write_csv(tmp_path / "x.csv", ["premise", "hypothesis", "label"]), tmp_path / "pairs")
     (tmp_path / "y.jsonl").write_text('{"premise": "a", "label": "x"}\n')
-    code, out, err = recur("predict", tmp_path / "pairs", tmp_path / "y.jsonl")
-    assert (code, out) == (3, "")
-    assert "name their columns with --text and --pair" in err
+    recur.refused(3, "name their columns with --text and --pair", "predict", tmp_path / "pairs", tmp_path / "y.jsonl")
 
 
 def test_a_usual_name_among_several_columns_is_a_header(recur: Recur, trained: Path, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", ["comment", "stars"])
-    code, out, err = recur("predict", trained, path)
-    assert code == 0, err
+    out, _ = recur.ok("predict", trained, path)
     head, *rows = csv.reader(out.splitlines())
     assert (head[:2], len(rows)) == (["comment", "stars"], 40)
 
@@ -56,11 +53,8 @@ def test_the_file_that_a_run_was_trained_on_gives_its_dev_rows_unless_it_is_name
     path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
     finetuned(recur, path, tmp_path / "run")
     for more, rows in (([], 12), (["--data", path], 40), (["--split", "train"], 28)):
-        code, out, err = recur("eval", tmp_path / "run", *more, "--json")
-        assert code == 0, err
-        assert json.loads(out)["rows"] == rows
-    code, _, err = recur("eval", tmp_path / "run", "--split", "test")
-    assert (code, "holds train and dev rows; name the test rows with --data" in err) == (3, True)
+        assert recur.json("eval", tmp_path / "run", *more)["rows"] == rows
+    recur.refused(3, "holds train and dev rows", "eval", tmp_path / "run", "--split", "test")
 
 
 def test_eval_reads_other_columns_than_the_training(recur: Recur, tmp_path: Path) -> None:
@@ -77,16 +71,12 @@ def test_eval_reads_other_columns_than_the_training(recur: Recur, tmp_path: Path
         ("bare.csv", "has no column 'foo'", ["--no-header", "--text", "1", "--label", "3"]),
     ):
         data = tmp_path / name
-        code, _, err = recur("eval", run, "--data", data, *(["--text", "text"] if "--label" in needed else []))
-        assert (code, needed in err) == (3, True), err
-        code, out, err = recur("eval", run, "--data", data, *options, "--json")
-        assert code == 0, err
-        assert json.loads(out)["metrics"] == json.loads(expected)["metrics"]
-    code, out, err = recur("eval", run, "--data", tmp_path / "semi.csv", "--json")
-    assert (code, json.loads(out)["metrics"]) == (0, json.loads(expected)["metrics"])
+        recur.refused(3, needed, "eval", run, "--data", data, *(["--text", "text"] if "--label" in needed else []))
+        assert recur.json("eval", run, "--data", data, *options)["metrics"] == json.loads(expected)["metrics"]
+    out, err = recur.ok("eval", run, "--data", tmp_path / "semi.csv", "--json")
+    assert json.loads(out)["metrics"] == json.loads(expected)["metrics"]
     assert "semi.csv: its fields are separated by a semicolon, which splits every row alike" in err
-    code, _, err = recur("eval", run, "--text", "foo")
-    assert (code, "--text belongs to the rows of --data; add --data PATH" in err) == (2, True)
+    recur.refused(2, "--text belongs to the rows of --data; add --data PATH", "eval", run, "--text", "foo")
 
 
 def test_dev_rows_of_one_label_are_told(recur: Recur, tmp_path: Path) -> None:
@@ -102,13 +92,12 @@ def test_dev_rows_of_one_label_are_told(recur: Recur, tmp_path: Path) -> None:
 def test_files_that_would_not_be_read_are_refused(setting: str, reason: str, recur: Recur, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
     arguments = ["--preset", "starsaber-custom", "--data", path, "--output", tmp_path / "run", "--set", setting]
-    code, _, err = recur("finetune", *arguments)
-    assert (code, reason in err) == (2, True), err
+    recur.refused(2, reason, "finetune", *arguments)
 
 
 def test_dev_rows_are_not_submitted_as_test_rows(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
-    code, _, err = recur("export", trained, "--data", tiny_tnews / "dev.json", "--output", tmp_path / "x.zip")
-    assert (code, "holds labelled rows, not test rows" in err) == (2, True)
+    line = ("export", trained, "--data", tiny_tnews / "dev.json", "--output", tmp_path / "x.zip")
+    recur.refused(2, "holds labelled rows, not test rows", *line)
 
 
 def test_a_column_number_beyond_all_numbers_and_an_empty_name_are_wrong_usage(
@@ -116,13 +105,10 @@ def test_a_column_number_beyond_all_numbers_and_an_empty_name_are_wrong_usage(
 ) -> None:
     path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
     assert recur("predict", trained, path, "--text", "9" * 5000)[0] == 3
-    code, _, err = recur("check", path, "--text", "")
-    assert (code, "--text: '' should" in err) == (2, True)
+    recur.refused(2, "--text: '' should", "check", path, "--text", "")
 
 
 def test_a_number_that_is_none_costs_no_other_column(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text('{"sentence": "a", "key": 7, "far": 1e999}\n')
-    code, out, err = recur("predict", trained, tmp_path / "x.jsonl")
-    assert code == 0, err
+    out, _ = recur.ok("predict", trained, saved(tmp_path / "x.jsonl", '{"sentence": "a", "key": 7, "far": 1e999}\n'))
     line = json.loads(out)
     assert (line["sentence"], line["key"], "reason" in line) == ("a", 7, True)

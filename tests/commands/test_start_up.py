@@ -3,13 +3,29 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from running import Recur
 from tiny_task import tiny
 
-SCRIPT = """
+LIGHT = """
+import sys
+from recurcli.cli import app, run
+
+def heavy(*names):
+    return {"torch", "datasets", "sklearn", "pandas", "pyarrow", "transformers", *names} & set(sys.modules)
+
+for command in app.registered_commands:
+    assert run([command.name or command.callback.__name__, "--help"]) == 0
+assert run([]) == 0 and run(["--version"]) == 0 and run(["prdict"]) == 2 and run(["predict"]) == 2
+assert not heavy("scipy", "numpy", "tokenizers"), heavy("scipy", "numpy", "tokenizers")
+for line in sys.stdin.read().splitlines():
+    assert run(line.split("\\t")) == 0
+    found = heavy("scipy.stats", *["tokenizers"] * (not line.startswith("check")))  # it counts tokens
+    assert not found, f"{line} imported {found}"
+"""
+HEAVY = """
 import gc, sys
 from recurcli.process import disable_gc
 from recurcli.cli import run
@@ -25,23 +41,37 @@ for line in sys.stdin.read().splitlines():
 """
 
 
+def completed(script: str, *commands: list[object]) -> None:
+    """Runs commands in one process, in which the script checks what each has imported."""
+    lines = "\n".join("\t".join(map(str, [*command, "--quiet"])) for command in commands)
+    done = subprocess.run([sys.executable, "-c", script], input=lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_usage_errors_and_commands_without_a_model_need_no_torch(
+    trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tsv").write_text("text\tlabel\n" + "".join(f"film {n}\t{'pn'[n % 2]}\n" for n in range(40)))
+    finished = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", trained, "--resume"]
+    finished += tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
+    completed(LIGHT, ["compare", trained], finished, ["check", tmp_path / "x.tsv"])
+
+
 def test_a_prediction_an_evaluation_and_a_training_import_nothing_heavy(
-    recur: Callable[..., tuple[int, str, str]], trained: Path, tiny_tnews: Path, tmp_path: Path
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     run, rows = tmp_path / "run", tiny_tnews / "test.json"
     settings = tiny("ensemble=null", "finetuning.linear_baseline=false", "finetuning.max_steps=1")
     training = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, *settings]
-    assert recur(*training, "--output", run)[0] == 0
+    recur.ok(*training, "--output", run)
     assert (run / "calibration.json").exists() and (trained / "ensemble.json").exists()
-    commands = [
+    completed(
+        HEAVY,
         ["predict", trained, rows, "--output", tmp_path / "with an ensemble.jsonl"],
         ["predict", run, rows, "--output", tmp_path / "with a temperature.jsonl"],
         ["eval", run, "--data", tiny_tnews],
         [*training, "--output", tmp_path / "another"],
-    ]
-    lines = "\n".join("\t".join(map(str, [*command, "--quiet"])) for command in commands)
-    done = subprocess.run([sys.executable, "-c", SCRIPT], input=lines, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    )
 
 
 @pytest.mark.parametrize("own", [None, "active"])
