@@ -141,6 +141,7 @@ def finetune(
             data=data,
             stop=stop,
             dev=evaluation,
+            linear_dev_metric=None if evaluation.linear is None else evaluation.linear.report[evaluation.metric_name],
             known=known,
             teacher=None if teacher is None else teacher.facts,
             init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],

@@ -68,6 +68,15 @@ def test_the_encoder_is_the_one_of_a_training_without_an_ensemble(
     assert not (tmp_path / "without" / "ensemble.json").exists() and (joined / "ensemble.json").exists()
 
 
+def test_each_evaluation_is_shown_beside_the_score_of_the_linear_model(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    shown = [option for option in options(tiny_tnews, tmp_path / "run") if option != "--quiet"]
+    _, err = recur.ok("finetune", *shown)
+    score = result_of(tmp_path / "run")["linear_baseline"]["dev"]["accuracy"]
+    assert f", linear model {100 * score:.1f})" in err
+
+
 def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path: Path) -> None:
     run = weighted(trained, tmp_path / "run", 0.7, 1.3)
     whole = Predictor.load(run, device="cpu").logits(ROWS)
