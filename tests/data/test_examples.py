@@ -31,7 +31,7 @@ def config(path: Path, **more: object) -> DataConfig:
 
 
 def test_a_json_split_is_read_in_order(tmp_path: Path) -> None:
-    path = write_json(tmp_path / "train.json", tnews_row("102", "甲", keywords="x"), tnews_row("116", "乙"))
+    path = write_json(tmp_path / "train.json", tnews_row(102, "甲", keywords="x"), tnews_row("116", "乙"))
     split = load_split(TNEWS, "train", config(tmp_path))
     assert split.examples == [Example("0", "甲", None, "102", line=1), Example("1", "乙", None, "116", line=2)]
     assert split.path == path
@@ -68,13 +68,6 @@ def test_a_tsv_split_is_read_by_its_header(tmp_path: Path) -> None:
         Example("a", "甲", "乙", "1", line=2),
         Example("b", "001", "NA", "0", line=3),
     ]
-
-
-def test_columns_may_be_named(tmp_path: Path) -> None:
-    path = tmp_path / "x.tsv"
-    path.write_text("key\tgold\tone\ttwo\nk\t1\ta\tb\n")
-    named = config(path, text="one", pair="two", label="gold", id="key")
-    assert load_split(AFQMC, "train", named).examples == [Example("k", "a", "b", "1", line=2)]
 
 
 def test_extra_rows_have_the_label_of_their_row_and_never_that_of_a_dev_row(tmp_path: Path) -> None:
@@ -127,31 +120,21 @@ def test_a_folder_or_a_parent_of_task_folders_holds_the_file(tmp_path: Path, pla
     assert load_split(TNEWS, "dev", config(tmp_path)).path == path
 
 
-@pytest.mark.parametrize("split", ["train", "dev", "test"])
-def test_one_file_is_whatever_split_is_asked_for(tmp_path: Path, split: str) -> None:
-    path = write_json(tmp_path / "mine.jsonl", tnews_row())
-    assert len(load_split(TNEWS, split, config(path)).examples) == 1
-
-
-@pytest.mark.parametrize("folder", ["", "nothing-here"])
-def test_a_folder_without_the_file_is_told_what_was_looked_for(tmp_path: Path, folder: str) -> None:
-    with pytest.raises(DataError, match=r"--data \(data\.path\)") as caught:
-        load_split(TNEWS, "train", config(tmp_path / folder))
-    if not folder:
-        assert "has no train rows (looked for train.json, tnews/train.json)" in str(caught.value)
-    else:
-        assert "nothing-here: does not exist" in str(caught.value)
-
-
-def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "split", "reason"),
+    [
+        ("", "test", r"has no test rows \(looked for test.json, tnews/test.json"),
+        ("nothing-here", "train", "nothing-here: does not exist.*--data"),
+        ("", "dev", r"dev\.json: is a FIFO"),
+        ("", "train", r"train\.json: has no folders named by label"),
+        ("x" * 300, "train", "cannot be read"),
+    ],
+)
+def test_a_path_without_the_file_is_refused(folder: str, split: str, reason: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "dev.json")
     (tmp_path / "train.json").mkdir()
-    with pytest.raises(DataError, match=r"dev\.json: is a FIFO"):
-        load_split(TNEWS, "dev", config(tmp_path))
-    with pytest.raises(DataError, match=r"train\.json: has no folders named by label"):
-        load_split(TNEWS, "train", config(tmp_path))
-    with pytest.raises(DataError, match="cannot be read"):
-        load_split(TNEWS, "train", config(tmp_path / ("x" * 300)))
+    with pytest.raises(DataError, match=reason):
+        load_split(TNEWS, split, config(tmp_path / folder))
 
 
 def test_an_unknown_split_gets_the_nearest_name(tmp_path: Path) -> None:
@@ -186,17 +169,15 @@ def test_a_label_of_another_case_gets_the_right_one(tmp_path: Path) -> None:
         load_split(OCNLI, "dev", config(tmp_path))
 
 
-def test_a_whole_number_is_the_label_that_it_spells(tmp_path: Path) -> None:
-    write_json(tmp_path / "dev.json", tnews_row(102))
-    assert load_split(TNEWS, "dev", config(tmp_path)).examples[0].label == "102"
-
-
 def test_rows_without_a_majority_label_are_dropped_and_keep_their_numbers(tmp_path: Path) -> None:
     pair = {"sentence1": "a", "sentence2": "b"}
     write_json(tmp_path / "dev.json", {**pair, "label": "-"}, {**pair, "label": "neutral"})
     split = load_split(OCNLI, "dev", config(tmp_path))
     assert split.dropped == 1
     assert split.examples == [Example("1", "a", "b", "neutral", line=2)]
+    write_json(tmp_path / "dev.json", {**pair, "label": "-"})
+    with pytest.raises(DataError, match="no row is left of 1"):
+        load_split(OCNLI, "dev", config(tmp_path))
 
 
 def test_no_row_of_a_leaderboards_test_file_is_dropped_or_labelled(tmp_path: Path) -> None:
@@ -233,12 +214,6 @@ def test_ids_are_the_rows_own_or_else_all_are_numbers(tmp_path: Path, ids: list[
             load_split(TNEWS, "dev", config(tmp_path, id="id"))
 
 
-def test_an_id_of_another_type_is_a_bad_row(tmp_path: Path) -> None:
-    write_json(tmp_path / "dev.json", tnews_row(id=1.5))
-    with pytest.raises(DataError, match="its id is a number, not a string or a whole number"):
-        load_split(TNEWS, "dev", config(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
@@ -247,11 +222,12 @@ def test_an_id_of_another_type_is_a_bad_row(tmp_path: Path) -> None:
         (tnews_row(sentence=3), "'sentence' is a number, not a string"),
         (tnews_row(sentence=None), "'sentence' is null, not a string"),
         (tnews_row(sentence=["a", 1]), "'sentence' is a list, not a string"),
+        (tnews_row(id=1.5), "its id is a number, not a string or a whole number"),
         ([1], "holds a list, not an object"),
     ],
 )
 def test_a_json_row_without_its_text_or_label_is_bad(tmp_path: Path, row: object, reason: str) -> None:
-    write_json(tmp_path / "dev.json", tnews_row(), row)
+    write_json(tmp_path / "dev.json", tnews_row(id=1), row)
     with pytest.raises(DataError, match=f"1 of 2 rows cannot be used: .*dev.json:2: {reason}"):
         load_split(TNEWS, "dev", config(tmp_path))
 
@@ -291,12 +267,6 @@ def test_skipping_bad_rows_forgives_one_in_a_hundred(tmp_path: Path, good: int, 
     assert [line.split(": ")[0] for line in split.bad] == [f"{path}:{good}", f"{path}:{good + 1}"]
 
 
-def test_a_split_of_only_dropped_rows_says_so(tmp_path: Path) -> None:
-    write_json(tmp_path / "dev.json", {"sentence1": "a", "sentence2": "b", "label": "-"})
-    with pytest.raises(DataError, match="no row is left of 1"):
-        load_split(OCNLI, "dev", config(tmp_path))
-
-
 def test_generated_rows_need_no_file_and_are_always_the_same() -> None:
     splits = {split: load_split(LISTOPS, split, DataConfig()) for split in ("train", "dev", "test")}
     assert {name: len(split.examples) for name, split in splits.items()} == dict(LISTOPS.rows)
@@ -312,7 +282,7 @@ def test_generated_rows_may_be_replaced_by_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cmnli", "ocnli", *(pytest.param(larger, marks=pytest.mark.slow) for larger in ("tnews", "afqmc"))]
+    "name", ["cmnli", *(pytest.param(larger, marks=pytest.mark.slow) for larger in ("ocnli", "tnews", "afqmc"))]
 )
 def test_real_splits_have_their_official_numbers_of_rows(real_data: Path, name: str) -> None:
     task = TASKS[name]

@@ -178,22 +178,7 @@ def test_dev_rows_have_a_header_by_the_names_of_the_training_rows() -> None:
         as_training_rows("label\tutterance\na\tb\n")
 
 
-CELLS = (
-    "y",
-    "topic",
-    "class",
-    "question",
-    "text",
-    "label",
-    "Sentence",
-    "sentence1",
-    "sentence2",
-    "review",
-    "id",
-    "1",
-    "a",
-    "b",
-)
+CELLS = ("y", "topic", "class", "question", "text", "label", "Sentence", "sentence1", "sentence2", "review", "id", "1")
 TABLES = st.integers(1, 3).flatmap(
     lambda width: st.lists(st.lists(st.sampled_from(CELLS), min_size=width, max_size=width), min_size=1, max_size=4)
 )
@@ -271,27 +256,16 @@ def test_rows_without_a_header_are_joined_as_in_training_or_their_columns_are_as
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"text": ("text", "text")}, "'text' is taken as the text twice; --text COLUMN names another"),
-        ({"text": ("text", 1)}, "'text' is taken as the text twice; --text COLUMN names another"),
-        (
-            {"text": ("text", "label")},
-            "'label' is taken as the text and the label; --text COLUMN names another",
-        ),
-        (
-            {"text": ("1", "2"), "label": 2},
-            "'label' is taken as the text and the label; --text COLUMN names another",
-        ),
+        ({"text": ("text", "text")}, "'text' is taken as the text twice"),
+        ({"text": ("text", 1)}, "'text' is taken as the text twice"),
+        ({"text": ("text", "label")}, "'label' is taken as the text and the label"),
+        ({"text": ("1", "2"), "label": 2}, "'label' is taken as the text and the label"),
     ],
 )
 def test_a_column_is_read_for_one_thing(told: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=f"^x.tsv: the column {message}$"):
+    with pytest.raises(DataError, match=f"^x.tsv: the column {message}; --text COLUMN"):
         as_training_rows("text\tlabel\na\tb\n", **told)  # type: ignore[arg-type]
-
-
-def test_an_input_reads_no_column_twice() -> None:
-    with pytest.raises(
-        DataError, match=r"^x.tsv: the column 'text' is taken as the text twice; --text COLUMN names an"
-    ):
+    with pytest.raises(DataError, match=r"^x.tsv: the column 'text' is taken as the text twice; --text COLUMN"):
         as_input("text\tlabel\na\tb\n", text=("text", "1"))
 
 

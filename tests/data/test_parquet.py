@@ -100,13 +100,6 @@ def test_metadata_that_say_nothing_leave_the_numbers(tmp_path: Path, metadata: d
     assert [record.fields for record in parquet_records(tmp_path / "x.parquet")] == [{"text": "a", "label": 1}]
 
 
-def test_a_column_twice_is_refused(tmp_path: Path) -> None:
-    twice = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"])
-    parquet.write_table(twice, tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"x\.parquet: has the column 'text' twice"):
-        parquet_records(tmp_path / "x.parquet")
-
-
 def test_values_keep_their_kinds(tmp_path: Path) -> None:
     table = pyarrow.table({"text": [["a", "b"], None], "target": [{"n": 1}, None], "dict": ["x", "x"]})
     table = table.set_column(2, "dict", table["dict"].dictionary_encode())

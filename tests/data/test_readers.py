@@ -52,15 +52,9 @@ def test_a_faulty_tsv_row_still_shows_what_could_be_read() -> None:
     assert [r.fields for r in records(b"text\tlabel\na\xff\n")] == [{"text": "a\ufffd", "label": ""}]
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"text\xff\n", "x:1: is not UTF-8"),
-    ],
-)
-def test_a_header_that_cannot_be_used_is_refused(data: bytes, reason: str) -> None:
-    with pytest.raises(DataError, match=reason):
-        records(data, "tsv")
+def test_a_header_that_cannot_be_used_is_refused() -> None:
+    with pytest.raises(DataError, match="x:1: is not UTF-8"):
+        records(b"text\xff\n", "tsv")
 
 
 NAMES = tuple(f"column {number}" for number in range(60_000))
@@ -118,10 +112,7 @@ def test_without_a_header_columns_are_numbered_and_the_first_row_is_data() -> No
     assert found.columns == ("1", "2")
     assert [record.fields for record in found] == [{"1": "a", "2": "b"}, {"1": "c", "2": "d"}]
     assert records(b"", header=False) == []
-
-
-def test_a_blank_row_of_a_single_column_is_an_empty_text() -> None:
-    assert records(b"a\n\nb\n", header=False)[1] == Record(2, {"1": ""}, None)
+    assert records(b"a\n\nb\n", header=False)[1] == Record(2, {"1": ""}, None), "an empty text"
 
 
 @pytest.mark.parametrize(

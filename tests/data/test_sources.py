@@ -145,6 +145,8 @@ def test_splits_that_are_there_are_known(tmp_path: Path) -> None:
     put(tmp_path / "validation.jsonl.gz", "x", ".jsonl")
     config = DataConfig(path=str(tmp_path))
     assert [has_split(TASKS["custom"], split, config) for split in ("train", "dev", "test")] == [True, True, False]
+    (tmp_path / "validation.jsonl.gz").unlink()
+    assert not has_split(TASKS["custom"], "dev", config), "rows that would be drawn are no split"
 
 
 def test_without_data_a_task_of_ones_own_asks_for_them() -> None:
@@ -198,13 +200,3 @@ def test_bad_rows_of_a_divided_file_are_counted_once(tmp_path: Path) -> None:
     train = load_split(TASKS["custom"], "train", config, use_dev_split=True)
     assert train.dev is not None
     assert (len(train.bad), len(train.dev.bad)) == (1, 0)
-
-
-def test_dev_rows_that_would_be_drawn_are_no_dev_split(tmp_path: Path) -> None:
-    (tmp_path / "train.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
-    config = DataConfig(path=str(tmp_path))
-    assert [has_split(TASKS["custom"], split, config) for split in ("train", "dev", "test")] == [
-        True,
-        False,
-        False,
-    ]
