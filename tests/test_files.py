@@ -40,15 +40,6 @@ def test_an_atomic_write_leaves_the_old_file_when_it_fails(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_a_written_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        write_atomically(tmp_path / "x", b"1")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
-
-
 def test_no_other_thread_can_write_a_file_for_all_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The umask belongs to the process: who asks for it changes it for a moment, in which another thread writes here."""
     honest = os.umask

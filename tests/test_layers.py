@@ -27,17 +27,8 @@ LAYERS = [
     {"ops"},
 ]
 EVERYWHERE = {
-    "cache",
-    "device",
-    "distributed",
-    "errors",
-    "files",
-    "log",
-    "metrics",
-    "process",
-    "requirements",
-    "validation",
-    "version",
+    *("cache", "device", "distributed", "errors", "files", "log"),
+    *("metrics", "process", "requirements", "validation", "version"),
 }
 """The lowest layer: imported by every other, and importing only each other."""
 

@@ -7,14 +7,7 @@ from rich.cells import cell_len
 
 from recurcli.display.comparison import to_markdown
 from recurcli.display.report.page import environment
-from recurcli.display.screen import (
-    Styled,
-    Table,
-    by_columns,
-    percent,
-    percent_interval,
-    show,
-)
+from recurcli.display.screen import Styled, Table, by_columns, percent, percent_interval, show
 from recurcli.errors import escaped
 
 MADE = Table(

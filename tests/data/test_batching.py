@@ -1,7 +1,6 @@
 """Batches hold every row once, in an order that (seed, epoch) decides, with little padding."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,12 +57,7 @@ def test_rows_are_padded_on_the_right_to_a_multiple() -> None:
     assert ids.tolist() == [[7, 8, 9, 99], [5, 6, 99, 99], [99] * 4]
     assert mask.tolist() == [[True, True, True, False], [True, True, False, False], [False] * 4]
     assert (ids.dtype, mask.dtype) == (torch.int64, torch.bool)
-
-
-@pytest.mark.parametrize(("rows", "width"), [([0], 4), ([1], 4), ([1, 1], 4)])
-def test_there_is_always_a_position(rows: list[int], width: int) -> None:
-    ids, mask = collate(ROWS, np.array(rows), pad_id=0)
-    assert ids.shape == mask.shape == (len(rows), width)
+    assert collate(ROWS, np.array([1]), pad_id=0)[0].shape == (1, 4), "there is always a position"
 
 
 @given(lengths=lengths_of_rows.filter(len), multiple=st.integers(1, 16))

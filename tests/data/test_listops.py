@@ -127,16 +127,6 @@ def test_the_baselines_are_those_that_the_task_claims(split: str) -> None:
         assert split != "dev" or found[name] == claimed[name]
 
 
-def test_baselines_of_a_few_rows_are_what_a_hand_counts() -> None:
-    rows = [
-        Expression("[MAX 1 9 [MIN 5 6 ] ]", "9"),
-        Expression("[MAX 1 [SM 4 4 ] ]", "8"),
-        Expression("[MAX [MIN 9 9 ] [MIN 9 9 ] ]", "9"),
-        Expression("[MIN 3 [MIN 0 1 ] ]", "0"),
-    ]
-    assert baselines(rows) == {"majority": 0.5, "first_operator": 0.75, "root_digits": 0.5}
-
-
 def test_the_arguments_reach_long_range_arenas_own_rows() -> None:
     for text, _ in generate(0, 5, max_children=10, min_length=501, max_length=1999):
         assert 500 < len(text.split(" ")) < 2000

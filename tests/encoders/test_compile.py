@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import slow_but
 from tiny_task import tiny
 
 from recurcli.encoders import build_encoder
@@ -18,28 +19,14 @@ LENGTHS = (5, 30, 130, 9, 5)
 KEYS = {"transformer-xl": {"segment": 4, "memory": 6}}  # texts of one segment have a second graph
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "starsaber",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in (
-                *(
-                    "linear-transformer",
-                    "gated-starsaber",
-                    "transformer",
-                    "rezero",
-                    "rsa",
-                    "transject",
-                    "orthogonal-transformer",
-                ),
-                *("truncated-rnn", "transformer-xl"),
-                *("linformer", "performer", "nystromformer", "synthesizer", "skyformer"),
-            )
-        ),
-    ],
+COMPILED = (
+    *("starsaber", "linear-transformer", "gated-starsaber", "transformer", "rezero", "rsa", "transject"),
+    *("orthogonal-transformer", "truncated-rnn", "transformer-xl"),
+    *("linformer", "performer", "nystromformer", "synthesizer", "skyformer"),
 )
+
+
+@pytest.mark.parametrize("name", slow_but(["starsaber"], COMPILED))
 def test_lengths_need_no_compilation_of_their_own(name: str) -> None:
     from torch._dynamo.testing import CompileCounter  # seconds, which no collection of tests needs
 

@@ -101,9 +101,8 @@ def test_gradients_are_those_of_the_unrolled_iterations() -> None:
 
 def test_starts_as_a_contraction_and_converges_in_float32() -> None:
     torch.manual_seed(0)
-    encoder = cast(
-        StarSaber, build_encoder({"name": "starsaber", "hidden_size": 256, "num_layers": None, "tied": True})
-    )
+    keys = {"name": "starsaber", "hidden_size": 256, "num_layers": None, "tied": True}
+    encoder = cast(StarSaber, build_encoder(keys))
     layer = layer_of(encoder)
     relation, past, future = (
         torch.linalg.matrix_norm(w.detach(), 2) for w in (layer.relation, layer.past, layer.future)

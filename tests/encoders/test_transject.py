@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from equations import check_same
+from equations import batch, built, check_same
 from torch import Tensor
 
-from recurcli.encoders import build_encoder
 from recurcli.encoders.transject import TransJectLayer, eigenvalues, expert_outputs
 from recurcli.ops.orthogonal import orthogonal, orthogonal_loop
 
@@ -16,23 +15,8 @@ SIZE, EXPERTS = 6, 3
 BOTH = pytest.mark.parametrize("name", ["transject", "random-transject"])
 
 
-def build(name: str, *, moved: bool = True, dtype: torch.dtype = torch.float64, **keys: Any) -> Any:
-    """A small encoder in evaluation, its parameters moved from their start."""
-    torch.manual_seed(3)
-    config = {"name": name, "hidden_size": SIZE, "num_layers": 2, "num_experts": EXPERTS, **keys}
-    encoder = build_encoder(config).to(dtype).eval()
-    if moved:
-        with torch.no_grad():
-            for parameter in encoder.parameters():
-                parameter.add_(0.5 * torch.randn_like(parameter))
-    return encoder
-
-
-def batch(*lengths: int, size: int = SIZE, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Random embeddings with garbage behind each length, and their mask."""
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    x = torch.randn(*mask.shape, size, dtype=dtype, generator=torch.Generator().manual_seed(4))
-    return x.masked_fill(~mask[..., None], 1e4), mask
+def build(name: str, *, moved: float = 0.5, **keys: Any) -> Any:
+    return built(name, moved=moved, **{"hidden_size": SIZE, "num_layers": 2, "num_experts": EXPERTS, **keys})
 
 
 def layer_of(encoder: Any, number: int) -> tuple[TransJectLayer, Tensor]:
@@ -72,7 +56,7 @@ def plain_forward(encoder: Any, tokens: Tensor) -> Tensor:
 @BOTH
 @pytest.mark.parametrize("lengths", [(4, 2), (9, 7, 8), (1,)], ids=["scaled rows", "folded", "one token"])
 def test_equals_the_plain_loop_and_so_do_its_gradients(name: str, lengths: tuple[int, ...]) -> None:
-    encoder, (x, mask) = build(name), batch(*lengths)
+    encoder, (x, mask) = build(name), batch(lengths, SIZE)
     x.requires_grad_()
     slow = torch.cat([plain_forward(encoder, row[:length]) for row, length in zip(x, lengths, strict=True)])
     check_same(encoder(x, mask)[mask], slow, [x, *encoder.parameters()], 1e-10)
@@ -85,7 +69,7 @@ def test_equals_the_plain_loop_and_so_do_its_gradients(name: str, lengths: tuple
 def test_inference_of_a_few_samples_at_a_time_changes_nothing(
     name: str, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder, (x, mask) = build(name), batch(5, 3, 5, 4, 1)
+    encoder, (x, mask) = build(name), batch([5, 3, 5, 4, 1], SIZE)
     x, given = (x, mask) if masked else (x * mask[..., None], None)
     with torch.no_grad():
         together = encoder(x, given)
@@ -104,7 +88,7 @@ def test_folding_the_experts_changes_nothing(sets: int) -> None:
 
 
 def test_the_greatest_eigenvalue_is_one_and_padding_alone_has_none() -> None:
-    x, mask = batch(5, 3, 1)
+    x, mask = batch([5, 3, 1], SIZE)
     s, _, _ = eigenvalues(x * mask[..., None], orthogonal(build("transject").eigenvectors))
     assert torch.equal(s.amax(dim=-1), torch.ones(3, dtype=torch.float64))
     assert s.min() >= 0
@@ -118,7 +102,7 @@ def test_the_greatest_eigenvalue_is_one_and_padding_alone_has_none() -> None:
 
 @BOTH
 def test_the_eigenvalues_are_made_once_of_the_embeddings_and_serve_all_layers(name: str) -> None:
-    encoder, (x, mask) = build(name), batch(5, 3)
+    encoder, (x, mask) = build(name), batch([5, 3], SIZE)
     seen: list[Tensor] = []
     for layer in encoder.layers:
         layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
@@ -132,14 +116,14 @@ def test_the_eigenvalues_are_made_once_of_the_embeddings_and_serve_all_layers(na
 
 @BOTH
 def test_starts_as_the_identity(name: str) -> None:
-    encoder, (x, mask) = build(name, moved=False).train(), batch(9, 4)
+    encoder, (x, mask) = build(name, moved=0.0).train(), batch([9, 4], SIZE)
     assert torch.equal(encoder(x, mask)[mask], x[mask])
 
 
 @BOTH
 def test_experts_start_apart(name: str) -> None:
-    _, matrices = layer_of(build(name, moved=False), 0)
-    x, _ = batch(4)
+    _, matrices = layer_of(build(name, moved=0.0), 0)
+    x, _ = batch([4], SIZE)
     y = expert_outputs(x, torch.ones(1, SIZE, dtype=torch.float64), *torch.split(matrices[:-2], EXPERTS))
     assert (y[0] - y[1]).abs().max() > 0.1
 
@@ -154,9 +138,10 @@ def test_experts_start_apart(name: str) -> None:
     ],
 )
 def test_matrices_are_orthogonal_after_two_hundred_steps(name: str, kind: str) -> None:
-    encoder = build(name, dtype=torch.float32, hidden_size=32, orthogonal_map=kind, moved=False).train()
+    encoder = build(name, hidden_size=32, orthogonal_map=kind, moved=0.0).float().train()
     before = encoder.layers[0].raw.detach().clone()
-    x, mask = batch(6, 4, 6, size=32, dtype=torch.float32)
+    x, mask = batch([6, 4, 6], 32)
+    x = x.float()
     optimizer = torch.optim.Adam(encoder.parameters(), lr=0.02)
     for _ in range(200):
         optimizer.zero_grad()
@@ -177,7 +162,7 @@ def test_two_tokens_of_a_sample_stay_apart_and_together(name: str, length: int) 
     with torch.no_grad():
         for layer, alpha in zip(encoder.layers, (5.0, -5.0, 1.5), strict=True):
             layer.alpha.fill_(alpha)
-        x, _ = batch(length)
+        x, _ = batch([length], SIZE)
         x[0, 1] = x[0, 0] + 1e-4 * x[0, 1]
         states = encoder(x)
     weights = torch.stack([layer.residual_weight.abs() for layer in encoder.layers])
@@ -191,7 +176,7 @@ def test_two_tokens_of_a_sample_stay_apart_and_together(name: str, length: int) 
 @pytest.mark.parametrize("lengths", [(5, 3), (9, 7)], ids=["fewer tokens than dimensions", "more"])
 def test_the_auxiliary_loss_is_the_distance_to_the_eigendecomposition(lengths: tuple[int, int]) -> None:
     encoder = build("transject", auxiliary_weight=0.3)
-    x, mask = batch(*lengths)
+    x, mask = batch(lengths, SIZE)
     losses = encoder.auxiliary_losses(x, mask)
     assert list(losses) == ["reconstruction"]
     vectors = orthogonal_loop(encoder.eigenvectors)
@@ -209,7 +194,7 @@ def test_the_auxiliary_loss_is_the_distance_to_the_eigendecomposition(lengths: t
 
 
 def test_random_transject_learns_its_eigenvalues_and_has_no_auxiliary_loss() -> None:
-    encoder, (x, mask) = build("random-transject"), batch(5, 3)
+    encoder, (x, mask) = build("random-transject"), batch([5, 3], SIZE)
     assert encoder.auxiliary_losses(x, mask) == {}
     assert build("transject", auxiliary_weight=0.0).auxiliary_losses(x, mask) == {}
     optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)

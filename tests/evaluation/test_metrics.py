@@ -23,9 +23,9 @@ CASES = CLASSES.flatmap(
 
 
 def test_keeps_the_order_of_names() -> None:
-    report = classification_report(["a", "a", "b"], ["b", "c", "a"], NAMES)
-    assert report["names"] == list(NAMES)
-    assert list(report["per_class"]) == list(NAMES)
+    report = json.loads(json.dumps(classification_report(["a", "a", "b"], ["b", "c", "a"], NAMES), allow_nan=False))
+    assert report["names"] == list(report["per_class"]) == list(NAMES)
+    assert report["loss"] is None
     assert report["confusion"] == [[0, 0, 0], [1, 0, 1], [0, 1, 0]]  # c, a, b: rows right, columns predicted
     assert [repr(scores["support"]) for scores in report["per_class"].values()] == ["0", "2", "1"], "integers"
 
@@ -73,14 +73,6 @@ def test_the_coefficient_of_a_single_class_is_zero(labels: str, predictions: str
 def test_names_that_numpy_would_confuse_stay_apart() -> None:
     names = ["a", "a\0", "1", "1.0", "nan", ""]
     assert classification_report(names, names, names)["accuracy"] == 1.0
-
-
-def test_the_report_is_plain_json() -> None:
-    report = classification_report(["a", "b"], ["a", "a"], ["a", "b"])
-    value = json.loads(json.dumps(report, allow_nan=False))
-    assert value["confusion"] == [[1, 0], [1, 0]]
-    assert value["per_class"]["a"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "support": 1}
-    assert value["loss"] is None
 
 
 def test_importing_it_loads_no_heavy_library() -> None:

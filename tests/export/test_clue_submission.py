@@ -165,16 +165,6 @@ def test_what_is_no_prediction_file_at_the_top_is_named(tmp_path: Path, name: st
     assert only_error(path).startswith(f"a.zip: holds '{name}', where CLUE reads nothing; ")
 
 
-def test_duplicate_members(tmp_path: Path) -> None:
-    message = only_error(zipped(tmp_path / "a.zip", [(AFQMC, GOOD), (AFQMC, GOOD)]))
-    assert message.startswith("a.zip: holds 'afqmc_predict.json' more than once")
-
-
-def test_a_member_that_clue_does_not_read(tmp_path: Path) -> None:
-    found = errors(validate(zipped(tmp_path / "a.zip", {"afqmc.json": GOOD})))
-    assert found[0].startswith("afqmc.json: CLUE reads no file named 'afqmc.json'")
-
-
 def test_members_of_tasks_outside_the_table_are_left_unread(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {AFQMC: GOOD, "cmrc2018_predict.json": b"\xff"})
     assert errors(validate(path)) == []
@@ -233,8 +223,16 @@ def test_a_damaged_member(tmp_path: Path) -> None:
     assert "'afqmc_predict.json' is damaged: Bad CRC-32" in only_error(path)
 
 
-def test_an_empty_zip(tmp_path: Path) -> None:
-    assert only_error(zipped(tmp_path / "a.zip", {})) == "a.zip: is empty"
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([], "a.zip: is empty"),
+        ([(AFQMC, GOOD)] * 2, "a.zip: holds 'afqmc_predict.json' more than once"),
+        ([(AFQMC, GOOD), ("afqmc.json", GOOD)], "afqmc.json: CLUE reads no file named 'afqmc.json'"),
+    ],
+)
+def test_members_that_are_none_twice_or_unknown(members: list[tuple[str, bytes]], message: str, tmp_path: Path) -> None:
+    assert errors(validate(zipped(tmp_path / "a.zip", members)))[0].startswith(message)
 
 
 def test_a_zip_of_too_many_members(tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ def test_every_flip_and_cut_in_a_model_is_found(name: str, flips: int, trained: 
             pytest.fail(f"{where}: {read_model(run)}")
         found += 1
     read_model(run)
-    print(f"\n{name}: {found} found, {harmless} harmless")
     assert found + harmless == flips + flips // 10
     assert not harmless or name == "manifest.json"
 
@@ -108,7 +107,6 @@ def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
         (folder / f"{newest.name}.damaged").rename(newest)
         found += 1
     assert newest_checkpoint(folder)[1] == []
-    print(f"\ncheckpoint {name}: {found} found, {harmless} harmless")
     assert found + harmless == flips + flips // 10
     assert not harmless or name == "manifest.json"
     shutil.rmtree(older)

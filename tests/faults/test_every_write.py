@@ -3,7 +3,6 @@
 import itertools
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -135,7 +134,6 @@ def test_a_run_that_dies_at_its_end_is_whole_and_its_checkpoints_go_with_the_nex
 def test_a_training_that_dies_at_each_of_its_changes_of_the_disk_resumes_bit_for_bit(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    started = time.monotonic()
     shorter = ("finetuning.max_steps=8", "pretraining.max_steps=8", "pretraining.log_every=3")
     assert forks.run(command, *options(tiny_tnews, tmp_path / "whole", *shorter)).code == 0
     wanted = fingerprint(tmp_path / "whole")
@@ -152,5 +150,3 @@ def test_a_training_that_dies_at_each_of_its_changes_of_the_disk_resumes_bit_for
         assert "warning" not in ended.err
         assert fingerprint(output) == wanted, f"died at change {point}"
     assert min(kinds.values()) > 10
-    seconds = time.monotonic() - started
-    print(f"\n{command}: died at each of {sum(kinds.values())} changes of the disk, {kinds}, in {seconds:.0f} s")

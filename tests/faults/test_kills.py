@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -55,71 +56,42 @@ def test_one_kill_at_every_kind_of_moment_changes_no_bit(
     assert fingerprint(tmp_path / "killed") == untouched[command]
 
 
-class RowCounter:
-    """Kills and finished runs, for the report at the end."""
-
-    def __init__(self) -> None:
-        self.kills = self.early = self.runs = 0
-        self.started = time.monotonic()
-
-    def __str__(self) -> str:
-        seconds = time.monotonic() - self.started
-        return (
-            f"{self.kills} kills ({self.early} before the first checkpoint) over {self.runs} runs in {seconds:.0f} s: "
-            "every run bit-identical to one that was left alone"
-        )
-
-    def count(self, output: Path) -> None:
-        """One more kill of the training in `output`."""
-        self.kills += 1
-        self.early += not list(output.glob("checkpoints/step-????????"))
-
-
-def kill_until_done(
-    forks: ForkServer,
-    command: str,
-    arguments: list[str],
-    output: Path,
-    draw: random.Random,
-    seconds: float,
-    tally: RowCounter,
-) -> None:
-    """Start `command`, kill it at a random moment, resume, and so on until it ends."""
+def kill_until_done(forks: ForkServer, command: str, arguments: list[str], draw: random.Random, seconds: float) -> int:
+    """Start `command`, kill it at a random moment, resume, and so on until it ends. Returns the number of kills."""
+    kills = 0
     while True:
         child = forks.start(command, *arguments, "--resume")
         if ended := child.wait(draw.uniform(0.03, 0.8) * seconds):
             assert ended.code == 0, ended.err
-            return
+            return kills
         child.send(signal.SIGKILL)
-        if child.end().code == -signal.SIGKILL:
-            tally.count(output)
+        kills += child.end().code == -signal.SIGKILL
 
 
 @pytest.mark.slow
 def test_two_hundred_random_kills_change_no_bit(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
-    draw, tally = random.Random(7), RowCounter()
+    draw, kills = random.Random(7), 0
     for number, (encoder, command) in enumerate(itertools.product(ENCODERS, COMMANDS)):
         whole = tmp_path / f"{encoder}-{command}"
         started = time.monotonic()
         assert forks.run(command, *options(tiny_tnews, whole, *LONGER, encoder=encoder)).code == 0
         seconds, wanted = time.monotonic() - started, fingerprint(whole)
-        while tally.kills < 200 * (number + 1) / (len(ENCODERS) * len(COMMANDS)):
-            output = tmp_path / f"killed-{tally.runs}"
+        while kills < 200 * (number + 1) / (len(ENCODERS) * len(COMMANDS)):
+            output = tmp_path / f"killed-{number}-{kills}"
             arguments = options(tiny_tnews, output, *LONGER, encoder=encoder)
-            kill_until_done(forks, command, arguments, output, draw, seconds, tally)
-            tally.runs += 1
-            assert fingerprint(output) == wanted, f"{encoder} {command} after {tally.kills} kills"
-    print(f"\nrandom moments: {tally}")
+            kills += kill_until_done(forks, command, arguments, draw, seconds)
+            assert fingerprint(output) == wanted, f"{encoder} {command} after {kills} kills"
+            shutil.rmtree(output)
 
 
 @pytest.mark.slow
 def test_kills_aimed_at_the_awkward_moments_change_no_bit(
     forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:
-    draw, tally = random.Random(8), RowCounter()
+    draw = random.Random(8)
     for command in COMMANDS:
         for moment, call in itertools.product(moments_of(command), (1, 2, 4)):
-            output = tmp_path / f"killed-{tally.runs}"
+            output = tmp_path / f"{command} {moment} {call}"
             arguments = options(tiny_tnews, output)
             hits = 0
             for _ in range(3):  # the resume is killed at the same moment again, a little later
@@ -127,10 +99,7 @@ def test_kills_aimed_at_the_awkward_moments_change_no_bit(
                 if child.end().code != -signal.SIGKILL:
                     break
                 hits += 1
-                tally.count(output)
             assert hits or call > 1, f"{command}: {moment}"
             ended = forks.run(command, *arguments, "--resume")
             assert ended.code == 0, ended.err
-            tally.runs += 1
             assert fingerprint(output) == untouched[command], f"{command}: killed at {moment}, call {call}"
-    print(f"\naimed: {tally}")

@@ -9,27 +9,23 @@ import torch
 from recurcli.cli.app import explained
 
 
-def of_the_cpu() -> None:
-    torch.empty(1 << 50)
+def fail(error: Exception) -> None:
+    raise error
 
 
-def of_python() -> None:
-    bytearray(1 << 60)
-
-
-def of_the_gpu() -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-
-def of_a_library_on_the_gpu() -> None:
-    raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+FULL = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
 
 
 @pytest.mark.parametrize(
     ("failing", "whose"),
-    [(of_the_cpu, "the"), (of_python, "the"), (of_the_gpu, "the GPU's"), (of_a_library_on_the_gpu, "the GPU's")],
+    [
+        (lambda: torch.empty(1 << 50), "the"),
+        (lambda: bytearray(1 << 60), "the"),
+        (lambda: fail(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")), "the GPU's"),
+        (lambda: fail(RuntimeError(FULL)), "the GPU's"),
+    ],
 )
-def test_a_lack_of_memory_names_what_makes_a_command_smaller(failing: Callable[[], None], whose: str) -> None:
+def test_a_lack_of_memory_names_what_makes_a_command_smaller(failing: Callable[[], object], whose: str) -> None:
     with pytest.raises((RuntimeError, MemoryError)) as caught:
         failing()
     code, line = explained(caught.value)

@@ -12,7 +12,7 @@ import pytest
 import saves
 from forked import ForkServer
 from logs import Kept
-from small_runs import AWKWARD, AtOpen, fingerprint, options
+from small_runs import AWKWARD, AtOpen, Prints, fingerprint, options
 from test_every_write import deaths, dying
 from test_resume import drop, request
 from tiny_task import tiny
@@ -226,9 +226,8 @@ def test_a_training_that_fails_leaves_the_run_before(recur: Recur, old: Path, ti
 
 
 def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
-    old: Path, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: Path, tiny_tnews: Path, tmp_path: Path, untouched: Prints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finetune(request(tiny_tnews, tmp_path / "whole"), Kept())
     before = contents(old)
     (tmp_path / "link").symlink_to(old)
     asked = request(tiny_tnews, tmp_path / "link", overwrite=True)
@@ -246,7 +245,7 @@ def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
     log = Kept()
     finetune(request(tiny_tnews, tmp_path / "link", resume=True), log)
     assert any("resumed at step 10" in note for note in log.notes)
-    assert fingerprint(old) == fingerprint(tmp_path / "whole")
+    assert fingerprint(old) == untouched["finetune"]
     assert (tmp_path / "link").is_symlink()
     assert (old / "notes.md").read_text() == "mine"
     result = json.loads((old / "result.json").read_text())

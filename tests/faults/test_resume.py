@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path

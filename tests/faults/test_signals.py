@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
@@ -41,11 +42,7 @@ def signalled(
 
 @pytest.mark.parametrize(
     ("phase", "number"),
-    [
-        pytest.param(phase, number, marks=[] if (phase, number) in FIRST else pytest.mark.slow)
-        for phase in PHASES
-        for number in ENDINGS
-    ],
+    slow_but(FIRST, itertools.product(PHASES, ENDINGS), unpack=True),
 )
 def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
     phase: str, number: signal.Signals, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
@@ -133,7 +130,7 @@ def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
 
 def test_what_is_ignored_stays_ignored(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
     shim = {"numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
-    moment = {"moment": "a step", "call": 2, "numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
+    moment = {"moment": "a step", "call": 2, **shim}
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     ended = forks.run(*arguments, shims=(("ignore", shim), ("signal_at", moment)))
     assert ended.code == 0, ended.err

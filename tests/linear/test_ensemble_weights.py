@@ -99,9 +99,7 @@ def test_an_ensemble_of_clearly_lower_loss_is_kept_although_it_predicts_the_same
     assert accuracy(targets, ensemble.join(encoder, linear)) == accuracy(targets, linear)
 
 
-def test_lower_loss_counts_if_accuracy_is_higher_by_a_standard_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lower_loss_counts_if_accuracy_is_higher_by_a_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 400 rows the ensemble turns 8 to right and k to wrong: its gain is 8 - k rows, the standard error sqrt(8 + k).
 
     Where the ensemble is very sure of a wrong row, its loss is higher.
