@@ -9,11 +9,6 @@ from recurcli.config import DataConfig, TokenizerConfig
 from recurcli.validation import InvalidConfig, parse_config
 
 
-def test_defaults_need_no_key() -> None:
-    assert parse_config(DataConfig, {}) == DataConfig()
-    assert parse_config(TokenizerConfig, {}) == TokenizerConfig()
-
-
 @pytest.mark.parametrize(
     ("kind", "values", "reason"),
     [

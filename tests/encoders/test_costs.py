@@ -34,7 +34,7 @@ def test_a_text_twice_as_long_makes_twice_the_elements(name: str) -> None:
     def compute(length: int) -> Tensor:
         return encoder(torch.randn(1, length, 8, dtype=torch.float64, requires_grad=True))
 
-    length = 64 if "latent" in name or "block" in name else 256
+    length = 32 if "latent" in name or "block" in name else 256
     assert elements_made(compute, 2 * length) < 2.2 * elements_made(compute, length)
 
 
@@ -50,4 +50,4 @@ def test_inference_holds_no_more_for_more_pieces(name: str) -> None:
             states = encoder(x, mask)
         return allocations.peak_bytes - states.nbytes
 
-    assert held(4) == held(40)
+    assert held(4) == held(16)

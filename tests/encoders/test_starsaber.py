@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from equations import built, check_same
+from equations import batch, built, check_same
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
@@ -22,12 +22,6 @@ def starsaber(num_layers: int | None = 2, **keys: Any) -> StarSaber:
 
 def layers_of(encoder: StarSaber) -> list[StarSaberLayer]:
     return [cast(StarSaberLayer, layer) for layer in encoder.layers]
-
-
-def batch() -> tuple[Tensor, Tensor]:
-    """Embeddings (3, 5, D) and their mask: rows of 5, 3 and 1 tokens."""
-    x = torch.randn(3, 5, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    return x, torch.arange(5) < torch.tensor(LENGTHS)[:, None]
 
 
 def equation_5(layer: StarSaberLayer, h: Tensor, x: Tensor) -> Tensor:
@@ -52,7 +46,7 @@ def equation_5(layer: StarSaberLayer, h: Tensor, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("alpha", ["learned", "state"])
 def test_each_layer_is_equation_5_and_so_are_its_gradients(alpha: str) -> None:
     encoder = starsaber(alpha=alpha)
-    x, mask = batch()
+    x, mask = batch(LENGTHS, SIZE)
     x.requires_grad_()
     rows = []
     for row, length in enumerate(LENGTHS):
@@ -65,7 +59,7 @@ def test_each_layer_is_equation_5_and_so_are_its_gradients(alpha: str) -> None:
 
 
 def test_an_alpha_that_is_fixed_is_no_parameter_and_one_of_the_state_begins_as_alpha_init() -> None:
-    x, mask = batch()
+    x, mask = batch(LENGTHS, SIZE)
     found = {}
     for alpha in ("learned", "fixed", "state"):
         encoder = built("starsaber", hidden_size=SIZE, alpha_init=0.5, alpha=alpha)
@@ -78,7 +72,7 @@ def test_an_alpha_that_is_fixed_is_no_parameter_and_one_of_the_state_begins_as_a
 
 
 def test_the_alpha_of_the_statistics_is_the_mean_of_the_one_that_each_real_state_has() -> None:
-    encoder, (x, mask) = starsaber(num_layers=1, alpha="state"), batch()
+    encoder, (x, mask) = starsaber(num_layers=1, alpha="state"), batch(LENGTHS, SIZE)
     (layer,) = layers_of(encoder)
     assert layer.alpha is not None and layer.slope is not None
     alphas = [2 * layer.alpha / (1 + (-layer.slope @ state).exp()) for state in x[mask]]
@@ -86,7 +80,7 @@ def test_the_alpha_of_the_statistics_is_the_mean_of_the_one_that_each_real_state
 
 
 def test_sinusoidal_positions_have_one_matrix_for_both_sides() -> None:
-    encoder, (x, mask) = starsaber(position="sinusoidal"), batch()
+    encoder, (x, mask) = starsaber(position="sinusoidal"), batch(LENGTHS, SIZE)
     layer = layers_of(encoder)[0]
     assert layer.past is layer.future
     assert [name for name in layer.state_dict() if name in ("past", "future")] == ["past"]
@@ -100,7 +94,7 @@ def test_sinusoidal_positions_have_one_matrix_for_both_sides() -> None:
 
 
 def test_without_the_direct_path_the_input_matrix_counts_as_zero() -> None:
-    encoder, (x, mask) = starsaber(direct_path=False), batch()
+    encoder, (x, mask) = starsaber(direct_path=False), batch(LENGTHS, SIZE)
     assert all(layer.input is None for layer in layers_of(encoder))
     full = starsaber()
     full.load_state_dict(encoder.state_dict(), strict=False)
@@ -111,7 +105,7 @@ def test_without_the_direct_path_the_input_matrix_counts_as_zero() -> None:
 
 
 def test_the_first_states_may_be_zero_or_a_linear_map() -> None:
-    x, mask = batch()
+    x, mask = batch(LENGTHS, SIZE)
     zero = starsaber(num_layers=1, initial="zero")
     expected = cast(Tensor, layers_of(zero)[0].alpha) * torch.tanh(x @ cast(Tensor, layers_of(zero)[0].input).T)
     torch.testing.assert_close(zero(x, mask)[mask], expected[mask], atol=1e-12, rtol=0)
@@ -124,7 +118,7 @@ def test_the_first_states_may_be_zero_or_a_linear_map() -> None:
 
 
 def test_the_residual_path_stays_in_float32_under_autocast() -> None:
-    encoder, (x, mask) = starsaber(num_layers=1).float(), batch()
+    encoder, (x, mask) = starsaber(num_layers=1).float(), batch(LENGTHS, SIZE)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         cast(Tensor, layers_of(encoder)[0].alpha).fill_(1e-4)
         moved = encoder(1 + x.float(), mask) - (1 + x.float())
@@ -133,7 +127,7 @@ def test_the_residual_path_stays_in_float32_under_autocast() -> None:
 
 
 def test_dropout_acts_on_the_update_alone() -> None:
-    encoder, (x, mask) = starsaber(num_layers=1, dropout=0.5), batch()
+    encoder, (x, mask) = starsaber(num_layers=1, dropout=0.5), batch(LENGTHS, SIZE)
     still = encoder(x, mask) - x
     moving = encoder.train()(x, mask) - x
     dropped = moving == 0

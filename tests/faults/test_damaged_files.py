@@ -411,7 +411,7 @@ def test_what_a_forged_result_holds_is_refused_or_compared(trained: Path, tmp_pa
     result, draw = RunDirectory(run).read_result(), random.Random(29)
     result["test"] = {**result["dev"], **{key: result[key] for key in ("baselines", "parts", "calibration")}}
     refused = used = 0
-    for path, junk, content in forgeries(result, 500, draw):
+    for path, junk, content in forgeries(result, 250, draw):
         (run / "result.json").write_text(json.dumps(content))
         try:
             read = RunDirectory(run).read_result()
@@ -430,8 +430,8 @@ def test_what_a_forged_result_holds_is_refused_or_compared(trained: Path, tmp_pa
             assert len(baselines(groups, "accuracy")) > 0
         except ModelError as error:
             assert str(run) in str(error), (path, junk)
-    assert refused > 100
-    assert used > 10
+    assert refused > 50
+    assert used > 5
 
 
 def unlisted(run: Path, name: str) -> None:
@@ -450,7 +450,7 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     }
     refused = dict.fromkeys(readers, 0)
     for number in (0, 1):
-        for key, junk, row in forgeries(rows[number], 100, random.Random(number)):
+        for key, junk, row in forgeries(rows[number], 60, random.Random(number)):
             path.write_text("".join(json.dumps(row if place == number else rows[place]) + "\n" for place in (0, 1)))
             write_manifest(tmp_path, [path.name])
             for name, read in readers.items():

@@ -86,7 +86,7 @@ def test_a_disk_that_fills_up_ends_with_5_and_a_resume_with_room_is_exact(
 ) -> None:
     arguments = [command, *options(tiny_tnews, small_disk / "x")]
     seen = []
-    for leave in (0, 100_000, 200_000, 400_000, 700_000, 1_500_000, 6_000_000):
+    for leave in (0, 100_000, 400_000, 700_000, 6_000_000):
         fill(small_disk, leave)
         ended = forks.run(*arguments, "--resume")
         if ended.code == 0:
@@ -105,7 +105,7 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, whole: Whole
 ) -> None:
     arguments = [command, *options(tiny_tnews, tmp_path / "x")]
-    for size in (1_000, 5_000, 100_000):
+    for size in (5_000, 100_000):
         ended = forks.run(*arguments, "--resume", shims=(("limit_file_size", {"size": size}),))
         refused(ended, r"File too large; raise the limit on the size of files \(ulimit -f\)", tmp_path / "x")
         whole_checkpoint(tmp_path / "x")
@@ -138,15 +138,18 @@ def test_a_read_only_disk_is_named_at_once_and_a_run_on_it_is_left_whole(
 ) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    arguments = ["finetune", *options(tiny_tnews, disk / "x")]
-    assert forks.run(*arguments).code == 0
+
+    def three_steps(output: Path) -> list[str]:
+        return small_options(tiny_tnews, output, "finetuning.max_steps=3")
+
+    assert forks.run("finetune", *three_steps(disk / "x")).code == 0
     before = fingerprint(disk / "x")
     shutil.copytree(disk / "x", disk / "unfinished")
     (disk / "unfinished" / "result.json").unlink()
     with mounted(disk, "--bind", str(disk)):
         subprocess.run(["mount", "-o", "remount,ro,bind", str(disk)], check=True)
         for name, more in (("x", ["--overwrite"]), ("unfinished", ["--resume"]), ("new", [])):
-            ended = forks.run("finetune", *options(tiny_tnews, disk / name), *more)
+            ended = forks.run("finetune", *three_steps(disk / name), *more)
             refused(ended, "Read-only file system; choose another place", disk, resumable=False)
         rows = tmp_path / "x.tsv"
         rows.write_text("a\n")
@@ -176,31 +179,22 @@ def test_results_and_progress_for_a_full_disk_do_not_damage_the_run(
 def test_a_disk_that_will_not_hold_the_checkpoints_is_told_at_the_start(
     forks: ForkServer, tiny_tnews: Path, small_disk: Path
 ) -> None:
-    arguments = ["finetune", *options(tiny_tnews, small_disk / "x")]
+    run = small_disk / "x"
+    arguments = ["finetune", *options(tiny_tnews, run)]
     arguments.remove("--quiet")
     ended = forks.run(*arguments)
-    assert ended.code == 0
-    assert "warning" not in ended.err, "6 MB are enough for this one"
-    shutil.rmtree(small_disk / "x")
+    assert (ended.code, "warning" in ended.err) == (0, False), "6 MB are enough for this one"
+    (run / "result.json").unlink()
+    fill(small_disk, sum(path.stat().st_size for path in (run / "checkpoints").rglob("*") if path.is_file()))
+    ended = forks.run(*arguments, "--resume")
+    assert (ended.code, "warning" in ended.err) == (0, False), "a run that has its checkpoints needs less room"
+    shutil.rmtree(run)
+    (small_disk / "ballast").unlink()
     fill(small_disk, 1_000_000)
     found = re.search(
         r"recur: warning: (.*): (\d+\.\d) MB are free on its disk, but 3 checkpoints need (\d+\.\d) MB; free some space",
         forks.run(*arguments).err,
     )
     assert found is not None
-    assert found[1] == str(small_disk / "x")
+    assert found[1] == str(run)
     assert 0.5 < float(found[2]) <= 1 < float(found[3]) < 4
-
-
-def test_a_run_that_has_its_checkpoints_already_needs_less_room(
-    forks: ForkServer, tiny_tnews: Path, small_disk: Path
-) -> None:
-    arguments = ["finetune", *options(tiny_tnews, small_disk / "x")]
-    arguments.remove("--quiet")
-    assert forks.run(*arguments).code == 0
-    (small_disk / "x" / "result.json").unlink()
-    size = sum(path.stat().st_size for path in (small_disk / "x" / "checkpoints").rglob("*") if path.is_file())
-    fill(small_disk, size)
-    ended = forks.run(*arguments, "--resume")
-    assert ended.code == 0, ended.err
-    assert "warning" not in ended.err

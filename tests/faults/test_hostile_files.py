@@ -41,7 +41,7 @@ def test_nothing_is_written_through_a_link(forks: ForkServer, killed: Path, tiny
     assert len(links) >= 6
     shutil.copytree(run, elsewhere)
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir() if path.is_file()}
-    for command in (resume, [*resume[:-1], "--overwrite"]):
+    for command in (resume, [*resume[:-1], "--overwrite", "--set", "finetuning.max_steps=3"]):
         for link in links:
             link.unlink()
             link.symlink_to(elsewhere / link.name)
@@ -202,7 +202,8 @@ def test_labels_texts_and_paths_of_a_training_are_shown_and_not_obeyed(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     data = shutil.copytree(tiny_tnews, tmp_path / EVIL)
-    arguments = [command, *options(data, tmp_path / f"run {EVIL}")]
+    steps = ("finetuning.max_steps=2", "pretraining.max_steps=2")
+    arguments = [command, *options(data, tmp_path / f"run {EVIL}", *steps)]
     arguments.remove("--quiet")
     ended = forks.run(*arguments)
     assert ended.code == 0, ended.err

@@ -70,9 +70,9 @@ def test_weights_that_are_not_finite_are_not_saved(forks: ForkServer, tiny_tnews
 
 def test_batches_in_which_nothing_is_masked_go_on(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = ("pretraining.mlm_probability=1e-9", "pretraining.loss_on=masked", "pretraining.log_every=1")
-    ended = forks.run("pretrain", *options(tiny_tnews, tmp_path / "x", *settings))
+    ended = forks.run("pretrain", *options(tiny_tnews, tmp_path / "x", *settings, "pretraining.max_steps=3"))
     assert ended.code == 0, ended.err
-    assert fingerprint(tmp_path / "x")["losses"] == [0.0] * 24
+    assert fingerprint(tmp_path / "x")["losses"] == [0.0] * 3
     settings = ("pretraining.mlm_probability=0.01", *settings[1:])
     ended = forks.run("pretrain", *options(tiny_tnews, tmp_path / "y", *settings))
     assert ended.code == 0, ended.err

@@ -119,7 +119,7 @@ def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
     (tmp_path / "x.tsv").write_text("a\n")
     for moment, arguments in (
         ("the reading of the data", ["finetune", *options(tiny_tnews, tmp_path / "x")]),
-        ("the reading of the data", ["pretrain", *options(tiny_tnews, tmp_path / "y")]),
+        ("the reading of the data", ["pretrain", *options(tiny_tnews, tmp_path / "y", "pretraining.max_steps=1")]),
         ("the reading of a model", ["predict", str(trained), str(tmp_path / "x.tsv")]),
         ("the reading of a model", ["eval", str(trained)]),
     ):
@@ -131,7 +131,7 @@ def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
 def test_what_is_ignored_stays_ignored(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
     shim = {"numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
     moment = {"moment": "a step", "call": 2, **shim}
-    arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
+    arguments = ["finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.max_steps=4")]
     ended = forks.run(*arguments, shims=(("ignore", shim), ("signal_at", moment)))
     assert ended.code == 0, ended.err
 
