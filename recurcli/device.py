@@ -1,11 +1,9 @@
-"""Choice of device and precision, and computations that stay in float32 because 16 bits would damage them."""
+"""Choice of device and precision."""
 
 import contextlib
-from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import UsageError, escaped
@@ -62,14 +60,3 @@ def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractC
     if choose_precision(precision, device) == "fp32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
-def without_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """Return a context in which the operations on the device of `like` keep their dtype."""
-    device = like.device.type  # of the meta device, on which shapes are counted, autocast knows nothing
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
-
-
-def at_least_float32(raw: Tensor) -> Tensor:
-    """Return `raw` in float32, or in its own type if that is wider."""
-    return raw.to(torch.promote_types(raw.dtype, torch.float32))

@@ -188,9 +188,12 @@ _FREE_AT_RESUME = ("run", "source", "output", "unbuffered", "resume", "overwrite
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     columns, config = rows.columns, predictor.config
-    others = set(vars(request)) - {*_RESOLVED, *_FREE_AT_RESUME}  # what is added here must match too
+    others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
+    for name in (*_RESOLVED, *_FREE_AT_RESUME):
+        del others[name]
     return {
         "options": {
+            **{f"--{name.replace('_', '-')}": others[name] for name in sorted(others)},
             "the model": run.sha256,
             "--format": rows.format,
             "--delimiter": rows.records.delimiter,
@@ -199,7 +202,6 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input,
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
             "--header": columns.header,
-            **{f"--{name.replace('_', '-')}": getattr(request, name) for name in sorted(others)},
             "--fast": predictor.is_linear,
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),

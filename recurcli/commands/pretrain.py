@@ -51,8 +51,8 @@ def pretrain(request: PretrainRequest, log: Log) -> dict[str, Any]:
                 "data.train_share is for labelled rows, and pre-training reads all texts; leave it out here"
             )
         stop = StopRequest(current())
-        build = _build_causal if resolved.preset.pretraining.objective == "causal" else _build_masked
-        built = build(resolved.preset, device, stop, log)
+        is_causal = resolved.preset.pretraining.objective == "causal"
+        built = _build_causal(resolved.preset, device, stop, log) if is_causal else _build_masked(resolved.preset, log)
         loop = build_loop(built.preset, "pretraining", built.model, built.objective, device, built.dev)
         return Training(
             request=request,
@@ -82,7 +82,7 @@ class _Built(NamedTuple):
     known: KnownRows | None = None
 
 
-def _build_masked(preset: Preset, device: torch.device, stop: StopRequest, log: Log) -> _Built:
+def _build_masked(preset: Preset, log: Log) -> _Built:
     """Build the training on masked tokens, which evaluates nothing."""
     tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
     tokens, tokenizer, max_length, data, pairs = tokenise(preset, log)

@@ -484,7 +484,8 @@ class ReformerConfig(PreNormConfig):
     num_hashes: Positive[int] = 2
     """Number of hash rounds. Each sorts the tokens into buckets of its own."""
     max_buckets: Literal[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096] = 128
-    """Largest number of buckets; a text of n tokens has 2^⌊log2(2 n / chunk_size)⌋. 128 is ours, for texts of 4,096 tokens."""
+    """Largest number of buckets, a power of 2; a text of n tokens has 2^⌊log2(2 n / chunk_size)⌋. 128 is ours, for texts of
+    4,096 tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from recurcli.device import without_autocast
 from recurcli.encoders.config import StarSaberConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers import Dropout, compute_dtype, normal_, orthogonal_matrices, sinusoidal_positions
 from recurcli.ops.attention import attention_weights, directional_attention_, past_attention_, past_weights
+from recurcli.ops.precision import without_autocast
 
 
 class StarSaberLayer(nn.Module):

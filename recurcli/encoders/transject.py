@@ -21,12 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.device import without_autocast
 from recurcli.encoders.config import RandomTransJectConfig, TransJectConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers import Dropout, normal_, orthogonal_matrices
 from recurcli.ops.attention import mask_or_full
 from recurcli.ops.orthogonal import orthogonal
+from recurcli.ops.precision import without_autocast
 
 CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
 

@@ -18,10 +18,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from recurcli.device import at_least_float32, without_autocast
 from recurcli.encoders.config import TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
 from recurcli.encoders.encoder import CarriedState, Encoder, LayerStats
 from recurcli.layers import Dropout
+from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.stable import clip_singular_values, lstm_contraction, project_lstm, truncation_factor
 from recurcli.ops.windowed import Cell, State, full_recurrence, reversed_sequences, windowed_recurrence
 

@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode  # private to torch: 
 from torch.utils.flop_counter import flop_registry
 
 from recurcli.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig, PairPooling, Pooling
-from recurcli.device import at_least_float32, without_autocast
 from recurcli.encoders import build_encoder
 from recurcli.encoders.encoder import CarriedState, Encoder
 from recurcli.layers import CachedMap, Dropout, computed_once, normal_, sinusoidal_positions
 from recurcli.ops.orthogonal import orthonormal
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 950706376, 742938285

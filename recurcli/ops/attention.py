@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recurcli.device import without_autocast
+from recurcli.ops.precision import without_autocast
 
 MIN_QUERIES, MAX_QUERIES, MAX_WEIGHTS = 64, 256, 2**23
 """Queries of a block: MAX_QUERIES, or as few as MAX_WEIGHTS allows, but not below MIN_QUERIES. Measured on a CPU with 2 MB

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recurcli.device import at_least_float32, without_autocast
 from recurcli.ops.attention import mask_or_full
 from recurcli.ops.nystrom import pseudo_inverse, segments
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 DRAWS = 1 << 16
 """The landmark of a segment is drawn as an integer below DRAWS, a fraction of the segment."""

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recurcli.device import without_autocast
+from recurcli.ops.precision import without_autocast
 
 EPSILON = 1e-6
 BLOCK = 64

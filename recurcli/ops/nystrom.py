@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.device import at_least_float32, without_autocast
 from recurcli.ops.attention import attention_weights, mask_or_full
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 
 def nystrom_attention(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recurcli.device import at_least_float32, without_autocast
+from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.validation import OrthogonalMap
 
 BLOCK = 32  # up to this size LAPACK's inverse is as fast as products of its halves

@@ -12,8 +12,8 @@ True at real tokens.
 import torch
 from torch import Tensor
 
-from recurcli.device import at_least_float32, without_autocast
 from recurcli.ops.attention import mask_or_full
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 EPSILON = 1e-4
 

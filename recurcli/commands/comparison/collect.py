@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,7 +155,9 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
     if files is None:
         stored = next(run.read_states(), None)
         step, steps = (0, None) if stored is None else (stored["state"]["step"], stored["resume_key"]["steps"])
-        is_running = run.has(LOCK) and is_locked(run.path / LOCK)
+        is_running = False
+        with suppress(OSError):  # a lock file of another user, or one that is deleted just now
+            is_running = run.has(LOCK) and is_locked(run.path / LOCK)
         return {"run": str(path), "step": step, "steps": steps, "running": is_running}
     if split == "test" and pretrained:
         return "is a language model, which is compared on its dev text; leave out --split test"

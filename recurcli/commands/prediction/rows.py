@@ -128,7 +128,8 @@ def scan(
 def output_kind(format: OutputFormat | None) -> OutputKind:
     """Return the endings of an output in `format`; None: in any format that an ending names."""
     title = "an output" if format is None else f"an output of --format {format}"
-    endings = (".tsv", ".csv", ".jsonl") if format is None else ENDINGS[format]
+    named = [format] if format else [each for each in ENDINGS if each != "clue"]
+    endings = [ending for each in named for ending in ENDINGS[each]]
     return OutputKind(title, (*endings, *(ending + GZIPPED for ending in endings)), bare=True)
 
 

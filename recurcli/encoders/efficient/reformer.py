@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.device import without_autocast
 from recurcli.encoders.config import ReformerConfig
 from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention, mixing_weights, normal_
 from recurcli.ops.attention import text_lengths
 from recurcli.ops.lsh_attention import angular_buckets, bucket_counts, lsh_attention, shared_attention
+from recurcli.ops.precision import without_autocast
 
 
 class LSHAttention(SelfAttention):
