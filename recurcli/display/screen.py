@@ -340,18 +340,22 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def print_training(result: Mapping[str, Any], output: Any) -> None:
     """Print the result of a training."""
-    rows = [*training_facts(result), ("run directory", str(output))]
+    rows = [*_dev_and_test(result), *training_facts(result), ("run directory", str(output))]
     show(heading(result["preset"], f"seed {result['seed']}"), listing(rows))
 
 
-def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the scores on dev and test rows, with those of the parts and the baselines; sizes, steps and time."""
+def _dev_and_test(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the scores on dev and test rows, with those of the parts and the baselines."""
     if result.get("metric") == PERPLEXITY:
         yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
     elif "dev" in result:
         yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
     if test := result.get("test"):
         yield from score_rows(test, "test ", result["metric"])
+
+
+def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the number of parameters, and of an encoder its steps and time."""
     yield "parameters", parameters_in_words(result)
     if not result["steps"]:  # there is no encoder
         return

@@ -32,7 +32,14 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
         scores.append(Scores(f"{part} alone", own["accuracy"], *interval))
     facts: list[tuple[str, str]] = []
     if trained:
-        facts = [("preset", f"{trained['preset']}, seed {trained['seed']}"), *training_facts(trained)]
+        machine = trained["machine"]
+        facts = [
+            ("preset", f"{trained['preset']}, seed {trained['seed']}"),
+            ("encoder", trained["encoder"]),
+            ("training rows", f"{trained['data']['train']['rows']:,}"),
+            *training_facts(trained),
+            ("machine", f"{machine['device']}, {machine['precision']}"),
+        ]
     pairs = _pairs(rows)
     diagnosis = result.get("diagnosis")
     write_page(
