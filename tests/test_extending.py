@@ -106,9 +106,7 @@ def test_a_run_from_before_a_metric_was_added_is_compared_and_repeated_without_i
         assert (code, "error rate" in out) == (0, command[-1] == "errors" or command[0] == "eval"), err
 
 
-def test_of_a_metric_to_minimize_the_smallest_value_selects(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_minimum_is_selected(recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = Metric(
         "error rate", lambda counts: 1 - counts.hits.sum(axis=-1) / counts.support.sum(axis=-1), minimize=True
     )

@@ -238,9 +238,7 @@ def texts_of_the_readmes() -> list[str]:
 
 
 @pytest.mark.parametrize(("texts_of", "least"), [(texts_of_the_program, 15), (texts_of_the_readmes, 10)])
-def test_commands_that_are_named_have_the_options_that_they_are_named_with(
-    texts_of: Callable[[], list[str]], least: int
-) -> None:
+def test_commands_that_are_named_have_the_options_named(texts_of: Callable[[], list[str]], least: int) -> None:
     commands = commands_in(texts_of())
     assert len(commands) >= least
     for command in commands:

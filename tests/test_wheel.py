@@ -22,9 +22,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_two_builds_of_the_wheel_are_the_same_file(
-    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_builds_of_a_wheel_are_the_same_file(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert (tmp_path / build_wheel(str(tmp_path))).read_bytes() == wheel.read_bytes()
 

@@ -79,9 +79,7 @@ def test_a_ratio_is_that_of_tokens_a_second_to_the_best_peer(result: dict[str, A
             assert one["ratio"] == speed[one["name"]] / speed["torch Transformer"]
 
 
-def test_candidates_take_turns_and_each_round_starts_with_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_candidates_take_turns_and_each_round_starts_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[str] = []
 
     def record(step: Any, count: int, device: torch.device) -> float:

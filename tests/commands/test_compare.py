@@ -469,9 +469,7 @@ def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recu
 
 
 @pytest.mark.parametrize("command", ["compare", "eval"])
-def test_a_pretrained_run_without_its_section_is_damaged(
-    command: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_a_pretrained_run_without_section_is_damaged(command: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = RunDirectory(variant(trained, tmp_path / "run"))
     run.write_preset({**run.read_preset(), "pretraining": None}, "pretrain")
     recur.refused(4, f"{run.path / 'preset.yaml'}: is damaged: has no section pretraining", command, run.path)

@@ -104,9 +104,7 @@ def test_finetune_takes_or_refuses_the_file(key: tuple[str, str], recur: Recur, 
 
 
 @pytest.mark.parametrize("key", PACKED, ids=" with ".join)
-def test_a_gzipped_file_gives_the_rows_of_the_file(
-    key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_a_gzipped_file_gives_its_rows(key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path) -> None:
     name, case = key[0], CASES[key]
     check_training(case, name, write(case, tmp_path / f"{name.replace('x', 'train')}.gz"))
     path = write(case, tmp_path / f"{name}.gz")
@@ -118,9 +116,7 @@ def test_a_gzipped_file_gives_the_rows_of_the_file(
     [key for key in CASES if key[0] in ("x.tsv", "x.jsonl") and key[1] in PIPED and key != UNKNOWN],
     ids=" with ".join,
 )
-def test_a_pipe_gives_the_rows_of_the_file(
-    key: tuple[str, str], recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_gives_rows(key: tuple[str, str], recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[key]
     assert isinstance(case.content, bytes)
     as_stdin(monkeypatch, case.content)
@@ -136,9 +132,7 @@ UNFIT_FOR_TSV = (
 
 
 @pytest.mark.parametrize("key", WRITTEN_AS_TSV, ids=" with ".join)
-def test_a_row_is_a_line_of_the_tsv_that_is_written(
-    key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_a_row_is_a_line_of_the_written_tsv(key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path) -> None:
     path = write(CASES[key], tmp_path / key[0])
     line = ("predict", trained, path, "--format", "tsv", "--output", tmp_path / "out.tsv")
     if key in UNFIT_FOR_TSV:

@@ -33,9 +33,7 @@ def test_an_early_stop_names_the_metric_and_the_evaluations(recur: Recur, tiny_t
     assert f"steps {result['steps']} (best dev macro F1 at step {result['best_step']})" in table
 
 
-def test_the_loss_that_is_trained_decides_between_equal_dev_metrics(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_the_trained_loss_decides_between_equal_dev_metrics(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = tiny(
         "ensemble=null", "finetuning.loss=hinge", "finetuning.label_smoothing=0", "finetuning.class_weights={'100': 3}"
     )

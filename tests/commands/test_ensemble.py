@@ -58,9 +58,7 @@ def joined(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_encoder_is_the_one_of_a_training_without_an_ensemble(
-    recur: Recur, joined: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_an_ensemble_leaves_the_encoder_as_it_is(recur: Recur, joined: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     recur.ok("finetune", *options(tiny_tnews, tmp_path / "without", SIX_STEPS, "ensemble=null"))
     found, expected = fingerprint(tmp_path / "without"), fingerprint(joined)
     for name in ("model.safetensors", "losses"):
@@ -68,9 +66,7 @@ def test_the_encoder_is_the_one_of_a_training_without_an_ensemble(
     assert not (tmp_path / "without" / "ensemble.json").exists() and (joined / "ensemble.json").exists()
 
 
-def test_each_evaluation_is_shown_beside_the_score_of_the_linear_model(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_evaluations_are_shown_beside_the_linear_models_score(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     shown = [option for option in options(tiny_tnews, tmp_path / "run") if option != "--quiet"]
     _, err = recur.ok("finetune", *shown)
     score = result_of(tmp_path / "run")["linear_baseline"]["dev"]["accuracy"]
@@ -87,9 +83,7 @@ def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path:
     np.testing.assert_allclose(np.concatenate([one.logits([row]) for row in ROWS]), whole, atol=1e-5)
 
 
-def test_fast_takes_the_linear_model(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fast_is_the_linear_model(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ensemble = read_ensemble(CommittedFolder(trained), 15)
     assert ensemble is not None
     assert 0 < ensemble.linear_alone_weight != ensemble.linear_weight
@@ -115,9 +109,7 @@ def test_fast_and_explanations_need_a_linear_model(recur: Recur, trained: Path, 
 
 
 @pytest.mark.slow
-def test_several_processes_share_the_linear_model(
-    recur: Recur, forks: ForkServer, trained: Path, tmp_path: Path
-) -> None:
+def test_processes_share_the_linear_model(recur: Recur, forks: ForkServer, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(300)))
     run = weighted(trained, tmp_path / "run", 0, 1.3)
     line = ("predict", run, tmp_path / "x.txt", "--no-header", "--probabilities", "--quiet", "--batch-size", 7)
@@ -133,9 +125,7 @@ def test_without_a_linear_model_the_encoder_is_trained(recur: Recur, tiny_tnews:
     assert not (tmp_path / "run" / "ensemble.json").exists()
 
 
-def test_a_refused_resume_leaves_the_model_as_it_was(
-    recur: Recur, joined: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_a_refused_resume_leaves_the_model_as_is(recur: Recur, joined: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     run, data = shutil.copytree(joined, tmp_path / "run"), shutil.copytree(tiny_tnews, tmp_path / "tnews")
     (run / "result.json").unlink()  # as if it had been stopped before its end
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
@@ -245,9 +235,7 @@ def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
         assert sha256_of(tmp_path / "run" / name) == sha256_of(refitted / "run" / name)
 
 
-def test_a_stopped_training_can_predict(
-    recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_predicts(recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", run]
 

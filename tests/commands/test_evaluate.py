@@ -64,9 +64,7 @@ def scored(recur: Recur, *arguments: object) -> tuple[dict[str, Any], str]:
     return json.loads(out), err
 
 
-def test_a_file_is_scored_whole_and_its_training_rows_are_counted(
-    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_training_rows_in_a_file_are_counted(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copy(tiny_tnews / "train.json", tmp_path / "copy.json"))
     for path in (copy, tiny_tnews / "train.json"):
         found, err = scored(recur, trained, "--data", path)
@@ -99,9 +97,7 @@ def on_copied_data(trained: Path, tiny_tnews: Path, target: Path) -> tuple[Path,
     return run, data
 
 
-def test_rows_that_are_no_longer_those_of_the_training_are_not_scored_as_its_own(
-    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_changed_rows_are_not_scored_as_its_own(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     run, data = on_copied_data(trained, tiny_tnews, tmp_path)
     assert scored(recur, run)[0]["rows"] == 24
     shutil.copy(data / "train.json", data / "dev.json")
@@ -110,9 +106,7 @@ def test_rows_that_are_no_longer_those_of_the_training_are_not_scored_as_its_own
     assert scored(recur, run, "--split", "train")[0]["rows"] == 60
 
 
-def test_an_unfinished_run_is_not_scored_on_other_dev_rows_than_its_newest_checkpoint_names(
-    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_an_unfinished_run_is_scored_on_its_rows(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     run, data = on_copied_data(trained, tiny_tnews, tmp_path)
     (run / "result.json").unlink()
     shutil.copytree(trained / "checkpoints", run / "checkpoints")
@@ -140,9 +134,7 @@ def without_texts(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder / "run", data
 
 
-def test_a_run_that_keeps_no_texts_holds_none_and_no_hashes_and_its_card_says_so(
-    without_texts: tuple[Path, Path], trained: Path
-) -> None:
+def test_a_run_that_keeps_no_texts_holds_none_and_no_hashes(without_texts: tuple[Path, Path], trained: Path) -> None:
     run, data = without_texts
     texts = [row["sentence"] for name in ("train", "dev") for row in lines_of(data / f"{name}.json")]
     everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
@@ -156,9 +148,7 @@ def test_a_run_that_keeps_no_texts_holds_none_and_no_hashes_and_its_card_says_so
     assert all(line.startswith("|") for line in table) and "accuracy" in table[-1], "one table, with the scores"
 
 
-def test_the_rows_of_a_run_that_keeps_no_texts_are_checked_and_counts_of_leaks_are_unknown(
-    without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path
-) -> None:
+def test_without_texts_rows_are_checked_by_hash(without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path) -> None:
     run, data = without_texts
     found, _ = scored(recur, run, "--report", tmp_path / "page.html")
     assert (found["rows"], found["training_rows"], found["dev_rows"]) == (24, None, 24)
@@ -172,9 +162,7 @@ def test_the_rows_of_a_run_that_keeps_no_texts_are_checked_and_counts_of_leaks_a
     recur.refused(3, "its sha256 is not that of the dev rows", "eval", copy)
 
 
-def test_a_run_that_starts_from_one_without_hashes_keeps_none(
-    without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path
-) -> None:
+def test_a_run_from_one_without_hashes_has_none(without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path) -> None:
     run, data = without_texts
     options = ["--preset", "starsaber-tnews", "--data", data, "--init", run, "--output", tmp_path / "x", "--quiet"]
     _, err = recur.ok("finetune", *options, *tiny("finetuning.max_steps=1", "ensemble=null"))
@@ -193,9 +181,7 @@ def test_runs_with_and_without_texts_are_compared_and_are_one_group(
     assert [len(group["runs"]) for group in json.loads(out)["groups"]] == [2]
 
 
-def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
-    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_rows_of_an_init_run_are_told_and_kept(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     """Rows that a finetuned run was trained on are no dev or test rows for a run that starts from it."""
     lines = (tiny_tnews / "train.json").read_text().splitlines(keepends=True)
     new = rows(20, seed=30, labelled=True)
@@ -251,9 +237,7 @@ def test_data_that_are_gone_are_asked_for(recur: Recur, trained: Path, tiny_tnew
 @pytest.mark.parametrize(
     "content", [None, "- a\n", "data: [1]\n", "data: {max_length: 1}\n", "data:\n  path: 3\n", "%\x00"]
 )
-def test_a_run_whose_preset_is_damaged_is_no_run(
-    content: str | None, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_preset_is_refused(content: str | None, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = copy_of(trained, tmp_path / "run")
     if content is None:
         (run / "preset.yaml").unlink()
@@ -294,9 +278,7 @@ def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monk
     return "\n".join(line for line in out.partition("confusion")[2].splitlines() if line and "─" not in line)
 
 
-def test_twelve_short_labels_fit_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_12_short_labels_fit_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     names = [str(100 + number) for number in range(12)]
     lines = shown(names, 80, capsys, monkeypatch).splitlines()
     assert len(lines) == 1 + 1 + 12
@@ -305,9 +287,7 @@ def test_twelve_short_labels_fit_80_columns(
     assert lines[2].split()[:3] == ["100", "960", "240"]
 
 
-def test_what_does_not_fit_is_a_list_of_the_most_frequent(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_becomes_a_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"class {number}" for number in range(40)]
     out = shown(names, 80, capsys, monkeypatch)
     assert "--json has all" in out
@@ -332,9 +312,7 @@ def test_mistakes_in_a_file_the_surest_first(recur: Recur, trained: Path, tmp_pa
     recur.ok("eval", trained, "--errors", tmp_path / "e.tsv", "--overwrite")
 
 
-def test_a_linear_model_that_the_manifest_does_not_list_is_not_read(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_a_linear_model_that_no_manifest_lists_is_not_read(recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = copy_of(trained, tmp_path / "run")
     (run / "linear.safetensors").write_bytes(b"not of this run")
     assert recur("eval", run)[0] == 4, "its manifest lists the file"

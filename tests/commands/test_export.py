@@ -55,9 +55,7 @@ def test_the_zip_holds_every_test_file_with_the_labels_that_predict_gives(
 
 
 @pytest.mark.slow
-def test_a_zip_is_replaced_by_the_same_bytes_whatever_the_batch_size(
-    recur: Recur, trained: Path, full_tests: Path, exported: Path, tmp_path: Path
-) -> None:
+def test_a_zip_is_the_same_bytes(recur: Recur, trained: Path, full_tests: Path, exported: Path, tmp_path: Path) -> None:
     output = tmp_path / "clue.zip"
     output.write_bytes(b"an older one")
     more = ("--overwrite", "--batch-size", 33, "--json")
@@ -69,9 +67,7 @@ def test_a_zip_is_replaced_by_the_same_bytes_whatever_the_batch_size(
     ]
 
 
-def test_a_single_file_answers_the_submission_that_asks_for_it(
-    recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
-) -> None:
+def test_a_single_file_answers_its_submission(recur: Recur, trained: Path, full_tests: Path, tmp_path: Path) -> None:
     output = tmp_path / "clue.zip"
     out, err = recur.ok("export", trained, "--data", full_tests / "test1.0.json", "--output", output)
     assert ["tnews10_predict.json", "10,000", "test1.0.json"] in [line.split()[:3] for line in out.splitlines()]
@@ -93,9 +89,7 @@ GOOD = '{"sentence": "鼠"}\n' * 10_000
         ({}, "has no test rows (looked for test.json"),
     ],
 )
-def test_a_test_file_that_is_bad_or_missing_makes_no_zip(
-    files: dict[str, str], reason: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_bad_rows_make_no_zip(files: dict[str, str], reason: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     recur.refused(3, reason, "export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
@@ -126,9 +120,7 @@ def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> No
     recur.refused(2, "listops-mini is not a task of CLUE", "export", output, "--output", tmp_path / "clue.zip")
 
 
-def test_a_damaged_model_among_several_ends_it_before_anything(
-    recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_model_ends_it_before_anything(recur: Recur, trained: Path, full_tests: Path, tmp_path: Path) -> None:
     damaged = copy_of(trained, tmp_path / "damaged")
     (damaged / "model.safetensors").write_bytes(b"")
     recur.refused(
@@ -155,9 +147,7 @@ def export_vocabulary(runs: Sequence[TrainedRun], output: Path, log: Log) -> dic
     return {"files": [file]}
 
 
-def test_a_format_is_a_function_and_a_row(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_format_is_a_function(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FORMATS, "vocabulary", ExportFormat(export_vocabulary, OutputKind("a vocabulary", (".txt",))))
     options = ["--format", "vocabulary", "--output"]
     out, _ = recur.ok("export", trained, *options, tmp_path / "x.txt", "--json")

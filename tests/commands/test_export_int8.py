@@ -78,9 +78,7 @@ def test_folder_tells_what_int8_changed_and_is_smaller(recur: Recur, trained: Pa
     assert [float(share) for _, share in found] == pytest.approx([float(row[-1]) for row in predicted], abs=0.02)
 
 
-def test_the_comparison_is_of_the_sum_with_the_linear_model_that_saw_no_dev_row(
-    recur: Recur, trained: Path, int8: Path, tmp_path: Path
-) -> None:
+def test_the_sum_with_the_first_fit_is_compared(recur: Recur, trained: Path, int8: Path, tmp_path: Path) -> None:
     assert json.loads((int8 / "config.json").read_text())["quantization"]["fp32"] == 1
     source = weighted(trained, tmp_path / "run", 0, 1)
     tensors = load_file(source / LINEAR_MODEL)

@@ -90,9 +90,7 @@ def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("raise ImportError", "onnxruntime cannot be imported"),
     ],
 )
-def test_an_onnxruntime_that_is_too_old_is_one_line_with_the_least_version(
-    module: str, reason: str, exported: Path, tmp_path: Path
-) -> None:
+def test_an_old_onnxruntime_is_told_what_it_needs(module: str, reason: str, exported: Path, tmp_path: Path) -> None:
     (tmp_path / "onnxruntime.py").write_text(module)
     command, environment = [sys.executable, str(exported / "predict.py")], {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=environment, input="鼠\n", capture_output=True, text=True, check=False)
@@ -177,9 +175,7 @@ def test_pairs_are_tokenised_as_in_recur(max_length: int, trained: Path, exporte
         assert encoder.tokenize(rows) == expected
 
 
-def test_the_linear_model_alone_needs_numpy_only(
-    recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
-) -> None:
+def test_a_linear_model_needs_numpy(recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]) -> None:
     without(*ONNX)
     source, folder = weighted(trained, tmp_path / "run", 0, 2), tmp_path / "folder"
     out, err = recur.ok("export", source, "--format", "onnx", "--output", folder, "--json")
@@ -200,9 +196,7 @@ def test_the_linear_model_alone_needs_numpy_only(
         assert done.stderr.decode() == f"predict.py: error: {reason}\n"
 
 
-def test_fast_exports_the_linear_model_of_an_ensemble_alone(
-    recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
-) -> None:
+def test_fast_exports_a_linear_model(recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]) -> None:
     without(*ONNX)
     recur.ok("export", trained, "--format", "onnx", "--fast", "--output", tmp_path / "folder")
     assert "linear model of the ensemble alone (`--fast`)" in (tmp_path / "folder" / "README.md").read_text()
@@ -214,9 +208,7 @@ def test_fast_exports_the_linear_model_of_an_ensemble_alone(
     assert [float(share) for _, share in done] == pytest.approx([float(row[-1]) for row in predicted], abs=1e-4)
 
 
-def test_without_the_packages_it_says_what_to_install(
-    recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
-) -> None:
+def test_missing_packages_are_named(recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]) -> None:
     without(*ONNX)
     code, out, err = recur("export", trained, "--format", "onnx", "--output", tmp_path / "x")
     assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
@@ -225,9 +217,7 @@ def test_without_the_packages_it_says_what_to_install(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_graph_that_differs_is_refused_and_leaves_no_folder(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_graph_is_refused(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model_of = onnx.onnx_model
 
     def changed(model: Classifier) -> tuple[bytes, float]:

@@ -184,9 +184,7 @@ def test_bad_input_is_one_line_with_the_way_out(
     assert not (tmp_path / "x").exists(), "nothing is left behind"
 
 
-def test_a_nan_loss_takes_no_step(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nan_takes_no_step(recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from recurcli.training.objectives import ClassificationObjective
 
     steps = 0
@@ -246,9 +244,7 @@ def test_auto_settles_tokens_and_length_by_the_texts(text: str, kind: str, recur
     assert json.loads((tmp_path / "x" / "config.json").read_text())["max_length"] == 8
 
 
-def test_auto_measures_a_sample_of_the_whole_file(
-    recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_measures_a_sample_of_a_whole_file(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tsv(tmp_path / "x.tsv", [f"{'字' * (5 + n // 5)}{n % 10}" for n in range(200)])
     monkeypatch.setattr("recurcli.commands.training.trainer.ROWS_COUNTED", 20)
     options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run", "--set", "encoder.hidden_size=16"]
@@ -289,9 +285,7 @@ def test_a_score_below_a_baseline_is_told(recur: Recur, tiny_tnews: Path, tmp_pa
 
 
 @pytest.mark.parametrize("command", ["pretrain", "finetune"])
-def test_rows_longer_than_the_encoder_reads_are_refused(
-    command: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_rows_beyond_the_encoder_are_refused(command: str, recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = ["--set", "data.max_length=auto", "--set", "encoder.max_length=3"]
     line = ["--preset", "linformer-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", *settings]
     recur.refused(2, "encoder.max_length 3 is below data.max_length ", command, *line)

@@ -179,9 +179,7 @@ def test_files_of_every_kind_are_read(recur: Recur, tmp_path: Path) -> None:
         ("text,label\na,x\nb,y\n", "o.txt", "a file of rows ends in one of .tsv, .csv"),
     ],
 )
-def test_what_cannot_be_written_is_told_in_one_line(
-    content: str, name: str, said: str, recur: Recur, tmp_path: Path
-) -> None:
+def test_what_cannot_be_written_is_one_line(content: str, name: str, said: str, recur: Recur, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(content)
     option = "--suspects" if name[0] == "s" else "--out-of-fold"
     code, _, err = recur("check", tmp_path / "x.csv", option, tmp_path / name, "--quiet")

@@ -193,9 +193,7 @@ def test_text_without_labels_cannot_be_finetuned(recur: Recur, treebank: Path, t
         (["train", "a", "valid"], 20, 21, None),
     ],
 )
-def test_no_line_of_test_or_dev_text_is_trained_on(
-    files: list[str], train: int, dev: int, test: int | None, tmp_path: Path
-) -> None:
+def test_held_out_lines_stay_held_out(files: list[str], train: int, dev: int, test: int | None, tmp_path: Path) -> None:
     lengths = {"b": 22, "valid": 21, "dev": 21, "test": 22, "x": 22}
     for name in files:
         path = tmp_path / f"{name}.txt"

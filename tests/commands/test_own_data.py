@@ -118,9 +118,7 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
     assert right == pytest.approx(scored["metrics"]["accuracy"]), "a prediction reads the columns that training read"
 
 
-def test_what_python_writes_as_csv_is_read_by_every_command_and_a_doubt_is_a_warning(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_what_python_writes_as_csv_is_read_by_every_command(recur: Recur, trained: Path, tmp_path: Path) -> None:
     draw = random.Random(3)
     lines = [", ".join("".join(draw.choices('ab "\n', k=3)) for _ in range(2)) for _ in range(80)]
     texts = ["\n".join(lines[at : at + 4]) for at in range(0, 80, 4)] + ["\n".join(["so, far"] * 5 + ["end"])]

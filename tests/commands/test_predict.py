@@ -65,9 +65,7 @@ def test_a_header_and_the_text_in_it_are_found(
 
 
 @pytest.mark.parametrize(("content", "expected"), [("id\tsentence\n", "id\tsentence\tprediction\tscore\n"), ("", "")])
-def test_an_input_without_rows_gives_its_header_and_a_warning(
-    content: str, expected: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_no_rows_give_a_header_alone(content: str, expected: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     out, err = recur.ok("predict", trained, saved(tmp_path / "x.tsv", content), "--quiet")
     assert (out, err) == (expected, f"recur: warning: {tmp_path / 'x.tsv'}: the input has no rows\n")
 
@@ -139,9 +137,7 @@ def test_json_finds_its_text_by_the_usual_names_or_asks(
 
 
 @pytest.mark.parametrize(("name", "mark"), [("x.csv", ";"), ("x.tsv", ","), ("x.csv", "\t"), ("x.tsv", "|")])
-def test_the_option_that_reads_another_delimiter_is_named_and_reads_it(
-    name: str, mark: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_another_delimiter_is_named_and_read(name: str, mark: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n鼠\n")
     err = recur("predict", trained, tmp_path / name)[2]
     assert err.splitlines()[0].endswith("seems to separate fields; --delimiter MARK reads them")
@@ -201,9 +197,7 @@ def test_the_delimiter_and_the_quote_of_the_training_rows_separate_the_fields_of
         assert piped == out.splitlines()[1:]
 
 
-def test_a_text_in_a_pipe_is_not_split_by_the_delimiter_of_the_training_rows(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_piped_text_is_whole(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = copy_of(trained, tmp_path / "run")
     edit_preset(run, "  delimiter: null\n", '  delimiter: ";"\n')
     as_stdin(monkeypatch, "鼠; 鼠\n".encode())
@@ -211,17 +205,13 @@ def test_a_text_in_a_pipe_is_not_split_by_the_delimiter_of_the_training_rows(
     assert out.split("\t")[0] == "鼠; 鼠"
 
 
-def test_a_csv_in_a_pipe_is_read_as_one_by_a_run_of_csv_files(
-    recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_csv_in_a_pipe_is_read_as_one(recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_stdin(monkeypatch, 'text,x\n"鼠, 鼠",1\n'.encode())
     out, _ = recur.ok("predict", trained, "--format", "jsonl")
     assert jsonl(out)[0]["text"] == "鼠, 鼠"
 
 
-def test_pairs_for_a_model_of_one_text_are_refused_unless_one_column_is_named(
-    recur: Recur, trained: Path, trained_pairs: Path, tmp_path: Path
-) -> None:
+def test_a_model_of_one_text_refuses_pairs(recur: Recur, trained: Path, trained_pairs: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("sentence1\tSentence2\tx\n鼠\t虎\t\n")
     recur.refused(3, "x.tsv: holds pairs of texts", "predict", trained, tmp_path / "x.tsv")
     recur.ok("predict", trained, tmp_path / "x.tsv", "--text", "sentence1")
@@ -292,9 +282,7 @@ def test_json_goes_to_csv_and_back(recur: Recur, trained: Path, tmp_path: Path) 
     assert list(back[0]) == ["id", "sentence", "tags", "none", "late", "prediction", "score"]
 
 
-def test_a_key_that_comes_late_in_a_pipe_is_not_dropped_in_silence(
-    recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_key_is_not_dropped_in_silence(recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_stdin(monkeypatch, b'{"sentence": "a"}\n' * 4096 + b'{"sentence": "b", "late": 1}\n')
     out, _ = recur.ok("predict", trained, "--format", "tsv", "--quiet")
     assert tsv(out)[-1][-1] == "has the key 'late', which the first rows lack, so it has no column"
@@ -312,9 +300,7 @@ def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) ->
     recur.refused(2, "leave out", "predict", trained, tmp_path / "x.tsv", "--format", "clue", "--top-k", 2)
 
 
-def test_strict_stops_before_anything_is_written(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strict_leaves_no_output(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"a\n" * 5 + b"\xff\n" + b"b\n\n"
     (tmp_path / "x.tsv").write_bytes(content)
     recur.refused(3, "x.tsv:6: is not UTF-8", "predict", trained, tmp_path / "x.tsv", "--strict", "--no-header")

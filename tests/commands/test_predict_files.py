@@ -124,9 +124,7 @@ def test_standard_output_may_be_full_or_the_input_itself(
 
 
 @pytest.mark.slow
-def test_a_closed_standard_output_ends_it_as_other_filters_end(
-    forks: ForkServer, trained: Path, tmp_path: Path
-) -> None:
+def test_a_closed_standard_output_ends_it_as_any_filter(forks: ForkServer, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in texts(9000)))
     os.mkfifo(tmp_path / "pipe")
     shims = (("print_to", {"path": str(tmp_path / "pipe")}),)
@@ -169,9 +167,7 @@ def test_a_signal_leaves_no_half_file(
     assert {path.name for path in tmp_path.iterdir()} == HIDDEN
 
 
-def test_a_terminal_is_shown_escapes_and_does_not_obey_them(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_shows_escapes(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.tsv").write_text("\x1b[31mred\u202e\tb\n")
     master, slave = os.openpty()
     with monkeypatch.context() as patch, os.fdopen(slave, "w") as stream:
@@ -183,9 +179,7 @@ def test_a_terminal_is_shown_escapes_and_does_not_obey_them(
 
 
 @pytest.mark.parametrize("to", ["a pipe that asks for it", "a terminal"])
-def test_a_row_is_answered_before_the_next_one_comes(
-    to: str, recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_answered_one_by_one(to: str, recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (reading, writing), (master, slave) = os.pipe(), os.openpty() if to == "a terminal" else os.pipe()
     answers: list[bytes] = []
 

@@ -87,9 +87,7 @@ FORMATS = ("tsv", "csv", "jsonl")
         unpack=True,
     ),
 )
-def test_the_ending_of_the_output_is_its_format(
-    ending: str, form: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_an_outputs_ending_is_its_format(ending: str, form: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     source, output = tmp_path / f"in.{form}", tmp_path / f"out.{ending}"
     mark = {"tsv": "\t", "csv": ","}.get(form)
     rows = ["鼠", 'a "b", c']
@@ -118,9 +116,7 @@ def test_a_name_without_an_ending_keeps_the_format_of_the_input(recur: Recur, tr
     assert (tmp_path / "out").read_text(encoding="utf-8") == recur("predict", trained, source)[1]
 
 
-def test_a_csv_from_a_pipe_is_named_as_such(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_piped_csv_is_named(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_stdin(monkeypatch, write_csv(tmp_path / "x.csv").read_bytes())
     out, _ = recur.ok("predict", trained, "--input-format", "csv", "--format", "jsonl")
     found = [json.loads(line) for line in out.splitlines()]
@@ -131,9 +127,7 @@ def test_a_delimiter_of_two_characters_is_refused(recur: Recur, trained: Path) -
     recur.refused(2, "--delimiter must be one character", "predict", trained, "x.csv", "--delimiter", ";;")
 
 
-def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_an_output_of_the_same_form_has_the_delimiter_of_the_input(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_bytes("key;sentence\n1;鼠\t,\n2;牛;more\n".encode())
     out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", "--delimiter", ";")
     head, first, second = (line.split(";") for line in out.splitlines())
@@ -164,9 +158,7 @@ def test_an_explanation_is_escaped_in_a_tsv_and_quoted_in_a_csv(format: OutputFo
     assert next(csv.reader([line.decode()], delimiter=mark))[-1] == shown
 
 
-def test_a_row_of_a_csv_with_a_stray_quote_keeps_its_place_and_costs_no_other(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_rows_with_a_stray_quote_keep_their_place(recur: Recur, trained: Path, tmp_path: Path) -> None:
     out, err = recur.ok("predict", trained, saved(tmp_path / "x.csv", 'key,sentence\n1,"鼠\n2,牛\n3,虎\n'))
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["key"] for row in rows] == ["1", "2", "3"]

@@ -127,9 +127,7 @@ def test_resume_starts_what_is_not_there_and_replaces_nothing(
     assert left_in(tmp_path) == {"out"}
 
 
-def test_what_is_done_is_not_lost_in_silence(
-    recur: Recur, trained: Path, sources: Sources, whole: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_no_row_is_lost(recur: Recur, trained: Path, sources: Sources, whole: dict[str, bytes], tmp_path: Path) -> None:
     source, output = sources["tsv"], tmp_path / "out"
     drop_after(DROPPED, PredictRequest(run=trained, source=source, output=output))
     kept = partial_of(output).read_bytes(), journal_of(output).read_bytes()
@@ -180,9 +178,7 @@ def test_another_model_is_refused(
 
 
 @pytest.mark.parametrize("form", slow_but(["tsv"], FORMS))
-def test_another_input_is_refused_and_more_rows_at_its_end_are_not(
-    form: str, recur: Recur, trained: Path, sources: Sources, tmp_path: Path
-) -> None:
+def test_another_input_may_only_go_on(form: str, recur: Recur, trained: Path, sources: Sources, tmp_path: Path) -> None:
     output, source = tmp_path / "out", tmp_path / f"x.{form}"
     content = sources[form].read_bytes()
     lines = content.splitlines(keepends=True)
@@ -265,9 +261,7 @@ def test_wrong_uses_of_resume_are_refused(recur: Recur, trained: Path, tmp_path:
     recur.refused(2, "exclude each other", "predict", trained, "--output", tmp_path / "y", "--resume", "--overwrite")
 
 
-def test_nothing_is_kept_of_what_would_fail_again(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_fail_is_gone(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"a\n" * WINDOW + b"\xff\n"
     as_stdin(monkeypatch, content)
     recur.refused(3, f"standard input:{WINDOW + 1}: is", "predict", trained, "--output", tmp_path / "out", "--strict")
@@ -303,9 +297,7 @@ def kill(child: Child, output: Path, *, size: float, seconds: float) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "wanted"), [(8_000, 3), (30_000, 30)])
-def test_random_kills_end_byte_for_byte_where_no_kill_does(
-    rows: int, wanted: int, forks: ForkServer, trained: Path, tmp_path: Path
-) -> None:
+def test_random_kills_change_no_byte(rows: int, wanted: int, forks: ForkServer, trained: Path, tmp_path: Path) -> None:
     # An output is killed and resumed six times at most, and some kills come before any row.
     draw, source = random.Random(rows), tmp_path / "x.tsv"
     source.write_text("".join(f"{text}\n" for text in texts(rows)))

@@ -116,9 +116,7 @@ JSON_FILES: dict[str, tuple[bytes, list[str | None]]] = {
 
 @pytest.mark.parametrize("format", ["jsonl", "csv", "clue"])
 @pytest.mark.parametrize("name", JSON_FILES)
-def test_every_row_of_json_lines_comes_out_in_its_place(
-    name: str, format: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_every_row_of_json_keeps_its_place(name: str, format: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     content, expected = JSON_FILES[name]
     out, _ = recur.ok("predict", trained, saved(tmp_path / "x.jsonl", content), "--format", format)
     if format == "jsonl":

@@ -100,9 +100,7 @@ def test_dev_rows_are_not_submitted_as_test_rows(recur: Recur, trained: Path, ti
     recur.refused(2, "holds labelled rows, not test rows", *line)
 
 
-def test_a_column_number_beyond_all_numbers_and_an_empty_name_are_wrong_usage(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
+def test_a_huge_column_number_and_an_empty_name_are_wrong_usage(recur: Recur, trained: Path, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
     assert recur("predict", trained, path, "--text", "9" * 5000)[0] == 3
     recur.refused(2, "--text: '' should", "check", path, "--text", "")

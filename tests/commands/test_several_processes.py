@@ -269,9 +269,7 @@ main()
 @pytest.mark.parametrize(
     ("word", "code", "message"), [("--quiet", 6, "step 5: loss nan"), ("--debug", 5, "the memory is full")]
 )
-def test_a_failure_of_one_process_ends_all(
-    word: str, code: int, message: str, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_a_failure_of_a_process_ends_all(word: str, code: int, message: str, tiny_tnews: Path, tmp_path: Path) -> None:
     (tmp_path / "poisoned.py").write_text(POISONED)
     line = command(*finetuning(tiny_tnews, tmp_path / "x"), word)
     place = line.index("recurcli")

@@ -48,18 +48,14 @@ def completed(script: str, *commands: list[object]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_usage_errors_and_commands_without_a_model_need_no_torch(
-    trained: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_help_errors_and_commands_without_model_need_no_torch(trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("text\tlabel\n" + "".join(f"film {n}\t{'pn'[n % 2]}\n" for n in range(40)))
     finished = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", trained, "--resume"]
     finished += tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
     completed(LIGHT, ["compare", trained], finished, ["check", tmp_path / "x.tsv"])
 
 
-def test_a_prediction_an_evaluation_and_a_training_import_nothing_heavy(
-    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_commands_of_models_import_nothing_heavy(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     run, rows = tmp_path / "run", tiny_tnews / "test.json"
     settings = tiny("ensemble=null", "finetuning.linear_baseline=false", "finetuning.max_steps=1")
     training = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, *settings]

@@ -88,9 +88,7 @@ def test_outputs_of_predict_can_teach(ending: str, recur: Recur, data: tuple[str
     assert "soft labels for 1 training row, 1 row more to train on, 1 dev or test row left out" in err
 
 
-def test_a_student_learns_from_its_teacher_and_resumes(
-    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
-) -> None:
+def test_students_learn_from_teachers_and_resume(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
     run = tmp_path / "run"
     rows = [(f"{'zig' if n % 2 else 'zag'} {n}", 0.95 - 0.9 * (n % 2), 0.05 + 0.9 * (n % 2)) for n in range(80)]
     soft = write_tsv(tmp_path / "soft.tsv", "text probability_n probability_y", rows)

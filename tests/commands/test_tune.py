@@ -143,9 +143,7 @@ def test_the_best_preset_trains_to_its_score(recur: Recur, study: Study, tiny_tn
 
 
 @pytest.mark.slow
-def test_an_interrupted_study_goes_on(
-    forks: ForkServer, recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_stopped_studies_go_on(forks: ForkServer, recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:
     arguments = options(tiny_tnews, tmp_path / "x", "--trials", TRIALS)
     child = forks.start(*arguments)
     child.said("trial 1 of")
@@ -363,17 +361,13 @@ def test_a_range_is_read_as_it_is_written() -> None:
     assert parse_range(" a = x | 2 ") == Range("a", ("x", 2), "choices")
 
 
-def test_without_optuna_is_an_error(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path, without: Callable[..., None]
-) -> None:
+def test_no_optuna_is_an_error(recur: Recur, tiny_tnews: Path, tmp_path: Path, without: Callable[..., None]) -> None:
     without("optuna")
     way_out = "recur tune needs optuna ≥ 5.0, found none: pip install 'recurcli[tune]'"
     recur.refused(2, way_out, *options(tiny_tnews, tmp_path / "x"))
 
 
 @pytest.mark.parametrize(("option", "value"), [("--encoding", "latin1x"), ("--seed", -1)])
-def test_a_wrong_value_names_its_option(
-    option: str, value: object, recur: Recur, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_bad_values_name_the_option(option: str, value: object, recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     err = recur.refused(2, f"recur: error: {option}: ", *options(tiny_tnews, tmp_path / "x", option, value))
     assert "--set" not in err
