@@ -15,7 +15,6 @@ from running import Recur, lines_of, result_of
 from tiny_task import write_rows
 
 from recurcli.commands.comparison.groups import differing_keys
-from recurcli.errors import pluralize
 from recurcli.evaluation.significance import holm, share_interval, tango
 from recurcli.files import CommittedFolder, to_json, write_manifest
 from recurcli.metrics import METRICS, classification_report
@@ -189,13 +188,6 @@ def test_another_metric_is_tested_by_a_bootstrap(recur: Recur, runs: Path) -> No
     recur.refused(2, "--metric: no metric 'macro_f'; did you mean 'macro_f1'?", "compare", runs, "--metric", "macro_f")
 
 
-def test_the_encoders_alone_can_be_compared(recur: Recur, runs: Path) -> None:
-    stored = result_of(runs / "good-10")["parts"]["encoder"]["accuracy"]
-    found = compared(recur, runs, "--part", "encoder")
-    assert [group["mean"] for group in found["groups"]] == [pytest.approx(stored)] * 2
-    assert found["tests"][0]["p_value"] == 1.0, "their encoders predict the same"
-
-
 OTHER_ROWS = {"path": "b/dev.json", "rows": 24, "sha256": "f" * 64}
 
 
@@ -293,8 +285,6 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
     assert lines[7].startswith(r"| A | B | A - B |")
     rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
     assert [float(row["mean"]) for row in rows] == [row["mean"] for row in (*found["groups"], *found["baselines"])]
-    assert [row["finetuning.learning_rate"] or row["name"] for row in rows][:2] == ["0.01", "0.001"]
-    assert [row["name"] for row in rows][2:] == ["linear model", "majority class"]
     recur.ok("compare", runs, "--output", tmp_path / "table.md", "--overwrite")
     recur.refused(2, "table.xlsx: a table ends in one of ", "compare", runs, "--output", tmp_path / "table.xlsx")
 
@@ -335,13 +325,6 @@ def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytes
         assert max(map(len, lines)) <= width
         if width > 40:
             assert "".join(lines).count("learning_rate") >= 3, "a group has its name in each table"
-
-
-def test_counts_agree_with_their_nouns_and_verbs() -> None:
-    assert pluralize(1, "row", "are", of=1) == "1 of 1 row is"
-    expected = ["0 of 2 rows are", "1 of 2 rows is", "2 of 2 rows are"]
-    assert [pluralize(number, "row", "are", of=2) for number in (0, 1, 2)] == expected
-    assert [pluralize(number, "dev row") for number in (1, 2000)] == ["1 dev row", "2,000 dev rows"]
 
 
 def test_the_differing_keys_tell_the_groups_apart() -> None:
@@ -459,7 +442,6 @@ def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recu
     rows = lines_of(linear / "predictions.test.jsonl")
     [baseline] = [row for row in found["baselines"] if row["name"] == "linear model"]
     assert baseline["mean"] == pytest.approx(fmean(row["prediction"] == row["label"] for row in rows))
-    assert [row["id"] for row in rows] == [str(n) for n in range(40)]
     assert "40 test rows" in report.read_text()
     [alone] = compared(recur, encoder, "--split", "test", "--part", "encoder")["groups"]
     assert alone["mean"] == pytest.approx(stored[0]["test"]["parts"]["encoder"]["accuracy"])

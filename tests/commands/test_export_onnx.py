@@ -106,14 +106,10 @@ def test_the_least_onnxruntime_of_a_later_format_is_the_one_that_has_read_it(exp
     assert version("onnxruntime").startswith(onnx.least_runtime(graph.SerializeToString()))
 
 
-@pytest.mark.slow
-def test_nasty_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path) -> None:
-    check_same(recur, trained, exported, [(text,) for text in NASTY])
-
-
-def test_real_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path, real_data: Path) -> None:
+def test_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path, real_data: Path) -> None:
     lines = (real_data / "tnews" / "dev.json").read_text(encoding="utf-8").splitlines()[:1000]
-    check_same(recur, trained, exported, [(json.loads(line)["sentence"],) for line in lines])
+    texts = [*NASTY, *(json.loads(line)["sentence"] for line in lines)]
+    check_same(recur, trained, exported, [(text,) for text in texts])
 
 
 def test_a_line_ends_as_in_recur_and_the_last_one_needs_no_end(exported: Path) -> None:

@@ -78,8 +78,6 @@ def test_the_best_dev_perplexity_is_kept_and_stands_in_the_result(model: Path) -
     assert (result["data"]["train"]["rows"], result["data"]["dev"]["rows"]) == (60, 12)
     assert result["data"]["dev"]["tokens"] == result["dev"]["tokens"]
     assert f"| dev perplexity | {result['dev']['perplexity']:.2f} " in (model / "README.md").read_text()
-    preset = (model / "preset.yaml").read_text()
-    assert "causal: true" in preset and "objective: causal" in preset
 
 
 def test_eval_gives_the_perplexity_of_the_run_and_of_other_texts(recur: Recur, model: Path, treebank: Path) -> None:
@@ -396,8 +394,6 @@ def test_a_language_model_is_diagnosed(recur: Recur, model: Path) -> None:
         norms.append(torch.autograd.grad(loss, x)[0][0].norm(dim=-1))
     expected = torch.stack(norms[:32]).mean(dim=0).flip(0)
     assert diagnosis["gradient_norm_by_distance"] == pytest.approx(expected.tolist(), rel=1e-4)
-    out, _ = recur.ok("eval", model, "--diagnose")
-    assert ("positions back" in out, "perplexity" in out) == (True, True)
 
 
 def test_notes_on_memory_are_those_of_the_windows(recur: Recur, treebank: Path, tmp_path: Path) -> None:

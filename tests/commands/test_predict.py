@@ -45,7 +45,6 @@ def trained_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("id\tsentence\n1\t鼠鼠\n", [], ["id", "sentence"]),
         ("id\t Sentence \n1\t鼠鼠\n", [], ["id", " Sentence "]),
         ("id\ttext\n1\t鼠鼠\n", [], ["id", "text"]),
-        ("id\tbody\n1\t鼠鼠\n", ["--text", "body"], ["id", "body"]),
         ("id\tbody\n1\t鼠鼠\n", ["--text", "2"], ["id", "body"]),
         ("key\tbody\n1\t鼠鼠\n", ["--text", "2", "--header"], ["key", "body"]),
         ("key\tbody\n1\t鼠鼠\n", ["--text", "body"], ["key", "body"]),
@@ -97,7 +96,6 @@ def test_options_say_whether_line_1_is_a_row_and_which_column_is_the_text(
         ("text\ttext\na\tb\n", ["--text", "text"], "has the column 'text' twice"),
         ("sentence\tx\tx\na\tb\tc\n", ["--format", "jsonl"], "has the column 'x' twice, which JSON cannot hold"),
         ("sentence\tprediction\na\tb\n", [], "has a column 'prediction', which the output adds"),
-        ("sentence\tscore\na\tb\n", [], "has a column 'score'"),
         ("sentence\treason\na\tb\n", [], "has a column 'reason'"),
         ("sentence\tlabel_1\na\tb\n", ["--top-k", "1"], "has a column 'label_1'"),
         ("sentence\tprobability_100\na\tb\n", ["--probabilities"], "has a column 'probability_100'"),
@@ -154,8 +152,6 @@ def test_another_delimiter_is_named_and_read(name: str, mark: str, recur: Recur,
     ("name", "content", "rows"),
     [
         ("x.csv", "foo,bar\n鼠,1\n", 2),
-        ("x.csv", "foo\n鼠\n", 2),
-        ("x.tsv", "foo\tbar\n鼠\t1\n", 2),
         ("x.tsv", "y\t鼠\nn\t牛\n", 2),
         ("x.tsv", "question\n鼠\n", 2),
         ("x.tsv", "sentence\n鼠\n", 1),
@@ -323,10 +319,7 @@ def test_windows_leave_no_seam(recur: Recur, trained: Path, tmp_path: Path, monk
     out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", "--quiet")
     found = tsv(out)
     assert [row[0] for row in found] == lines
-    labels: dict[str, set[str]] = {}
-    for row in found:
-        labels.setdefault(row[0], set()).add(row[1])
-    assert all(len(same) == 1 for same in labels.values())
+    assert len({(text, label) for text, label, _ in found}) == len(set(lines)), "equal texts have equal labels"
 
 
 class Endless(io.RawIOBase):

@@ -160,17 +160,6 @@ def test_any_number_of_processes_trains_as_one_does(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_stopped_process_ends_the_run_within_a_minute(rank: int, tiny_tnews: Path, tmp_path: Path) -> None:
-    with started(command(*finetuning(tiny_tnews, tmp_path / "x", *LONG))) as process:
-        has_checkpoint(tmp_path / "x", process)
-        os.kill(workers(process)[rank], signal.SIGSTOP)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert told(err) == [f"recur: error: rank {rank} has sent no heartbeat for 15 s: killed, suspended or disconnected"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["torchrun", "rank 1"])
 def test_a_signal_ends_all_processes_after_a_checkpoint(target: str, tiny_tnews: Path, tmp_path: Path) -> None:
     with started(command(*finetuning(tiny_tnews, tmp_path / "x", *LONG))) as process:
