@@ -136,10 +136,9 @@ def test_texts_may_be_arrays_series_and_tables(fitted: TextClassifier, trained: 
 
 def test_pairs_and_dev_rows_of_ones_own() -> None:
     pairs, threads = [*zip(TEXTS[:60], TEXTS[30:], strict=True)], torch.get_num_threads()
+    model = tiny(**ONE_STEP, **{"runtime.threads": threads + 1})
     with pytest.warns(UserWarning, match="dev: 10 of 10 rows are in the training rows") as caught:
-        model = tiny(**ONE_STEP, **{"runtime.threads": threads + 1}).fit(
-            pairs, LABELS[:60], dev=(pairs[:10], LABELS[:10])
-        )
+        model.fit(pairs, LABELS[:60], dev=(pairs[:10], LABELS[:10]))
     assert caught[0].filename == __file__
     assert torch.get_num_threads() == threads, "a fit leaves the number of threads"
     assert model.result_["data"]["dev"]["rows"] == 10
@@ -245,14 +244,9 @@ def with_setting(key: str, value: object) -> dict[str, Any]:
     [
         ({"preset": "starsaber-tnew"}, "no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
         (with_setting("finetuning.epoch", 3), "finetuning.epoch: unknown key; did you mean 'finetuning.epochs'?"),
-        (
-            with_setting("finetuning.epochs", "3"),
-            "settings: finetuning.epochs: '3' should be a valid integer or be 'aut",
-        ),
+        (with_setting("finetuning.epochs", "3"), "settings: finetuning.epochs: '3' should be a valid integer"),
         (with_setting("finetuning.lr", 3), "unknown key; did you mean 'finetuning.learning_rate'?"),
-        (with_setting("epochs", 3), "settings: epochs: unknown key; did you mean 'finetuning.epochs'?"),
         (with_setting("data.path", "x.csv"), "settings['data.path'] is about files, but the rows and labels are those"),
-        (with_setting("data.labels", ["a", "b"]), "settings['data.labels'] is about files"),
         ({"settings": ["finetuning.epochs=3"]}, "settings must map keys to values"),
         ({"init": "no/such/run"}, "no/such/run: is not a run directory"),
     ],

@@ -71,14 +71,8 @@ def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp
         ["finetune", "--preset", "mine-tnews", *options],
         ["predict", run, tmp_path / "x.txt", "--quiet", "--no-header"],
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", IN_ONE_PROCESS],
-        input=json.dumps(commands, default=str),
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+    given, program = json.dumps(commands, default=str), [sys.executable, "-c", IN_ONE_PROCESS]
+    done = subprocess.run(program, input=given, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     presets, trained, planned, predicted, _ = done.stdout.split("\0")
     assert "mine" in presets.split()
@@ -91,28 +85,29 @@ def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp
     assert predicted.split()[0] == "鼠牛虎"
 
 
+def error_rate(counts: ClassCounts) -> np.ndarray:
+    return 1 - counts.hits.sum(axis=-1) / counts.support.sum(axis=-1)
+
+
+ERRORS = Metric("error rate", error_rate, minimize=True)
+
+
 def test_a_run_from_before_a_metric_was_added_is_compared_and_repeated_without_it(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, settings = tmp_path / "run", tiny("finetuning.max_steps=2")
     line = ("finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", run, *settings)
     assert recur(*line)[0] == 0
-    errors = Metric(
-        "error rate", lambda counts: 1 - counts.hits.sum(axis=-1) / counts.support.sum(axis=-1), minimize=True
-    )
-    monkeypatch.setitem(METRICS, "errors", errors)
+    monkeypatch.setitem(METRICS, "errors", ERRORS)
     for command in ((*line, "--resume"), ("compare", run), ("compare", run, "--metric", "errors"), ("eval", run)):
         code, out, err = recur(*command)
         assert (code, "error rate" in out) == (0, command[-1] == "errors" or command[0] == "eval"), err
 
 
 def test_a_minimum_is_selected(recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = Metric(
-        "error rate", lambda counts: 1 - counts.hits.sum(axis=-1) / counts.support.sum(axis=-1), minimize=True
-    )
     found = []
     for name in ("errors", "accuracy"):
-        monkeypatch.setitem(METRICS, "errors", errors)
+        monkeypatch.setitem(METRICS, "errors", ERRORS)
         settings = tiny(f"finetuning.metric={name}", "finetuning.epochs=4")
         line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / name, *settings)
         assert recur("finetune", *line)[0] == 0

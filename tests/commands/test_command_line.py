@@ -69,9 +69,6 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
         (["predict", "x", "--format", "xml"], "'xml' is not one of 'tsv', 'csv', 'jsonl', 'clue'"),
         (["predict", "x", "--top-k", "0"], "'--top-k'"),
         (["predict", "x", "y", "z"], "z"),
-        (["eval", "x", "--split", "tst"], "'tst' is not one of 'dev', 'test', 'train'"),
-        (["export", "x"], "'--output'"),
-        (["export", "x", "--output", "y.zip", "--format", "onx"], "'onx'"),
         (["presets", "starsaber-tnws"], "no preset 'starsaber-tnws'; did you mean 'starsaber-tnews'?"),
         (["presets", "starsaber-tnews", "--set", "x"], "is not KEY=VALUE"),
         (["presets", "\x1b[31mred[/]"], "\\x1b[31mred[/]"),
@@ -231,15 +228,11 @@ def test_any_locale_and_closed_streams_are_lived_with() -> None:
         f"{sys.executable} -m recurcli presets nothing-there 2>&-; echo $?\n"
         f"{sys.executable} -m recurcli presets >&-; echo $?\n"
         f"PYTHONIOENCODING=ascii {sys.executable} -m recurcli presets starsaber-tnews > /dev/null; echo $?\n"
-        f"{sys.executable} -m recurcli predict --help | head -1; echo ${{PIPESTATUS[0]}}\n"
         f"{sys.executable} -m recurcli presets > /dev/full; echo $?\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=True)
-    first, second, third, usage, *rest = done.stdout.splitlines()
-    assert (first, second, third) == ("2", "5", "0")
-    assert usage.startswith("Usage: recur predict")
-    assert rest in (["0", "5"], ["141", "5"]), "a short help may be written before its reader is gone"
+    assert done.stdout.split() == ["2", "5", "0", "5"]
     assert done.stderr.splitlines() == [
         "recur: error: standard output is closed; send it to /dev/null to do without it",
         "recur: error: standard output: cannot be written: No space left on device",

@@ -42,9 +42,8 @@ def test_the_result_has_the_scores_of_both_parts_and_of_the_ensemble(recur: Recu
 def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> None:
     ensemble = json.loads((trained / "ensemble.json").read_text())
     for line in map(json.loads, (trained / "predictions.dev.jsonl").read_text().splitlines()):
-        encoder, linear, both = (
-            np.array([*line[f"{part}probabilities"].values()]) for part in ("encoder_", "linear_", "")
-        )
+        names = ("encoder_probabilities", "linear_probabilities", "probabilities")
+        encoder, linear, both = (np.array([*line[name].values()]) for name in names)
         joint = encoder ** ensemble["encoder_weight"] * linear ** ensemble["linear_weight"]
         np.testing.assert_allclose(both, joint / joint.sum(), atol=1e-5)
         assert line["prediction"] == max(line["probabilities"], key=line["probabilities"].__getitem__)

@@ -98,17 +98,8 @@ def test_bad_rows_make_no_zip(files: dict[str, str], reason: str, recur: Recur, 
 
 def test_two_runs_of_one_task_are_refused(recur: Recur, trained: Path, full_tests: Path, tmp_path: Path) -> None:
     again = copy_of(trained, tmp_path / "again")
-    recur.refused(
-        2,
-        f"{again}: is of the task tnews, as is {trained}",
-        "export",
-        trained,
-        again,
-        "--data",
-        full_tests,
-        "--output",
-        tmp_path / "clue.zip",
-    )
+    line = ("export", trained, again, "--data", full_tests, "--output", tmp_path / "clue.zip")
+    recur.refused(2, f"{again}: is of the task tnews, as is {trained}", *line)
 
 
 def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> None:
@@ -123,17 +114,8 @@ def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> No
 def test_a_damaged_model_ends_it_before_anything(recur: Recur, trained: Path, full_tests: Path, tmp_path: Path) -> None:
     damaged = copy_of(trained, tmp_path / "damaged")
     (damaged / "model.safetensors").write_bytes(b"")
-    recur.refused(
-        4,
-        f"{damaged / 'model.safetensors'}: is damaged",
-        "export",
-        trained,
-        damaged,
-        "--data",
-        full_tests,
-        "--output",
-        tmp_path / "clue.zip",
-    )
+    line = ("export", trained, damaged, "--data", full_tests, "--output", tmp_path / "clue.zip")
+    recur.refused(4, f"{damaged / 'model.safetensors'}: is damaged", *line)
     assert not (tmp_path / "clue.zip").exists()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from predicting import Recur
 from scipy.special import softmax
+from tiny_task import write_rows
 
 from recurcli.commands.label_check import FOLDS, draw_folds, find_suspects, out_of_fold_logits
 from recurcli.config import DataConfig
@@ -97,9 +98,8 @@ def test_wrong_labels_are_found_and_all_rows_are_kept_in_order(recur: Recur, tmp
     (tmp_path / "x.tsv").write_text("id\ttext\tlabel\n" + "".join(lines) + "200\tno label\t\n")
     files = ("--out-of-fold", tmp_path / "o.tsv", "--suspects", tmp_path / "s.csv")
     code, out, err = recur("check", tmp_path / "x.tsv", *files, "--json")
-    assert (
-        code == 3 and "1 row without a label and 20 dev rows were in no fit of the linear model" in err
-    )  # the row without a label is an error, as it is without files
+    assert code == 3, "the row without a label is an error, as it is without files"
+    assert "1 row without a label and 20 dev rows were in no fit of the linear model" in err
     result = json.loads(out)
     assert (result["out_of_fold"]["rows"], result["out_of_fold"]["fitted"]) == (201, 180)
     assert result["suspects"]["suspects"] >= 4
@@ -145,12 +145,8 @@ def test_drawn_dev_rows_have_no_part_in_the_calibration(recur: Recur, tmp_path: 
 def test_files_of_every_kind_are_read(recur: Recur, tmp_path: Path) -> None:
     rows = labelled(60)
     (tmp_path / "x.csv").write_text("".join(f'"{text}\nmore",{label}\n' for text, label in rows))
-    (tmp_path / "x.jsonl").write_text(
-        "".join(
-            json.dumps({"sentence1": text, "sentence2": "x", "label": label, "n": n}) + "\n"
-            for n, (text, label) in enumerate(rows)
-        )
-    )
+    objects = [{"sentence1": a, "sentence2": "x", "label": b, "n": n} for n, (a, b) in enumerate(rows)]
+    write_rows(tmp_path / "x.jsonl", objects)
     for n, (text, label) in enumerate(rows):
         (tmp_path / "folder" / "train" / label).mkdir(parents=True, exist_ok=True)
         (tmp_path / "folder" / "train" / label / f"{n}.txt").write_text(text)
@@ -194,10 +190,9 @@ def test_several_data_sets_are_refused(recur: Recur, tmp_path: Path) -> None:
 def test_no_file_of_the_data_is_replaced_and_both_options_name_files_of_their_own(recur: Recur, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
+    lines = "".join(f"{text}\t{label}\n" for text, label in labelled(20))
     for name in ("train", "dev"):
-        (data / f"{name}.tsv").write_text(
-            "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in labelled(20))
-        )
+        (data / f"{name}.tsv").write_text(f"text\tlabel\n{lines}")
     before = [path.read_bytes() for path in sorted(data.iterdir())]
     for name in ("train.tsv", "dev.tsv"):
         recur.refused(2, "is an input as well", "check", data, "--suspects", data / name, "--overwrite")

@@ -75,7 +75,6 @@ def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -
         ((*FINETUNE, "--set", "ensemble=null"), "--set ensemble: must be linear"),
         ((*FINETUNE, "--epochs", "3"), "--epochs: finetuning.epochs: linear-custom is a linear model"),
         ((*FINETUNE, "--set", "encoder.dropout=0.2"), "--set encoder.dropout: linear-custom is a linear model"),
-        ((*FINETUNE, "--set", "finetuning.refits=true"), "unknown key; did you mean 'finetuning.refit'?"),
         ((*FINETUNE, "--set", "linear.C=1"), "unknown key; did you mean 'linear.c'?"),
         ((*FINETUNE, "--set", "linear.words=[1]"), "--set linear.words: linear.words.1: is required"),
         ((*FINETUNE, "--set", "linear.across_words=7"), "linear.across_words: 7 should be a valid boolean or"),

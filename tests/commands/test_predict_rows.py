@@ -33,7 +33,6 @@ ROWS: list[tuple[bytes, str, str]] = [
     (b"[CLS] [SEP] [PAD]", "[CLS] [SEP] [PAD]", ""),
     (b"[red]a[/] \x1b[31mb", "[red]a[/] \x1b[31mb", ""),
     (b"ab" * 500_000, "ab" * 500_000, ""),
-    (b"a" * 1_000_000, "a" * 1_000_000, ""),
     (b"twice", "twice", ""),
     (b"twice", "twice", ""),
 ]
@@ -69,9 +68,8 @@ def test_every_row_of_a_tsv_comes_out_in_its_place(
 
 
 def test_rows_with_too_few_or_too_many_fields_keep_their_place(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    out, _ = recur.ok(
-        "predict", trained, saved(tmp_path / "x.tsv", "id\tsentence\n1\t鼠\n\n2\n3\t牛\t虎\n4\t\n5\t兔\n")
-    )
+    source = saved(tmp_path / "x.tsv", "id\tsentence\n1\t鼠\n\n2\n3\t牛\t虎\n4\t\n5\t兔\n")
+    out, _ = recur.ok("predict", trained, source)
     head, *found = tsv(out)
     assert head == ["id", "sentence", "prediction", "score", "reason"]
     assert [(row[0], row[1], row[4]) for row in found] == [
