@@ -52,7 +52,7 @@ def test_help_errors_and_commands_without_model_need_no_torch(trained: Path, tin
     (tmp_path / "x.tsv").write_text("text\tlabel\n" + "".join(f"film {n}\t{'pn'[n % 2]}\n" for n in range(40)))
     finished = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", trained, "--resume"]
     finished += tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
-    presets = (["presets"], ["presets", "starsaber-tnews"])
+    presets: list[list[object]] = [["presets"], ["presets", "starsaber-tnews"]]
     completed(LIGHT, *presets, ["compare", trained], finished, ["check", tmp_path / "x.tsv"])
 
 
