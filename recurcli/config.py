@@ -53,6 +53,9 @@ Column = Name | int
 """A column by name, or by number from 1 where there is no header."""
 
 
+Truncation = Literal["head", "tail", "both"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """Where the rows are and which columns are read. null: the task's setting."""
@@ -69,6 +72,9 @@ class DataConfig:
     max_length: Annotated[int, Ge(3)] | Literal["auto"] = 128
     """Largest number of tokens of a row, with both texts and their separator; longer rows are truncated. auto: the length
     that covers 99 % of the training rows without those of `extra_rows`, 512 at most."""
+    truncate: Truncation = "head"
+    """What is kept of a longer row: its first tokens (head), its last ones (tail), or the first and the last half of the tokens
+    that fit (both). A pair keeps both texts, and the longer one is cut first."""
     skip_bad_rows: bool = False
     """Skip rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
     unlabelled: Literal["refuse", "drop"] = "refuse"
@@ -323,6 +329,8 @@ class ModelConfig:
     """The token id of padding."""
     max_length: Positive[int]
     """Maximal number of tokens per row; longer rows are truncated."""
+    truncate: Truncation = "head"
+    """What is kept of a longer row."""
     embedding_dropout: Probability = 0.0
     """Dropout probability on the embeddings."""
     embedding_orthonormal: bool = False

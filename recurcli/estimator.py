@@ -33,7 +33,7 @@ from recurcli.preset import ResolvedPreset, compose
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.run_directory import CONTENTS, RESULT
 
-_KEYS_OF_ROWS = ("max_length", "dev_seed", "dev_fraction", "train_share", "extra_rows")
+_KEYS_OF_ROWS = ("max_length", "truncate", "dev_seed", "dev_fraction", "train_share", "extra_rows")
 _KEYS_OF_FILES = {f"data.{field.name}" for field in fields(DataConfig) if field.name not in _KEYS_OF_ROWS}
 """Keys that a training on rows in memory does not read."""
 Rows = Iterable[Any]

@@ -81,8 +81,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     tokens = predictor.encode(rows.texts)
     encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None
     predictor.stop_workers()
-    if predictor.truncated:
-        log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
+    predictor.note_on_cuts(len(tokens), log)
 
     ensemble = predictor.ensemble
     linear = None if ensemble is None else ensemble.linear

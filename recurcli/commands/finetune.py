@@ -84,7 +84,8 @@ def finetune(
         texts = [(label, None) for label in task.labels] if is_linear else train.texts
         given, pairs = None if init is None else init.tokenizer, bool(train.columns.pair)
         tokenizer, max_length = resolve_tokens(resolved.preset, lambda: texts, log, tokenizer=given, measured=own.texts)
-        tokens, data = encode_splits(splits, tokenizer, max_length, log, are_read=not is_linear)
+        truncate = resolved.preset.data.truncate
+        tokens, data = encode_splits(splits, tokenizer, max_length, truncate, log, are_read=not is_linear)
         preset = settle(
             resolved.preset,
             "finetuning",

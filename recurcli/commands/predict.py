@@ -175,8 +175,7 @@ def _summary(
         log.note(
             f"{pluralize(progress.unlabelled, 'row', 'have')} no prediction: the score is below {request.threshold:g}"
         )
-    if predictor.truncated:
-        log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
+    predictor.note_on_cuts(progress.rows, log)
 
 
 _RESOLVED = ("format", "input_format", "columns", "fast", "inference")

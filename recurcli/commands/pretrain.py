@@ -147,9 +147,9 @@ def _tokenize_corpus(preset: Preset, log: Log) -> Tokenized:
     tokenizer, max_length = resolve_tokens(
         preset, lambda: ((text, None) for text in corpus.texts()), log, partial(corpus_tokenizer, corpus)
     )
-    tokens = stored_tokens(corpus, tokenizer, max_length)
+    tokens = stored_tokens(corpus, tokenizer, max_length, config.truncate)
     note_on_bad_rows("text", corpus.bad_rows, "".join(corpus.bad[:1]), log)
-    note_on_cuts("text", tokens.truncated, len(tokens), max_length, log)
+    note_on_cuts(tokens.truncated, len(tokens), f"data.max_length {max_length}", config.truncate, log, "text")
     facts = facts_of(corpus.path, len(tokens), corpus.sha256)
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
     return tokens, tokenizer, max_length, {"text": {**facts, **counts}}, False
@@ -172,6 +172,6 @@ def _tokenize_splits(preset: Preset, log: Log) -> Tokenized:
                 splits[split] = load_split(task, split, config, labelled=False, use_dev_split=True)
     rows = [row for split in splits.values() for row in split.texts]
     tokenizer, max_length = resolve_tokens(preset, lambda: rows, log)
-    tokens, data = encode_splits(splits, tokenizer, max_length, log)
+    tokens, data = encode_splits(splits, tokenizer, max_length, config.truncate, log)
     pairs = any(split.columns.pair for split in splits.values())
     return joined(tokens.values()), tokenizer, max_length, data, pairs

@@ -22,13 +22,13 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import NumericError, UsageError, escaped
 from recurcli.linear.model import Ensemble
-from recurcli.log import AfterBatch, ignore
+from recurcli.log import AfterBatch, Log, ignore
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_ensemble, read_model
 from recurcli.runs.run_directory import CALIBRATION, TEMPERATURE, Run, read_json
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
-from recurcli.tokens.tokenizer import Tokenizer, Tokens
+from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
 
 
 class InferenceConfig(NamedTuple):
@@ -302,10 +302,10 @@ class Predictor:
         part = self.ensemble.without_encoder()
         return Predictor(self.model, self.tokenizer, self.config, self.run, part, is_linear=True)
 
-    @property
-    def cut_to(self) -> str:
-        """The words for the length to which texts are cut. The linear model of an ensemble reads whole texts."""
-        return f"{'encoder' if self.ensemble else 'model'}'s {self.model.config.max_length}"
+    def note_on_cuts(self, rows: int, log: Log) -> None:
+        """Log how many of the `rows` so far were truncated. The linear model of an ensemble reads whole texts."""
+        length = f"the {'encoder' if self.ensemble else 'model'}'s {self.model.config.max_length} tokens"
+        note_on_cuts(self.truncated, rows, length, self.model.config.truncate, log)
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
         """Return one prediction for each text or pair of texts, in order.
@@ -362,7 +362,7 @@ class Predictor:
 
     def encode(self, texts: Sequence[Pair]) -> Tokens:
         """Tokenise texts, count those that are truncated, and broadcast the tokens to the other ranks."""
-        tokens = self.tokenizer.encode(texts, self.model.config.max_length)
+        tokens = self.tokenizer.encode(texts, self.model.config.max_length, self.model.config.truncate)
         self.truncated += tokens.truncated
         self.config.ranks.broadcast([len(tokens), len(tokens.ids)])
         self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])

@@ -118,7 +118,7 @@ def _compare(
     labels = config.labels
     joined = [np.zeros((len(rows), len(labels))) for _ in range(2)]
     if fp32 is not None and int8 is not None:
-        tokens = run.predictor.tokenizer.encode(texts, config.max_length)
+        tokens = run.predictor.tokenizer.encode(texts, config.max_length, config.truncate)
         for part, content in enumerate((fp32, int8)):
             joined[part] += weights[0] * onnx_logits(content, tokens, config.pad_id)
     if weights[1]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.cache import cached
-from recurcli.config import UTF8, DataConfig, TokenizerConfig, canonical_encoding
+from recurcli.config import UTF8, DataConfig, TokenizerConfig, Truncation, canonical_encoding
 from recurcli.data.readers import is_fasttext
 from recurcli.data.rows import TextDecoder, open_file, rows_of_file
 from recurcli.data.splits import BAD_ROWS_SHOWN, bad_rows_in_words, divide_lines, hashes_of, load_split
@@ -166,7 +166,7 @@ def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
     return Tokenizer.load(file)
 
 
-def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> StoredTokens:
+def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int, truncate: Truncation = "head") -> StoredTokens:
     """Return the rows of `corpus` as ids, at most `max_length` each: from the cache, or tokenised now.
 
     One of several processes tokenises and the others wait. Raises DataError as `Corpus.texts`, StorageError if the cache
@@ -183,14 +183,14 @@ def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> Stor
         with path.open("wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
             texts_left = corpus.texts()
             while texts := list(islice(texts_left, ROWS_AT_ONCE)):  # so that memory holds one batch
-                tokens = tokenizer.encode([(text, None) for text in texts], max_length)
+                tokens = tokenizer.encode([(text, None) for text in texts], max_length, truncate)
                 offsets, ids = pyarrow.array(tokens.offsets, pyarrow.int32()), pyarrow.array(tokens.ids).cast(kind)
                 rows = pyarrow.ListArray.from_arrays(offsets, ids)
                 writer.write_batch(pyarrow.record_batch([rows], schema=schema))
                 truncated += tokens.truncated
         return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad, "truncated": truncated}
 
-    file, counts = cached((*corpus.depends_on, max_length, tokenizer.to_json()), ".arrow", write)
+    file, counts = cached((*corpus.depends_on, max_length, truncate, tokenizer.to_json()), ".arrow", write)
     corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
     return StoredTokens(file, counts["truncated"])
 

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors, trainers
 
-from recurcli.config import TokenizerConfig
+from recurcli.config import TokenizerConfig, Truncation
 from recurcli.data.rows import rows_of_file
 from recurcli.data.splits import Split, separates_words
 from recurcli.errors import DataError, ModelError, escaped, pluralize
@@ -203,6 +203,8 @@ MAX_AUTO = 512
 MANY_UNKNOWN = 0.2
 """Fraction of unknown tokens in a split above which a warning says so."""
 
+Text = TypeVar("Text", str, list[int])
+
 
 class Template(NamedTuple):
     """The special ids before the first text of a row, between its two texts, and after the last one."""
@@ -345,32 +347,35 @@ class Tokenizer:
         )
         return np.array([*words], dtype=np.int64)
 
-    def encode(self, texts: Sequence[tuple[str, str | None]], max_length: int) -> Tokens:
+    def encode(self, texts: Sequence[tuple[str, str | None]], max_length: int, truncate: Truncation = "head") -> Tokens:
         """Encode (text, None) and (text, second text) rows as at most `max_length` ids each.
 
-        The longer text of a pair is cut first; the separator stays.
+        The longer text of a pair is cut first, and what is kept of each is what `truncate` says; the separator stays.
         """
         starts = range(0, len(texts), ROWS_AT_ONCE)
-        return joined([self._encode_block(texts[start : start + ROWS_AT_ONCE], max_length) for start in starts])
+        blocks = (texts[start : start + ROWS_AT_ONCE] for start in starts)
+        return joined([self._encode_block(block, max_length, truncate) for block in blocks])
 
     def lengths(self, texts: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
         """Count the tokens of each uncut row, those of the template included, (rows,).
 
         The first MAX_COUNTED characters of a text count.
         """
-        counts = map(len, self._encodings(texts, MAX_COUNTED))
+        counts = map(len, self._encodings(texts, MAX_COUNTED, "head"))
         around, between = len(self.template.before) + len(self.template.after), len(self.template.between)
         lengths = [around + next(counts) + (0 if pair is None else between + next(counts)) for _, pair in texts]
         return np.array(lengths, dtype=np.int64)
 
-    def _encodings(self, texts: Sequence[tuple[str, str | None]], limit: int) -> Iterator[tokenizers.Encoding]:
+    def _encodings(
+        self, texts: Sequence[tuple[str, str | None]], limit: int, truncate: Truncation
+    ) -> Iterator[tokenizers.Encoding]:
         """Encode each text, and each second text after its first, cut to `limit` characters."""
-        pieces = [encodable(text[:limit]) for row in texts for text in row if text is not None]
+        pieces = [encodable(_cut(text, limit, truncate)) for row in texts for text in row if text is not None]
         return iter(self.backend.encode_batch_fast(pieces, add_special_tokens=False))
 
-    def _encode_block(self, texts: Sequence[tuple[str, str | None]], max_length: int) -> Tokens:
+    def _encode_block(self, texts: Sequence[tuple[str, str | None]], max_length: int, truncate: Truncation) -> Tokens:
         limit = max_length * CHARACTERS_PER_TOKEN
-        encodings = self._encodings(texts, limit)
+        encodings = self._encodings(texts, limit, truncate)
         # A special id is ~id, which is below 0, until those that come from texts are replaced.
         before, between, after = ([~token_id for token_id in part] for part in self.template)
         most = max_length - len(before) - len(after)
@@ -381,12 +386,12 @@ class Tokenizer:
             cut = len(text) > limit
             ids += before
             if pair is None:
-                ids += first[:most]
+                ids += _cut(first, most, truncate)
                 cut |= len(first) > most
             else:
                 second = next(encodings).ids
                 room = _room(len(first), len(second), most - len(between))
-                ids += [*first[: room[0]], *between, *second[: room[1]]]
+                ids += [*_cut(first, room[0], truncate), *between, *_cut(second, room[1], truncate)]
                 cut |= len(pair) > limit or room != (len(first), len(second))
             ids += after
             offsets.append(len(ids))
@@ -395,6 +400,14 @@ class Tokenizer:
         if self.unknown_id is not None:  # a special id here comes from a text
             row_ids[np.isin(row_ids, self.special_ids)] = self.unknown_id
         return Tokens(np.where(row_ids < 0, ~row_ids, row_ids), np.array(offsets, dtype=np.int64), truncated)
+
+
+def _cut(text: Text, room: int, truncate: Truncation) -> Text:
+    """Return at most `room` characters or ids of `text`: those that `truncate` keeps."""
+    if len(text) <= room:
+        return text
+    last = {"head": 0, "tail": room, "both": room // 2}[truncate]
+    return text[: room - last] + text[len(text) - last :]
 
 
 def _room(first: int, second: int, room: int) -> tuple[int, int]:
@@ -424,7 +437,13 @@ def choose_max_length(lengths: NDArray[np.int64]) -> int:
 
 
 def encode_splits(
-    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int, log: Log, *, are_read: bool = True
+    splits: Mapping[str, Split],
+    tokenizer: Tokenizer,
+    max_length: int,
+    truncate: Truncation,
+    log: Log,
+    *,
+    are_read: bool = True,
 ) -> tuple[dict[str, Tokens], dict[str, dict[str, Any]]]:
     """Return the tokens of each split and the facts about it for result.json.
 
@@ -434,7 +453,7 @@ def encode_splits(
     tokens, data = {}, {}
     for name, split in splits.items():
         texts = split.texts if are_read else [("", None)] * len(split.examples)
-        tokens[name] = tokenizer.encode(texts, max_length)
+        tokens[name] = tokenizer.encode(texts, max_length, truncate)
         counts = {
             "dropped": split.dropped,
             "unlabelled": split.unlabelled,
@@ -447,7 +466,7 @@ def encode_splits(
         if split.dropped:
             kept = f"{len(split.examples):,} kept"
             log.note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
-        note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length, log)
+        note_on_cuts(tokens[name].truncated, len(split.examples), f"data.max_length {max_length}", truncate, log, name)
         unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
         if unknown > MANY_UNKNOWN:
             log.warn(f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]")
@@ -465,7 +484,8 @@ def note_on_bad_rows(name: str, number: int, first: str, log: Log) -> None:
         log.warn(f"{name}: {pluralize(number, 'bad row')} skipped, the first: {first}")
 
 
-def note_on_cuts(name: str, cut: int, rows: int, max_length: int, log: Log) -> None:
-    """Log a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
+def note_on_cuts(cut: int, rows: int, length: str, truncate: Truncation, log: Log, name: str = "") -> None:
+    """Log a note on how many of the `rows` of the split `name` were `cut` to a `length` in words, if there are any."""
     if cut:
-        log.note(f"{name}: {pluralize(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")
+        share = f"{pluralize(cut, 'row')} ({cut / rows:.1%})"
+        log.note(f"{name and f'{name}: '}{share} cut to {length} (data.truncate {truncate})")

@@ -248,7 +248,7 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "dev.json", [{"sentence": "鼠" * 99, "label": "100"}, {"sentence": "鼠", "label": "100"}])
     _, out, err = recur("eval", trained, "--data", tmp_path, "--json")
     assert json.loads(out)["truncated"] == 1
-    assert "recur: 1 row was cut to the encoder's 16 tokens\n" in err
+    assert "recur: 1 row (50.0%) cut to the encoder's 16 tokens (data.truncate head)\n" in err
     assert recur("eval", trained, "--data", tmp_path, "--quiet")[2] == ""
 
 

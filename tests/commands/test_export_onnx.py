@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from sized_encoders import SIZED
 from small_runs import copy_of, weighted
 from tiny_task import tiny
 
-from recurcli.config import ModelConfig, NgramEmbeddingConfig
+from recurcli.config import ModelConfig, NgramEmbeddingConfig, Truncation
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
 from recurcli.files import CommittedFolder, OpenedFile, to_json
@@ -156,17 +156,19 @@ def test_no_row_depends_on_the_rows_that_are_read_with_it(exported: Path) -> Non
         assert [float(share) for share in alone[1::2]] == pytest.approx(shares, abs=2e-6)
 
 
+@pytest.mark.parametrize("truncate", get_args(Truncation))
 @pytest.mark.parametrize("max_length", [1, 2, 3, 8, 13])
-def test_pairs_are_tokenised_as_in_recur(max_length: int, trained: Path, exported: Path) -> None:
+def test_rows_are_cut_as_in_recur(max_length: int, truncate: Truncation, trained: Path, exported: Path) -> None:
     tokenizer = Tokenizer.load(OpenedFile(trained / "tokenizer.json"))
     module, draw = module_of(exported), random.Random(1)
     pairs = [(a, b) for a in NASTY for b in NASTY]
     pairs += [("鼠" * draw.randint(0, 9), "龙猴" * draw.randint(0, 9)) for _ in range(200)]
-    module.CONFIG["max_length"] = max_length
+    module.CONFIG.update(max_length=max_length, truncate=truncate)
     encoder = object.__new__(module.Encoder)
     encoder.tokenizer = tokenizer.backend
     for rows in (pairs, [(text,) for text in NASTY]):
-        tokens = tokenizer.encode([(row[0], row[1] if len(row) > 1 else None) for row in rows], max_length)
+        texts = [(row[0], row[1] if len(row) > 1 else None) for row in rows]
+        tokens = tokenizer.encode(texts, max_length, truncate)
         expected = [tokens.ids[a:b].tolist() for a, b in zip(tokens.offsets, tokens.offsets[1:], strict=False)]
         assert encoder.tokenize(rows) == expected
 

@@ -1,6 +1,7 @@
 """`recur finetune` and `recur pretrain` from the command line: what they write, and what bad input does."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,19 @@ def write_tsv(path: Path, texts: list[str]) -> None:
     """Write texts with the labels a and b in turn."""
     rows = "".join(f"{text}\t{'ab'[n % 2]}\n" for n, text in enumerate(texts))
     path.write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+
+
+def test_a_run_keeps_which_tokens_of_a_long_row_its_encoder_reads(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    settings = ("data.max_length=8", "data.truncate=tail", "finetuning.max_steps=2", "ensemble=null")
+    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings))
+    assert re.search(r"train: \d+ rows \(\d+\.\d%\) cut to data.max_length 8 \(data.truncate tail\)\n", err)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["truncate"] == "tail"
+    (tmp_path / "x.txt").write_text("".join(f"{start * 20}龙蛇马羊龙蛇马羊\n" for start in ("", "鼠", "猴")))
+    out, err = recur.ok("predict", tmp_path / "run", tmp_path / "x.txt", "--format", "jsonl")
+    assert len({json.loads(line)["score"] for line in out.splitlines()}) == 1
+    assert "recur: 2 rows (66.7%) cut to the model's 8 tokens (data.truncate tail)\n" in err
 
 
 def test_the_linear_model_is_cached(

@@ -91,6 +91,14 @@ def test_stored_rows_are_those_of_the_tokenizer(tmp_path: Path) -> None:
         assert found.tolist() == wanted.tolist()
 
 
+def test_rows_that_are_stored_cut_otherwise_are_not_taken_from_the_cache(tmp_path: Path) -> None:
+    corpus = read_corpus(write_lines(tmp_path / "x.txt"))
+    tokenizer, rows = corpus_tokenizer(corpus, CHARACTERS), np.arange(8)
+    head, tail = stored_tokens(corpus, tokenizer, 6), stored_tokens(corpus, tokenizer, 6, "tail")
+    expected = tokenizer.encode([(text, None) for text in corpus.texts()], 6, "tail").take(rows)
+    assert tail.take(rows).ids.tolist() == expected.ids.tolist() != head.take(rows).ids.tolist()
+
+
 def test_text_is_tokenised_once_and_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
     corpus = read_corpus(write_lines(tmp_path / "x.txt"))
     tokenizer = corpus_tokenizer(corpus, CHARACTERS)

@@ -13,7 +13,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.config import TokenizerConfig, TokenizerKind
+from recurcli.config import TokenizerConfig, TokenizerKind, Truncation
 from recurcli.errors import DataError, ModelError
 from recurcli.files import OpenedFile
 from recurcli.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer, Tokens
@@ -178,6 +178,26 @@ def test_truncation_cuts_the_longer_text_not_the_separator(rows: list[tuple[str,
 
 
 CHARACTERS = trained("char")
+
+
+@pytest.mark.parametrize(
+    ("truncate", "single", "pair"),
+    [("head", "abcde", "ab[SEP]vw"), ("tail", "defgh", "gh[SEP]yz"), ("both", "abcgh", "ah[SEP]vz")],
+)
+def test_what_is_kept_of_a_row_is_what_truncate_says(truncate: Truncation, single: str, pair: str) -> None:
+    tokenizer = Tokenizer.train(["abcdefgh", "vwxyz"], TokenizerConfig(min_frequency=1))
+    rows = [("abcdefgh", None), ("abcdefgh", "vwxyz"), ("abc", None), ("ab", "yz")]
+    tokens = tokenizer.encode(rows, 5, truncate)
+    kept = ["".join(tokenizer.tokens[index] for index in row_of(tokens, row)) for row in range(len(rows))]
+    assert kept == [single, pair, "abc", "ab[SEP]yz"]
+    assert tokens.truncated == 2
+
+
+@pytest.mark.parametrize(("truncate", "kept"), [("head", "aaaa"), ("tail", "cccc"), ("both", "aacc")])
+def test_the_end_of_a_text_that_is_cut_before_it_is_tokenised_is_kept(truncate: Truncation, kept: str) -> None:
+    tokenizer = Tokenizer.train(["abc"], TokenizerConfig(min_frequency=1))
+    tokens = tokenizer.encode([("a" * 999 + "b" * 999 + "c" * 999, None)], 4, truncate)
+    assert "".join(tokenizer.tokens[index] for index in tokens.ids) == kept
 
 
 @given(rows=st.lists(st.tuples(texts, texts), min_size=1, max_size=5), max_length=st.integers(4, 40))

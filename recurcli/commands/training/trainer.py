@@ -200,6 +200,7 @@ def build_model(
         vocab_size=tokenizer.vocab_size,
         pad_id=tokenizer.pad_id,
         max_length=preset.data.max_length,
+        truncate=preset.data.truncate,
         embedding_dropout=preset.embedding.dropout,
         embedding_orthonormal=preset.embedding.orthonormal,
         embedding_scaled=preset.embedding.scaled,

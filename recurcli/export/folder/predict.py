@@ -62,20 +62,28 @@ class Encoder:
         """At most max_length ids a row. Of two texts the longer one is cut first; the special ids around them stay."""
         before, between, after = CONFIG["template"]
         most, special = CONFIG["max_length"] - len(before) - len(after), CONFIG["special_ids"]
-        pieces = [text[: CONFIG["max_length"] * CONFIG["characters_per_token"]] for row in rows for text in row]
+        pieces = [cut(text, CONFIG["max_length"] * CONFIG["characters_per_token"]) for row in rows for text in row]
         encodings = iter(self.tokenizer.encode_batch_fast(pieces, add_special_tokens=False))
         tokens = []
         for row in rows:
             first, *rest = ([CONFIG["unknown_id"] if i in special else i for i in next(encodings).ids] for _ in row)
             kept, tail = most, []
             for second in rest:
-                room = most - len(between)
+                room, kept = most - len(between), len(first)
                 if len(first) + len(second) > room:
                     shorter = min(len(first), len(second), room // 2)
                     kept = shorter if len(first) <= len(second) else room - shorter
-                tail = [*between, *second]
-            tokens.append([*before, *[*first[:kept], *tail][:most], *after])
+                tail = [*between, *cut(second, room - kept)]
+            tokens.append([*before, *cut(first, kept), *tail, *after])
         return tokens
+
+
+def cut(text: Any, room: int) -> Any:
+    """At most `room` characters or ids of a text: its first or last ones, or half of each."""
+    if len(text) <= room:
+        return text
+    last = {"head": 0, "tail": room, "both": room // 2}[CONFIG["truncate"]]
+    return text[: room - last] + text[len(text) - last :]
 
 
 def release(version: str) -> list[int]:
