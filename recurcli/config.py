@@ -71,7 +71,8 @@ class DataConfig:
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`. It is not used if `path` is set."""
     max_length: Annotated[int, Ge(3)] | Literal["auto"] = 128
     """Largest number of tokens of a row, with both texts and their separator; longer rows are truncated. auto: the length
-    that covers 99 % of the training rows without those of `extra_rows`, 512 at most."""
+    that covers 99 % of the training rows without those of `extra_rows`, 512 at most; a vocabulary of subwords is trained on
+    one half of them to measure the other."""
     truncate: Truncation = "head"
     """What is kept of a longer row: its first tokens (head), its last ones (tail), or the first and the last half of the tokens
     that fit (both). A pair keeps both texts, and the longer one is cut first."""

@@ -38,7 +38,7 @@ from recurcli.log import Log
 from recurcli.preset import Preset, compose
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
-from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
+from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer
 
 UNNAMED = "rows"
 """The split of a single file whose name names no split."""
@@ -295,7 +295,9 @@ def count_tokens(
         tokenizer, texts = replace(tokenizer, min_frequency=1, vocabulary=None), ["a"]
     trained = Tokenizer.train(texts, tokenizer)
     lengths = [trained.lengths(split.rows.texts) for split in splits]
-    max_length = config.max_length if config.max_length != "auto" else choose_max_length(lengths[0])
+    max_length = config.max_length
+    if max_length == "auto":
+        max_length = choose_unseen_max_length(lengths[0], splits[0].rows.texts, tokenizer)
     return {"kind": tokenizer.kind, "max_length": max_length}, lengths
 
 

@@ -83,7 +83,8 @@ def finetune(
         # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
         texts = [(label, None) for label in task.labels] if is_linear else train.texts
         given, pairs = None if init is None else init.tokenizer, bool(train.columns.pair)
-        tokenizer, max_length = resolve_tokens(resolved.preset, lambda: texts, log, tokenizer=given, measured=own.texts)
+        measured = None if is_linear else own.texts
+        tokenizer, max_length = resolve_tokens(resolved.preset, lambda: texts, log, tokenizer=given, measured=measured)
         truncate = resolved.preset.data.truncate
         tokens, data = encode_splits(splits, tokenizer, max_length, truncate, log, are_read=not is_linear)
         preset = settle(

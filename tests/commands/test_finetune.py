@@ -249,6 +249,19 @@ def test_auto_measures_a_sample_of_a_whole_file(recur: Recur, tmp_path: Path, mo
     assert "data.max_length auto: 48 tokens" in err
 
 
+def test_auto_is_a_length_for_texts_that_train_no_vocabulary_and_check_names_the_same(
+    recur: Recur, tmp_path: Path
+) -> None:
+    words = [f"{n * 7919 % 100003:05d}".translate(str.maketrans("0123456789", "abcdefghij")) for n in range(1, 201)]
+    write_tsv(tmp_path / "x.tsv", [f"{word} " * 4 for word in words])
+    options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run", "--set", "encoder.hidden_size=16"]
+    _, err = recur.ok("finetune", "--preset", "starsaber-custom", *options)
+    assert "data.max_length auto: 24 tokens" in err, "4 tokens each where the vocabulary has the words"
+    (report,) = recur.json("check", tmp_path / "x.tsv", "--preset", "starsaber-custom")["reports"]
+    assert report["tokens"]["max_length"] == 24
+    assert report["splits"][0]["lengths"]["median"] == 4
+
+
 def write_tsv(path: Path, texts: list[str]) -> None:
     """Write texts with the labels a and b in turn."""
     rows = "".join(f"{text}\t{'ab'[n % 2]}\n" for n, text in enumerate(texts))

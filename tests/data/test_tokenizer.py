@@ -3,7 +3,7 @@
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from recurcli.config import TokenizerConfig, TokenizerKind, Truncation
 from recurcli.errors import DataError, ModelError
 from recurcli.files import OpenedFile
-from recurcli.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer, Tokens
+from recurcli.tokens.tokenizer import (
+    SPECIAL_TOKENS,
+    Tokenizer,
+    Tokens,
+    choose_max_length,
+    choose_unseen_max_length,
+)
 
 KINDS: tuple[TokenizerKind, ...] = tuple(kind for kind in get_args(TokenizerKind) if kind != "auto")
 TRAINED = [kind for kind in KINDS if kind != "byte"]
@@ -334,3 +340,51 @@ def test_word_pieces_are_those_of_bert(real_data: Path) -> None:
     for text in [*CORPUS[:5], "Crème brûlée，３８％", "unaffable\u2003x\u200b"]:
         expected = theirs.encode(text, add_special_tokens=False).ids
         assert row_of(ours.encode([(text, None)], 100), 0).tolist() == expected
+
+
+def of_one_word(count: int, seed: int) -> list[tuple[str, str | None]]:
+    """Texts that each repeat one word of their own, which the tokenizer of other texts does not know whole."""
+    draw = random.Random(seed)
+    words = ("".join(draw.choices("abcdefgh", k=8)) for _ in range(count))
+    return [(f"{word} {word} {word}", None) for word in words]
+
+
+SUBWORDS = TokenizerConfig(kind="wordpiece", vocab_size=2000)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_length_is_chosen_for_texts_that_the_vocabulary_has_not_seen(copies: int) -> None:
+    rows = of_one_word(200, seed=0) * copies
+    tokenizer = Tokenizer.train((text for text, _ in rows), SUBWORDS)
+    seen, unseen = (choose_max_length(tokenizer.lengths(texts)) for texts in (rows, of_one_word(200, seed=1)))
+    assert choose_unseen_max_length(tokenizer.lengths(rows), rows, SUBWORDS) == unseen > seen == 8
+
+
+def test_a_sample_of_many_rows_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, lengths = list[int](), Tokenizer.lengths
+
+    def counting(tokenizer: Tokenizer, texts: Sequence[tuple[str, str | None]]) -> np.ndarray:
+        measured.append(len(texts))
+        return lengths(tokenizer, texts)
+
+    monkeypatch.setattr(Tokenizer, "lengths", counting)
+    monkeypatch.setattr("recurcli.tokens.tokenizer.FOLDED", 50)
+    assert choose_unseen_max_length(np.full(201, 3), of_one_word(201, seed=0), SUBWORDS) > 8
+    assert (len(measured), sum(measured)) == (2, 41)
+
+
+@pytest.mark.parametrize(
+    ("kind", "vocabulary", "rows"),
+    [
+        ("char", None, of_one_word(200, seed=0)),
+        ("whitespace", None, of_one_word(200, seed=0)),
+        ("byte", None, of_one_word(200, seed=0)),
+        ("wordpiece", "vocab.txt", of_one_word(200, seed=0)),
+        ("wordpiece", None, of_one_word(1, seed=0)),
+    ],
+)
+def test_a_length_is_that_of_the_rows_where_another_vocabulary_changes_nothing_or_there_is_none(
+    kind: TokenizerKind, vocabulary: str | None, rows: list[tuple[str, str | None]]
+) -> None:
+    config = TokenizerConfig(kind=kind, vocabulary=vocabulary)
+    assert choose_unseen_max_length(np.full(len(rows), 3), rows, config) == 8

@@ -60,7 +60,7 @@ from recurcli.runs.run_directory import (
     first_difference,
 )
 from recurcli.tokens.pretrained import PretrainedTokenizer
-from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
+from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, choose_unseen_max_length, resolved_tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
@@ -141,9 +141,10 @@ def resolve_tokens(
     """Return the tokenizer and the largest length in tokens.
 
     `rows` returns the training rows. A given `tokenizer` is used as it is. Else `build` makes one, or one is trained on the
-    rows if `build` is None. The length is chosen for the rows `measured`, or for all rows if it is None. Raises UsageError if
-    the encoder cannot read rows of that length.
+    rows if `build` is None. The length is chosen for texts like the rows `measured` that train no tokenizer, or for all rows
+    themselves if it is None. Raises UsageError if the encoder cannot read rows of that length.
     """
+    config: TokenizerConfig | None = None
 
     def texts() -> Iterator[str]:
         return (text for row in rows() for text in row if text is not None)
@@ -163,7 +164,11 @@ def resolve_tokens(
             some = counted[:: max(1, len(counted) // ROWS_COUNTED)]
         else:
             some = list(islice(counted, ROWS_COUNTED))
-        chosen = choose_max_length(tokenizer.lengths(some))
+        lengths = tokenizer.lengths(some)
+        if config is None or measured is None:
+            chosen = choose_max_length(lengths)
+        else:
+            chosen = choose_unseen_max_length(lengths, some, config)
         max_length = min(chosen, preset.encoder["max_length"]) if preset.encoder["name"] == PRETRAINED else chosen
         log.note(f"data.max_length auto: {max_length} tokens")
         check_encoder_length(preset.encoder, max_length)
