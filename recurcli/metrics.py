@@ -8,8 +8,10 @@ takes longer than a small evaluation. numpy is imported when counts are made, no
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recurcli.errors import pluralize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,14 +147,27 @@ _PARTS = {"encoder": "encoder", "linear": "linear model"}
 
 
 def score_rows(scores: Mapping[str, Any], split: str, metric: str = "accuracy") -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the metrics of a model for a table, and those of `part_rows`.
+    """Yield the names and values of the metrics of a model for a table, and those of `unseen_rows` and `part_rows`.
 
     A run of an earlier version may lack a metric.
     """
     for name, each in METRICS.items():
         if name in scores:
             yield f"{split}{each.words}", format_score(name, scores[name])
+    yield from unseen_rows(scores, split, dict.fromkeys(("accuracy", metric)))
     yield from part_rows(scores, split, metric)
+
+
+def unseen_rows(
+    scores: Mapping[str, Any], split: str = "", metrics: Iterable[str] = METRICS
+) -> Iterator[tuple[str, str]]:
+    """Yield the scores of a model by `metrics` on the rows that it was not trained on, where some of the rows were."""
+    if unseen := scores.get("unseen"):
+        for name in metrics:
+            yield (
+                f"{split}{words_of(name)} on {pluralize(unseen['rows'], 'unseen row')}",
+                format_score(name, unseen[name]),
+            )
 
 
 def part_rows(scores: Mapping[str, Any], split: str = "", metric: str = "accuracy") -> Iterator[tuple[str, str]]:

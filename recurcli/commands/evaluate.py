@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from recurcli.commands.trained_run import data_config, known_task, task_of, training_rows
 from recurcli.config import DataConfig
@@ -76,7 +77,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
 
     task = task_of(run, predictor)
-    split, rows, own_dev, overlap = _read_rows(request, run, task, training_rows(run, predictor), log)
+    split, rows, own_dev, overlap, trained = _read_rows(request, run, task, training_rows(run, predictor), log)
     labels = [str(example.label) for example in rows.examples]
     tokens = predictor.encode(rows.texts)
     encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None
@@ -92,7 +93,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     linear_logits = None if linear is None else linear.logits(rows.texts)
     known = task.baselines if split == "dev" else {}
     kept = KeptModel(ensemble, predictor.temperature)
-    metrics, facts, logits = report_with_parts(kept, encoder_logits, linear_logits, labels, task, known)
+    metrics, facts, logits = report_with_parts(kept, encoder_logits, linear_logits, labels, task, known, trained)
     evaluated = EvaluatedRows(
         ids=[example.id for example in rows.examples],
         texts=rows.texts,
@@ -125,8 +126,8 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
 
 def _read_rows(
     request: EvaluateRequest, run: Run, task: Task, schema: ColumnSchema, log: Log
-) -> tuple[str, Split, bool, dict[str, int | None]]:
-    """Return the split to score, its rows, whether they are the run's own dev rows, and how many of them the run knows.
+) -> tuple[str, Split, bool, dict[str, int | None], NDArray[np.bool_] | None]:
+    """Return the split to score, its rows, whether they are the run's own dev rows, and `_training_overlap` of them.
 
     Raises DataError for rows without labels, and for rows of the run's own that changed since the training.
     """
@@ -148,8 +149,7 @@ def _read_rows(
         log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
     if rows.dropped:
         log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
-    overlap = _training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
-    return split, rows, own_dev, overlap
+    return split, rows, own_dev, *_training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
 
 
 def _scored_split(request: EvaluateRequest, run: Run, unit: str) -> tuple[str, DataConfig]:
@@ -196,22 +196,23 @@ def _check_rows_of_training(run: Run, split: str, rows: Split | TextSplit) -> No
 
 def _training_overlap(
     run: Run, split: str, hashes: Hashes, log: Log, *, is_own: bool, own_dev: bool = False, lines: bool = False
-) -> dict[str, int | None]:
+) -> tuple[dict[str, int | None], NDArray[np.bool_] | None]:
     """Return how many of the rows or `lines` of text with these hashes are training rows and dev rows; of the train split {}.
+    And return whether each is a training row (N,), or None if that is unknown, and of the train split.
 
     The dev rows are training rows if the linear model was fitted again on them; as `own_dev` rows they are not. A number is
     None if it is unknown. On rows of the run's own (`is_own`) there is a note only if it is a warning.
     """
     if split == "train":
-        return {}
+        return {}, None
     known = read_known_rows(run, None if is_own else log)
     if known is None:
-        return {"training_rows": None, "dev_rows": len(hashes) if own_dev else None}
+        return {"training_rows": None, "dev_rows": len(hashes) if own_dev else None}, None
     if LINEAR_FIRST_FIT in run and not own_dev:
         known = known.refitted()
     counts = known.count(hashes)
     log_known_rows(log, counts, len(hashes), lines=lines, warnings_only=is_own)
-    return {**counts}
+    return {**counts}, known.trains(hashes)
 
 
 def _diagnosis(
@@ -281,7 +282,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
     )
     if request.data is None:
         _check_rows_of_training(run, split, text)
-    overlap = _training_overlap(run, split, hashes_of(text.lines), log, is_own=request.data is None, lines=True)
+    overlap, _ = _training_overlap(run, split, hashes_of(text.lines), log, is_own=request.data is None, lines=True)
 
     windows, facts = windows_of_splits({split: text}, files.tokenizer, files.config.max_length, log)
     count = len(windows[split].targets)

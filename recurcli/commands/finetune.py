@@ -73,12 +73,14 @@ def finetune(
             init.folder.note_if_unfinished(log)
         resolved, task, splits, own, teacher = _read_rows(resolved, rows, log)
         train, dev, test = splits["train"], splits["dev"], splits.get("test")
-        known = KnownRows.of(train.hashes, dev.hashes) if resolved.preset.finetuning.keep_texts else None
+        seen = KnownRows.of(train.hashes, dev.hashes)
+        known = seen if resolved.preset.finetuning.keep_texts else None
         # A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
         if init is not None and init.config.labels:
             before = read_known_rows(init.folder, log)
             known = known and before and known.joined(before)
             if before is not None:
+                seen = seen.joined(before)
                 _note_on_known_rows(before, splits, log, str(init.folder))
         # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
         texts = [(label, None) for label in task.labels] if is_linear else train.texts
@@ -128,6 +130,7 @@ def finetune(
             inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,
             linear=None if linear is None else score_linear_model(linear, dev_rows, task, is_part=is_part),
+            known=seen,
             refit=_refit_of(preset, linear, train, dev, task, row_weights),
             test=None if test is None else ScoredRows(test, tokens["test"]),
             keep_texts=preset.finetuning.keep_texts,

@@ -17,7 +17,7 @@ from recurcli.display.screen import (
     styled,
 )
 from recurcli.errors import pluralize
-from recurcli.metrics import METRICS, cells_of, part_rows, perplexity_rows
+from recurcli.metrics import METRICS, cells_of, part_rows, perplexity_rows, unseen_rows
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
@@ -32,6 +32,7 @@ def metric_table(result: Mapping[str, Any]) -> Table:
         [metric.words, percent(report[name]), percent_interval(intervals.get(name) or ())]
         for name, metric in METRICS.items()
     ]
+    rows += unseen_rows(result)
     rows.append(["loss (cross-entropy)", f"{report['loss']:.4f}"])
     rows.append(["loss of the probabilities", f"{calibration['loss']:.4f}"])
     rows.append(["calibration error (ECE)", percent(calibration["ece"])])

@@ -25,7 +25,7 @@ from recurcli.linear.ensemble import choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
 from recurcli.metrics import METRICS, PERPLEXITY, classification_report, metric_named
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import write_listed, write_predictions, write_refit
+from recurcli.runs.model_files import KnownRows, write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
@@ -194,6 +194,7 @@ def report_with_parts(
     labels: Sequence[str],
     task: Task,
     known: Mapping[str, float],
+    trained: NDArray[np.bool_] | None,
     refitted: Logits | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
     """Return the report on the kept model, facts for the JSON, and its logits (N, C).
@@ -201,14 +202,18 @@ def report_with_parts(
     `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
     linear model. Without an ensemble, the linear model is only compared with the encoder. The facts are the `baselines` (the
     accuracy of the most frequent label, of the linear model beside an encoder, and the task's own, `known`), and the
-    `calibration`. With an ensemble they also have its weights and the scores of both parts. `refitted` are the logits of a
-    linear model that takes the place of the one of `linear` in the ensemble; the scores of the linear model are those of
-    `linear`, which was fitted on the encoder's rows.
+    `calibration`. With an ensemble they also have its weights and the scores of both parts. Where some of the rows, but not
+    all, were `trained` on (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known
+    which were. `refitted` are the logits of a linear model that takes the place of the one of `linear` in the ensemble; the
+    scores of the linear model are those of `linear`, which was fitted on the encoder's rows.
     """
     logits = kept.logits(encoder, linear if refitted is None else refitted)
     facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
     if kept.ensemble is not None:
         facts["ensemble"] = kept.ensemble.to_json()
+    if trained is not None and 0 < (rows := int((~trained).sum())) < len(labels):
+        others = [label for label, is_trained in zip(labels, trained, strict=True) if not is_trained]
+        facts["unseen"] = {"rows": rows, **_scores(report_of(logits[~trained], others, task))}
     if encoder is not None and linear is not None:
         parts = {
             "encoder": _scores(report_of(encoder, labels, task)),
@@ -247,6 +252,8 @@ class DevEvaluation:
     """The linear model on n-grams of the training rows. None if it is not fitted, and on ranks other than 0."""
     refit: Callable[[], LinearModel] | None = None
     """Fits the linear model again, on the dev rows too. None if it is not fitted again."""
+    known: KnownRows
+    """The rows that the model is trained on, those of a run that it starts from too, and the dev rows."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
     keep_texts: bool = True
@@ -304,12 +311,15 @@ class DevEvaluation:
 
         `encoder` are the encoder's logits (N, C). The scores of the linear model are those of its first fit.
         """
-        texts, linear, refitted = rows.split.texts, None, None
+        texts, linear, refitted, seen = rows.split.texts, None, None, self.known
         if self.linear is not None:
             linear = self.linear.logits if rows is self.dev else self.linear.model.logits(texts)
             if kept.ensemble is not None and kept.ensemble.linear is not self.linear.model:
-                refitted = kept.ensemble.linear.logits(texts)
-        report, facts, logits = report_with_parts(kept, encoder, linear, rows.labels, self.task, known, refitted)
+                refitted, seen = kept.ensemble.linear.logits(texts), seen.refitted()
+        trained = seen.trains(rows.split.hashes)
+        report, facts, logits = report_with_parts(
+            kept, encoder, linear, rows.labels, self.task, known, trained, refitted
+        )
         shares = {"probabilities": probabilities(logits, kept.temperature)}
         if kept.ensemble is not None and encoder is not None and linear is not None:
             shares |= {"encoder_probabilities": probabilities(encoder), "linear_probabilities": probabilities(linear)}

@@ -91,8 +91,11 @@ class KnownRows:
     def count(self, rows: Hashes) -> dict[str, int]:
         """Return how many of `rows` (hashes) were trained on and how many selected the model. Equal texts and nearly equal ones
         count alike (see `text_key`)."""
-        trained, selected = (int(np.isin(rows, known).sum()) for known in (self.trained, self.selected))
-        return {"training_rows": trained, "dev_rows": selected}
+        return {"training_rows": int(self.trains(rows).sum()), "dev_rows": int(np.isin(rows, self.selected).sum())}
+
+    def trains(self, rows: Hashes) -> NDArray[np.bool_]:
+        """Return whether each of `rows` (hashes, N) was trained on, (N,)."""
+        return np.isin(rows, self.trained)
 
 
 def log_known_rows(

@@ -89,6 +89,36 @@ def test_training_rows_in_a_file_are_counted(recur: Recur, trained: Path, tiny_t
     assert (found["split"], found["dev_rows"], err) == ("dev", 24, "")
 
 
+def test_rows_that_were_not_trained_on_are_scored_beside_all(
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    seen = [json.loads(line) for line in (tiny_tnews / "train.json").read_text().splitlines()[:20]]
+    new = [{**row, "sentence": f"蛇蛇{row['sentence']}鼠鼠"} for row in rows(12, seed=30, labelled=True)]
+    new[0]["label"] = "101" if new[0]["label"] == "100" else "100"
+    write_rows(tmp_path / "new.json", new)
+    write_rows(tmp_path / "mixed.json", [*seen, *new])
+    alone, mixed = (recur.json("eval", trained, "--data", tmp_path / name) for name in ("new.json", "mixed.json"))
+    assert (mixed["training_rows"], mixed["unseen"].pop("rows")) == (20, 12)
+    assert mixed["unseen"] == {name: alone["metrics"][name] for name in mixed["unseen"]}
+    assert mixed["unseen"]["accuracy"] < mixed["metrics"]["accuracy"]
+    assert "unseen" not in alone, "no row was trained on"
+    assert "unseen" not in recur.json("eval", trained, "--data", tiny_tnews / "train.json"), "every row was trained on"
+    page, row = tmp_path / "page.html", f"accuracy on 12 unseen rows +{100 * mixed['unseen']['accuracy']:.1f}"
+    out, _ = recur.ok("eval", trained, "--data", tmp_path / "mixed.json", "--report", page)
+    assert re.search(row, out)
+    assert "accuracy on 12 unseen rows" in page.read_text()
+
+
+def test_dev_rows_that_the_linear_model_was_fitted_on_again_are_not_unseen(recur: Recur, tmp_path: Path) -> None:
+    lines = [f"{('good', 'bad')[n % 2]} day {chr(97 + n % 26)}{n} {n * n}\t{'ab'[n % 2]}\n" for n in range(80)]
+    for name, own in (("train", lines[:60]), ("test", lines[40:])):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(own))
+    files = ("--train", tmp_path / "train.tsv", "--test", tmp_path / "test.tsv", "--output", tmp_path / "run")
+    out, _ = recur.ok("finetune", "--preset", "linear-custom", *files, "--json")
+    assert json.loads(out)["test"]["unseen"]["rows"] == 20, "6 of the 20 others are dev rows, or so"
+    assert recur.json("eval", tmp_path / "run", "--split", "test")["unseen"] == json.loads(out)["test"]["unseen"]
+
+
 def on_copied_data(trained: Path, tiny_tnews: Path, target: Path) -> tuple[Path, Path]:
     """A copy of a run whose preset names a copy of its data; and that copy."""
     data, run = target / "data", copy_of(trained, target / "run")

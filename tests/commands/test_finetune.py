@@ -281,6 +281,27 @@ def test_a_run_keeps_which_tokens_of_a_long_row_its_encoder_reads(
     assert "recur: 2 rows (66.7%) cut to the model's 8 tokens (data.truncate tail)\n" in err
 
 
+def test_dev_and_test_rows_that_are_no_training_rows_are_scored_beside_all(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    lines = [(tiny_tnews / f"{split}.json").read_text().splitlines(keepends=True) for split in ("train", "dev")]
+    for name, known, new in (("dev", 9, lines[1][:11]), ("test", 5, lines[1][11:])):
+        (tmp_path / f"{name}.json").write_text("".join([*lines[0][:known], *new]))
+    files = ("--dev", tmp_path / "dev.json", "--test", tmp_path / "test.json")
+    arguments = options(tiny_tnews, tmp_path / "run", "finetuning.max_steps=1")
+    out, _ = recur.ok("finetune", *arguments, *files)
+    result, seen = result_of(tmp_path / "run"), {json.loads(line)["sentence"] for line in lines[0]}
+    for scores, known, split in ((result, 9, "dev"), (result["test"], 5, "test")):
+        rows = [json.loads(line)["sentence"] for line in (tmp_path / f"{split}.json").read_text().splitlines()]
+        unseen = sum(text not in seen for text in rows)
+        assert scores["unseen"]["rows"] == unseen <= len(rows) - known
+        accuracy = f"{100 * scores['unseen']['accuracy']:.1f}"
+        assert re.search(rf"{split} accuracy on {unseen} unseen rows +{accuracy}\n", out)
+        assert (
+            f"| {split} accuracy on {unseen} unseen rows | {accuracy} |" in (tmp_path / "run" / "README.md").read_text()
+        )
+
+
 def test_the_linear_model_is_cached(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
