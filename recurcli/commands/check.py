@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, TokenizerConfig, with_options
 from recurcli.data.columns import ColumnSchema, check_labels, label_doubts, ordered_labels
-from recurcli.data.splits import Example, Split, draw_dev_rows, load_split
+from recurcli.data.splits import Example, Split, draw_dev_rows, load_split, separates_words, text_key
 from recurcli.data.tasks import (
     CUSTOM,
     TASKS,
@@ -44,6 +44,10 @@ UNNAMED = "rows"
 """The split of a single file whose name names no split."""
 LISTED = 5
 """Texts, and lines of each, that are listed; all are counted."""
+MAX_COMPARED, MAX_SHINGLED = 50_000, 10_000
+"""Most texts of a split that are compared for near-duplicates, and the characters of each that count."""
+NEAR, PERMUTATIONS, SEED = 0.8, 128, 42
+"""The Jaccard similarity of near-duplicates' shingles (ours), and the numbers and the seed of a MinHash."""
 BAD_ROWS_LISTED = 100
 """Bad rows whose reasons `--json` lists; all are counted."""
 _INVISIBLE = re.compile(  # but U+200C and U+200D, which Persian, Indic scripts and emoji need
@@ -272,11 +276,14 @@ def inspect(
             tokens, lengths = count_tokens(splits, config, tokenizer)
         except DataError as error:
             findings.append(Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000)))
-    reports = []
-    for split, counted in zip(splits, lengths, strict=True):
-        reports.append(_facts(split, None if tokens is None else summarize_lengths(counted, tokens["max_length"])))
+    reports, near = [], [NearTexts(split) for split in splits]
+    for split, texts, counted in zip(splits, near, lengths, strict=True):
+        report = _facts(split, None if tokens is None else summarize_lengths(counted, tokens["max_length"]))
+        reports.append({**report, "near_duplicates": texts.near_duplicates()})
         findings += _split_findings(split, reports[-1], task, config, without_dev=without_dev)
     overlaps = shared_texts(splits)
+    for overlap, (one, two) in zip(overlaps, combinations(near, 2), strict=True):
+        overlap["near_duplicates"] = one.near_duplicates(two)
     findings += _findings_between(splits, overlaps, task)
     return {"task": task.name, "tokens": tokens, "splits": reports, "overlaps": overlaps}, findings
 
@@ -380,6 +387,45 @@ def shared_texts(splits: Sequence[CheckedSplit]) -> list[dict[str, Any]]:
     return overlaps
 
 
+class NearTexts:
+    """The different texts of a split by the MinHash of their character shingles (Broder, On the Resemblance and Containment of
+    Documents, 1997). A shingle has 5 characters, or 3 where no spaces separate words [ours]."""
+
+    def __init__(self, split: CheckedSplit) -> None:
+        from rensa import RMinHash, RMinHashDeduplicator
+
+        self.split, places = split, np.random.default_rng(SEED).permutation(len(split.by_text))[:MAX_COMPARED]
+        texts = [*split.by_text.items()]
+        self.rows = {digest: rows[0] for digest, rows in (texts[place] for place in np.sort(places))}
+        words = [text_key(f"{row.text} {row.pair or ''}")[:MAX_SHINGLED] for row in self.rows.values()]
+        size = 5 if separates_words(words) else 3
+        shingles = ([text[at : at + size] for at in range(max(1, len(text) - size + 1))] for text in words)
+        self.sketches = RMinHash.from_token_sets(shingles, PERMUTATIONS, SEED)
+        self.index = RMinHashDeduplicator(NEAR, PERMUTATIONS, use_lsh=True, seed=SEED)
+        """The texts that are no near-duplicate of one before them."""
+        self.index.add_pairs(zip(map(str, self.rows), self.sketches, strict=True))
+
+    def near_duplicates(self, other: "NearTexts | None" = None) -> dict[str, Any]:
+        """Return how many texts of `other`, or of this split, are near-duplicates of another one in the index, and none of the
+        equal texts of `shared_texts`; their share of those that were `compared`; and the lines of the first pairs."""
+        second, lines = other or self, []
+        for digest, found in zip(second.rows, self.index.get_duplicate_sets(second.sketches), strict=True):
+            if found and (str(digest) not in found if other is None else digest not in self.split.by_text):
+                lines.append([min(self.rows[int(key)].line for key in found), second.rows[digest].line])
+        share = len(lines) / max(1, len(second.rows))
+        return {"texts": len(lines), "compared": len(second.rows), "share": share, "first_lines": lines[:LISTED]}
+
+
+def _near_finding(name: str, found: Mapping[str, Any], of: str) -> Iterator[Finding]:
+    """Yield the finding on the near-duplicates of the split `name`, if it has any."""
+    if found["texts"]:
+        where = "lines {} and {}".format(*found["first_lines"][0])
+        share = f"{found['share']:.1%} of {pluralize(found['compared'], 'different text')}"
+        yield Finding(
+            "warning", f"{name}: {pluralize(found['texts'], 'near-duplicate')} of {of} ({share}); the first: {where}"
+        )
+
+
 def _labels_of(rows: Sequence[Example]) -> dict[str, None]:
     """Return the different labels of the rows, in their order."""
     return dict.fromkeys(row.label for row in rows if row.label is not None)
@@ -408,6 +454,10 @@ def _split_findings(
         texts, others = pluralize(repeated["texts"], _TEXT), pluralize(repeated["rows"], "row")
         where = _lines(repeated["first_lines"][0])
         yield Finding("warning", f"{file}: {texts} in several rows ({others} beyond the first); the first: {where}")
+    yield from _near_finding(file, facts["near_duplicates"], "earlier texts")
+    if (compared := facts["near_duplicates"]["compared"]) < (different := len(split.by_text)):
+        drawn = f"{compared:,} different texts, drawn from {different:,} by a fixed seed"
+        yield Finding("information", f"{file}: near-duplicates are counted among {drawn}")
     for issue, found in facts["issues"].items():
         where = _lines(found["first_lines"]) + (", …" if found["rows"] > LISTED else "")
         yield Finding("warning", f"{file}: {pluralize(found['rows'], 'row')} {_ISSUES[issue]}: {where}")
@@ -455,6 +505,7 @@ def _findings_between(
             where = "lines {} and {}".format(*overlap["first_lines"][0])
             what = f"{one} and {two} share {pluralize(overlap['texts'], _TEXT)}"
             yield Finding("warning", f"{what} ({rows}{others}); the first: {where}")
+        yield from _near_finding(overlap["second"], overlap["near_duplicates"], f"texts of {overlap['first']}")
 
 
 def _lines(lines: Sequence[int]) -> str:

@@ -207,6 +207,7 @@ MANY_UNKNOWN = 0.2
 """Fraction of unknown tokens in a split above which a warning says so."""
 
 Text = TypeVar("Text", str, list[int])
+Rows = Sequence[tuple[str, str | None]]
 
 
 class Template(NamedTuple):
@@ -350,7 +351,7 @@ class Tokenizer:
         )
         return np.array([*words], dtype=np.int64)
 
-    def encode(self, texts: Sequence[tuple[str, str | None]], max_length: int, truncate: Truncation = "head") -> Tokens:
+    def encode(self, texts: Rows, max_length: int, truncate: Truncation = "head") -> Tokens:
         """Encode (text, None) and (text, second text) rows as at most `max_length` ids each.
 
         The longer text of a pair is cut first, and what is kept of each is what `truncate` says; the separator stays.
@@ -359,7 +360,7 @@ class Tokenizer:
         blocks = (texts[start : start + ROWS_AT_ONCE] for start in starts)
         return joined([self._encode_block(block, max_length, truncate) for block in blocks])
 
-    def lengths(self, texts: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
+    def lengths(self, texts: Rows) -> NDArray[np.int64]:
         """Count the tokens of each uncut row, those of the template included, (rows,).
 
         The first MAX_COUNTED characters of a text count.
@@ -369,14 +370,12 @@ class Tokenizer:
         lengths = [around + next(counts) + (0 if pair is None else between + next(counts)) for _, pair in texts]
         return np.array(lengths, dtype=np.int64)
 
-    def _encodings(
-        self, texts: Sequence[tuple[str, str | None]], limit: int, truncate: Truncation
-    ) -> Iterator[tokenizers.Encoding]:
+    def _encodings(self, texts: Rows, limit: int, truncate: Truncation) -> Iterator[tokenizers.Encoding]:
         """Encode each text, and each second text after its first, cut to `limit` characters."""
         pieces = [encodable(_cut(text, limit, truncate)) for row in texts for text in row if text is not None]
         return iter(self.backend.encode_batch_fast(pieces, add_special_tokens=False))
 
-    def _encode_block(self, texts: Sequence[tuple[str, str | None]], max_length: int, truncate: Truncation) -> Tokens:
+    def _encode_block(self, texts: Rows, max_length: int, truncate: Truncation) -> Tokens:
         limit = max_length * CHARACTERS_PER_TOKEN
         encodings = self._encodings(texts, limit, truncate)
         # A special id is ~id, which is below 0, until those that come from texts are replaced.
@@ -439,17 +438,15 @@ def choose_max_length(lengths: NDArray[np.int64]) -> int:
     return min(MAX_AUTO, -(-max(covered, 3) // 8) * 8)
 
 
-def choose_unseen_max_length(
-    lengths: NDArray[np.int64], rows: Sequence[tuple[str, str | None]], config: TokenizerConfig
-) -> int:
+def choose_unseen_max_length(lengths: NDArray[np.int64], rows: Rows, config: TokenizerConfig | None) -> int:
     """Return `choose_max_length` of texts like those of `rows`, which have these `lengths` with a tokenizer trained on them.
 
     A text that trained no vocabulary of subwords splits into more pieces, so a tokenizer that is trained on half of the rows
     measures the other half, and the other way round [ours]. Rows with equal first texts are in one half. At most FOLDED rows
-    are measured. It is the choice for the `lengths` if these do not depend on the vocabulary, or half of the rows give none.
+    are measured. The `lengths` count if `config` is None, the vocabulary does not change them, or half of the rows give none.
     """
     chosen = choose_max_length(lengths)
-    if config.kind not in ("wordpiece", "bpe") or config.vocabulary is not None or chosen == MAX_AUTO:
+    if config is None or config.kind not in ("wordpiece", "bpe") or config.vocabulary is not None or chosen == MAX_AUTO:
         return chosen
     halves: tuple[list[tuple[str, str | None]], ...] = [], []
     for row in rows[:: max(1, -(-len(rows) // FOLDED))]:

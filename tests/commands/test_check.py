@@ -42,7 +42,7 @@ def messages(report: dict[str, Any], level: str) -> list[str]:
     return [finding["message"] for finding in report["findings"] if finding["level"] == level]
 
 
-SOUND = [*(f"good film {n}\tpos" for n in range(20)), *(f"bad film {n}\tneg" for n in range(10))]
+SOUND = [f"{('good', 'bad')[n > 19]} {chr(97 + n) * 5}\t{('pos', 'neg')[n > 19]}" for n in range(30)]
 """Rows enough for dev rows, so that a training on them alone does not stop."""
 
 
@@ -139,6 +139,24 @@ def test_leaks_between_splits_are_warnings(report: Report, tmp_path: Path) -> No
         "train and dev share 1 equal or nearly equal text (3 rows of train, 2 rows of dev; 1 with other labels); "
         "the first: lines 2 and 2",
     ]
+
+
+def test_near_duplicates_in_and_between_splits_are_warnings(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "the quick brown fox jumps over the lazy dog"
+    written(tmp_path / "train.tsv", f"{long}\tx", "another text that shares nothing\ty", f"{long}s\tx")
+    written(tmp_path / "dev.tsv", "a text of its own alone\ty", f"so {long}\tx")
+    found = report(tmp_path)
+    assert messages(found, "warning") == [
+        "train.tsv: 1 near-duplicate of earlier texts (33.3% of 3 different texts); the first: lines 2 and 4",
+        "dev: 1 near-duplicate of texts of train (50.0% of 2 different texts); the first: lines 2 and 3",
+    ]
+    assert found["splits"][0]["near_duplicates"]["share"] == pytest.approx(1 / 3)
+    assert found["overlaps"][0]["near_duplicates"]["first_lines"] == [[2, 3]]
+    monkeypatch.setattr("recurcli.commands.check.MAX_COMPARED", 2)
+    drawn = "train.tsv: near-duplicates are counted among 2 different texts, drawn from 3 by a fixed seed"
+    assert drawn in messages(report(tmp_path), "information")
 
 
 def test_columns_are_found_or_given(recur: Recur, report: Report, tmp_path: Path) -> None:

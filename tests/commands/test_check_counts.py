@@ -1,5 +1,6 @@
 """What `recur check` counts in the rows that `load_split` reads."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from logs import Kept
 
 from recurcli.commands.check import (
     CheckedSplit,
+    NearTexts,
     count_tokens,
     has_invisible,
     read_splits,
@@ -150,3 +152,59 @@ def test_predictions_are_told_from_data(tmp_path: Path) -> None:
     ]:
         (tmp_path / name).write_text(content)
         assert is_submission(tmp_path / name) is expected, name
+
+
+def near(path: Path) -> dict[str, object]:
+    (texts,) = map(NearTexts, splits_of(path))
+    return texts.near_duplicates()
+
+
+def test_texts_that_differ_in_a_few_characters_are_near_duplicates_and_equal_ones_are_none(tmp_path: Path) -> None:
+    long = "the quick brown fox jumps over the lazy dog by the river"
+    rows = [
+        "another text that shares nothing\tx",
+        f"{long}\tx",
+        f"{long.upper()}\ty",
+        f"{long} bank\ty",
+        f"the {long}\tx",
+    ]
+    found = near(tsv(tmp_path / "x.tsv", *rows, "short\ty", "a\ty", "b\tx"))
+    assert found == {"texts": 2, "compared": 7, "share": 2 / 7, "first_lines": [[3, 5], [3, 6]]}
+    assert near(tsv(tmp_path / "y.tsv", "a b\tx", "b c\ty")) == {
+        "texts": 0,
+        "compared": 2,
+        "share": 0,
+        "first_lines": [],
+    }
+
+
+def test_chinese_texts_and_pairs_have_near_duplicates(tmp_path: Path) -> None:
+    texts = (
+        "倒计时一个月，今年高考有这些新变化，考生注意",
+        "倒计时一个月，今年高考有这些新变化，考生注意→",
+        "王者荣耀",
+    )
+    assert near(tsv(tmp_path / "x.tsv", *(f"{text}\tx" for text in texts)))["first_lines"] == [[2, 3]]
+    rows = ["the same first text\ta quite different end\tx", "the same first text\tnothing like that\ty"]
+    rows.append("the same first text\ta quite different ends\tx")
+    found = near(tsv(tmp_path / "pairs.tsv", *rows, header="sentence1\tsentence2\tlabel"))
+    assert found["first_lines"] == [[2, 4]]
+
+
+def test_near_duplicates_between_splits_are_none_of_the_shared_texts(tmp_path: Path) -> None:
+    long = "the quick brown fox jumps over the lazy dog by the river"
+    tsv(tmp_path / "train.tsv", f"{long}\tx", "another text that shares nothing\ty", f"{long}!\tx")
+    tsv(tmp_path / "dev.tsv", "a text of its own alone\tx", f"{long}\ty", f"{long} bank\tx")
+    train, dev = map(NearTexts, splits_of(tmp_path))
+    assert train.near_duplicates(dev) == {"texts": 1, "compared": 3, "share": 1 / 3, "first_lines": [[2, 4]]}
+
+
+def test_a_sample_of_many_texts_is_compared_and_always_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recurcli.commands.check.MAX_COMPARED", 40)
+    texts = [hashlib.sha256(bytes([n])).hexdigest() for n in range(26)]
+    path = tsv(tmp_path / "x.tsv", *(f"{text}{end}\tx" for end in ("", "!") for text in texts))
+    found = near(path)
+    assert (found["compared"], found) == (40, near(path))
+    assert found["texts"] in range(14, 27)

@@ -60,7 +60,7 @@ from recurcli.runs.run_directory import (
     first_difference,
 )
 from recurcli.tokens.pretrained import PretrainedTokenizer
-from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, choose_unseen_max_length, resolved_tokenizer
+from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
@@ -164,11 +164,7 @@ def resolve_tokens(
             some = counted[:: max(1, len(counted) // ROWS_COUNTED)]
         else:
             some = list(islice(counted, ROWS_COUNTED))
-        lengths = tokenizer.lengths(some)
-        if config is None or measured is None:
-            chosen = choose_max_length(lengths)
-        else:
-            chosen = choose_unseen_max_length(lengths, some, config)
+        chosen = choose_unseen_max_length(tokenizer.lengths(some), some, None if measured is None else config)
         max_length = min(chosen, preset.encoder["max_length"]) if preset.encoder["name"] == PRETRAINED else chosen
         log.note(f"data.max_length auto: {max_length} tokens")
         check_encoder_length(preset.encoder, max_length)
