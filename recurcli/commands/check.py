@@ -419,11 +419,9 @@ class NearTexts:
 def _near_finding(name: str, found: Mapping[str, Any], of: str) -> Iterator[Finding]:
     """Yield the finding on the near-duplicates of the split `name`, if it has any."""
     if found["texts"]:
+        near, compared = pluralize(found["texts"], "near-duplicate"), pluralize(found["compared"], "different text")
         where = "lines {} and {}".format(*found["first_lines"][0])
-        share = f"{found['share']:.1%} of {pluralize(found['compared'], 'different text')}"
-        yield Finding(
-            "warning", f"{name}: {pluralize(found['texts'], 'near-duplicate')} of {of} ({share}); the first: {where}"
-        )
+        yield Finding("warning", f"{name}: {near} of {of} ({found['share']:.1%} of {compared}); the first: {where}")
 
 
 def _labels_of(rows: Sequence[Example]) -> dict[str, None]:
