@@ -214,7 +214,8 @@ def test_a_million_rows_take_the_memory_of_fifty_thousand(form: str, trained: Pa
     line = '{{"id": {0}, "text": "{1}"}}\n' if form == "jsonl" else "{0}\t{1}\n"
     peaks = []
     for count in (50_000, 1_000_000):
-        source, output = tmp_path / f"{count}.{form}", tmp_path / f"{count}.out"
+        ending = "jsonl" if form == "jsonl" else "tsv"
+        source, output = tmp_path / f"{count}.{form}", tmp_path / f"{count}.out.{ending}"
         with source.open("w", encoding="utf-8") as file:
             file.writelines(line.format(number, text) for number, text in enumerate(texts(count)))
         given = ["-", "--text", "2"] if form == "pipe" else [str(source), "--text", "2" if form == "tsv" else "text"]
