@@ -35,7 +35,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
         machine = trained["machine"]
         facts = [
             ("preset", f"{trained['preset']}, seed {trained['seed']}"),
-            ("encoder", trained["encoder"]),
+            *([("encoder", trained["encoder"])] if trained["steps"] else []),
             ("training rows", f"{trained['data']['train']['rows']:,}"),
             *training_facts(trained),
             ("machine", f"{machine['device']}, {machine['precision']}"),
