@@ -151,7 +151,7 @@ class DataConfig:
 
 
 def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:
-    """Return `config` for the data at `path` with the `columns` of the command line; UsageError for a bad value."""
+    """Return `config` with `path` and the options `columns` of the command line. Raises UsageError for a bad value."""
     given = {key: value for key, value in columns.items() if value is not None}
     files = None if path.is_file() else config.files_of_folder or None
     try:
@@ -339,9 +339,9 @@ class ModelConfig:
     embedding_scaled: bool = False
     """Whether the rows of the embedding are scaled even if the encoder has no positions."""
     embedding_segments: bool = False
-    """Whether the tokens of the second text of a pair have a learned vector added."""
+    """Whether the tokens of the second text of a pair have a segment embedding (`embedding.segments`)."""
     embedding_matches: bool = False
-    """Whether tokens that stand in both texts of a pair have a learned vector added."""
+    """Whether the tokens that both texts of a pair contain have a match embedding (`embedding.matches`)."""
     embedding_ngrams: NgramEmbeddingConfig | None = None
     """The n-gram embeddings. None means none."""
     embedding_bag: NgramBagConfig | None = None

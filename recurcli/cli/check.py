@@ -16,10 +16,10 @@ from recurcli.requests.options import Debug, Json, Quiet
 def check(request: CheckRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Find faults in data files and CLUE submissions.
 
-    Data: rows that cannot be used, texts in two splits or with two labels, lengths, labels, invisible characters. Each PATH
-    is checked by itself; the splits of a folder, and the files of --train, --dev and --test, are compared with each other.
-    CLUE files and zips: why they would score 0. Exit code 3 where rows would be lost, a training on the files would stop
-    or a file would score 0; warnings leave it 0.
+    Data: rows that cannot be used, texts in two splits or with two labels, near-duplicates, lengths, labels, invisible
+    characters. Each PATH is checked by itself; the splits of a folder, and the files of --train, --dev and --test, are
+    compared with each other. CLUE files and zips: why they would score 0. Exit code 3 where rows would be lost, a training on
+    the files would stop or a file would score 0; warnings leave it 0.
     """
     from recurcli.commands.check import check as run_check
     from recurcli.display.check import print_check

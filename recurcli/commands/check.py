@@ -38,7 +38,7 @@ from recurcli.log import Log
 from recurcli.preset import Preset, compose
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
-from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer
+from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
 
 UNNAMED = "rows"
 """The split of a single file whose name names no split."""
@@ -175,7 +175,7 @@ class CheckedSplit:
     rows: Split
     path: Path
     is_drawn: bool = False
-    """Whether these are dev rows that are drawn from the file of the training rows."""
+    """Whether the rows are dev rows, drawn from the training file."""
     alone: Split | None = None
     """The training rows, with their `dev` rows, of a training on this file alone. None: it is no file of training rows."""
     labels: Counter[str] = field(init=False, default_factory=Counter)
@@ -296,7 +296,7 @@ def count_tokens(
     The first split has the training rows. Raises DataError if its texts give no vocabulary.
     """
     rows = splits[0].alone or splits[0].rows
-    texts = [text for row in rows.with_extra_rows(rows.dev).texts for text in row if text is not None]
+    texts = [*single_texts(rows.with_extra_rows(rows.dev).texts)]
     tokenizer = resolved_tokenizer(tokenizer, texts)
     if tokenizer.kind in ("char", "byte", "whitespace"):  # lengths do not depend on the vocabulary
         tokenizer, texts = replace(tokenizer, min_frequency=1, vocabulary=None), ["a"]

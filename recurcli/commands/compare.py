@@ -102,7 +102,7 @@ class _Resampled(NamedTuple):
     predictions: "np.ndarray"
     """(R, N) the predicted classes; the losses of language models on the N blocks of a text."""
     is_right: "np.ndarray | None" = None
-    """Whether each row (N,) is predicted rightly, of a single run that is compared by its accuracy; None: it is another."""
+    """(N,) whether each row is predicted correctly. None where several runs, or a metric other than accuracy, are compared."""
 
     def predicts_as(self, other: "_Resampled") -> bool:
         """Return whether the runs of both predict the same: all of them, or each as one of the other's."""

@@ -73,12 +73,11 @@ def finetune(
             init.folder.note_if_unfinished(log)
         resolved, task, splits, own, teacher = _read_rows(resolved, rows, log)
         train, dev, test = splits["train"], splits["dev"], splits.get("test")
-        seen = KnownRows.of(train.hashes, dev.hashes)
-        known = seen if resolved.preset.finetuning.keep_texts else None
+        seen, all_known = KnownRows.of(train.hashes, dev.hashes), True
         # A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
         if init is not None and init.config.labels:
             before = read_known_rows(init.folder, log)
-            known = known and before and known.joined(before)
+            all_known = before is not None
             if before is not None:
                 seen = seen.joined(before)
                 _note_on_known_rows(before, splits, log, str(init.folder))
@@ -146,8 +145,7 @@ def finetune(
             data=data,
             stop=stop,
             dev=evaluation,
-            linear_dev_metric=None if evaluation.linear is None else evaluation.linear.report[evaluation.metric_name],
-            known=known,
+            known=seen if all_known and preset.finetuning.keep_texts else None,
             teacher=None if teacher is None else teacher.facts,
             init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
         ).execute(log)

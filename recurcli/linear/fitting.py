@@ -204,7 +204,7 @@ def search_hyperparameters(
 
     @functools.cache
     def correct(ngrams: NgramConfig, c: float) -> NDArray[np.bool_]:
-        """Return whether each row (N,) is classified rightly by a model of the other folds."""
+        """Return whether each row (N,) is classified correctly by the model that was fitted on the other folds."""
         vectors, right = matrices[ngrams][: len(labels)], np.zeros(len(labels), bool)
         for fold in range(FOLDS):
             held_out = folds == fold

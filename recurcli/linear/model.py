@@ -138,7 +138,7 @@ class Ensemble:
     rows: int
     """Number of dev rows on which the weights were fitted."""
     linear_alone_weight: float
-    """The weight of the linear model without the encoder; it is larger than beside it."""
+    """The weight of the linear model where it is used without the encoder (`--fast`). It is larger than `linear_weight`."""
 
     def join(self, encoder: Logits | None, linear: Logits) -> Logits:
         """Return the weighted sum of the logits (N, C) of encoder and linear model; None: the encoder has the weight 0."""

@@ -372,7 +372,7 @@ class Tokenizer:
 
     def _encodings(self, texts: Rows, limit: int, truncate: Truncation) -> Iterator[tokenizers.Encoding]:
         """Encode each text, and each second text after its first, cut to `limit` characters."""
-        pieces = [encodable(_cut(text, limit, truncate)) for row in texts for text in row if text is not None]
+        pieces = [encodable(_cut(text, limit, truncate)) for text in single_texts(texts)]
         return iter(self.backend.encode_batch_fast(pieces, add_special_tokens=False))
 
     def _encode_block(self, texts: Rows, max_length: int, truncate: Truncation) -> Tokens:
@@ -402,6 +402,11 @@ class Tokenizer:
         if self.unknown_id is not None:  # a special id here comes from a text
             row_ids[np.isin(row_ids, self.special_ids)] = self.unknown_id
         return Tokens(np.where(row_ids < 0, ~row_ids, row_ids), np.array(offsets, dtype=np.int64), truncated)
+
+
+def single_texts(rows: Iterable[tuple[str, str | None]]) -> Iterator[str]:
+    """Yield the text of each row, and after it the second text of a pair."""
+    return (text for row in rows for text in row if text is not None)
 
 
 def _cut(text: Text, room: int, truncate: Truncation) -> Text:
@@ -452,9 +457,7 @@ def choose_unseen_max_length(lengths: NDArray[np.int64], rows: Rows, config: Tok
     for row in rows[:: max(1, -(-len(rows) // FOLDED))]:
         halves[crc32(encodable(row[0]).encode()) % 2].append(row)
     try:
-        trained = [
-            Tokenizer.train((text for row in half for text in row if text is not None), config) for half in halves
-        ]
+        trained = [Tokenizer.train(single_texts(half), config) for half in halves]
     except DataError:  # half of a few rows holds no token often enough
         return chosen
     return choose_max_length(np.concatenate([trained[0].lengths(halves[1]), trained[1].lengths(halves[0])]))

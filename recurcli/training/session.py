@@ -264,13 +264,16 @@ class Session:
     """Facts that a resume must match; a different value raises UsageError."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """Facts that a resume should match to be bit-identical; a different value gives a warning."""
-    linear_dev_metric: float | None = None
-    """The dev metric of the linear model, for the progress. None if there is none."""
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
 
     def __post_init__(self) -> None:
         self.ranks = self.loop.ranks
+
+    @property
+    def linear_dev_metric(self) -> float | None:
+        """The dev metric of the linear model, which the progress shows. None if there is no linear model."""
+        return None
 
     def publish(self, tensors: Mapping[str, Tensor]) -> None:
         """Write `tensors` as the weights of the model of the run."""

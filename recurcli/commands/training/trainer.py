@@ -60,7 +60,7 @@ from recurcli.runs.run_directory import (
     first_difference,
 )
 from recurcli.tokens.pretrained import PretrainedTokenizer
-from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer
+from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
@@ -147,7 +147,7 @@ def resolve_tokens(
     config: TokenizerConfig | None = None
 
     def texts() -> Iterator[str]:
-        return (text for row in rows() for text in row if text is not None)
+        return single_texts(rows())
 
     if tokenizer is None and preset.encoder["name"] == PRETRAINED:
         tokenizer = PretrainedTokenizer.of_folder(folder_of(preset.encoder["path"]))
@@ -339,6 +339,11 @@ class Training(Session):
     def linear(self) -> ScoredLinear | None:
         """The linear model beside the encoder. It is the whole model until the encoder is trained, if it can be kept."""
         return None if self.dev is None else self.dev.linear
+
+    @property
+    def linear_dev_metric(self) -> float | None:
+        """The dev metric of the linear model. None if there is no linear model, and on ranks other than 0."""
+        return None if self.dev is None or self.linear is None else self.linear.report[self.dev.metric_name]
 
     def execute(self, log: Log) -> dict[str, Any]:
         """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
