@@ -12,7 +12,7 @@ from inspect import currentframe
 from pathlib import Path
 from signal import raise_signal
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -54,6 +54,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings: Mapping[str, Any] | None = None,
         seed: int | None = None,
         init: str | Path | None = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         verbose: bool = False,
     ) -> None:
         self.preset = preset
@@ -64,18 +65,28 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The value of `runtime.seed`; None: the preset's."""
         self.init = init
         """The pretrained run to start from; None: random initial weights."""
+        self.class_weight = class_weight
+        """`finetuning.class_weights`: "balanced", or the weight of a label (1 where it has none); None: the preset's."""
         self.verbose = verbose
         """Whether `fit` prints notes and progress on stderr. Warnings are Python warnings (UserWarning) in any case."""
 
-    def fit(self, texts: Rows, labels: Iterable[Any], *, dev: tuple[Rows, Iterable[Any]] | None = None) -> Self:
+    def fit(
+        self,
+        texts: Rows,
+        labels: Iterable[Any],
+        sample_weight: Iterable[float] | None = None,
+        *,
+        dev: tuple[Rows, Iterable[Any]] | None = None,
+    ) -> Self:
         """Train on `texts` (N) and `labels` (N): strings, whole numbers or bools. Returns the estimator.
 
-        `dev` holds the texts and labels that select the model; None: `data.dev_fraction` of the rows of each class.
+        `sample_weight` (N,) are factors of the rows' losses in all parts of the model, times those of `class_weight`. `dev`
+        holds the texts and labels that select the model; None: `data.dev_fraction` of the rows of each class.
         """
         with _python_errors():
             targets = _targets(labels, "labels")
-            resolved = self._resolve({"data.labels": targets.known})
-            rows = _split(texts, targets.names, "texts")
+            resolved = self._resolve({"data.labels": targets.known, **self._class_weights(targets)})
+            rows = _split(texts, targets.names, "texts", _sample_weights(sample_weight, len(targets.names)))
             if dev is None:
                 fraction, seed = resolved.preset.data.dev_fraction or Task.dev_fraction, resolved.preset.data.dev_seed
                 train, drawn = draw_dev_rows(rows, fraction, seed)
@@ -144,6 +155,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             given["runtime.seed"] = int(self.seed)
         overrides = {key: ("settings", value) for key, value in {**given, **more}.items()}
         return compose(str(self.preset), overrides=overrides, section="finetuning")
+
+    def _class_weights(self, targets: "_Targets") -> dict[str, Any]:
+        """Return `class_weight` as a key of the preset, which `finetune` checks."""
+        given: Any = self.class_weight
+        if not isinstance(given, Mapping):
+            return {} if given is None else {"finetuning.class_weights": given}
+        names = dict(zip(targets.classes.tolist(), targets.known, strict=True))
+        weights = {names.get(label, str(label)): float(weight) for label, weight in given.items()}
+        return {"finetuning.class_weights": weights}
 
     def _load(self) -> Predictor:
         """Return the fitted model."""
@@ -231,7 +251,19 @@ def _dev_names(labels: Iterable[Any], targets: _Targets) -> list[str]:
     return [names[label] for label in values]
 
 
-def _split(texts: Rows, names: list[str], what: str) -> Split:
+def _sample_weights(weights: Iterable[float] | None, rows: int) -> list[float] | None:
+    """Return the weights of `rows` rows. Raises ValueError for another number of them, or one that is not above 0."""
+    if weights is None:
+        return None
+    values = column_or_1d(weights, dtype=np.float64)
+    if len(values) != rows:
+        raise ValueError(f"{rows:,} texts have {len(values):,} weights; each needs one")
+    if wrong := np.flatnonzero(~(np.isfinite(values) & (values > 0))).tolist():
+        raise ValueError(f"sample_weight[{wrong[0]}] is {values[wrong[0]]:g}, not above 0; leave such a row out")
+    return values.tolist()
+
+
+def _split(texts: Rows, names: list[str], what: str, weights: list[float] | None = None) -> Split:
     """Return texts and the names of their classes as a split. Raises ValueError if their numbers differ, or all are blank."""
     rows = [as_pair(text, row, what) for row, text in enumerate(text_rows(texts))]
     if len(rows) != len(names):
@@ -244,7 +276,7 @@ def _split(texts: Rows, names: list[str], what: str) -> Split:
     for row, pair in enumerate(rows):
         if any("\ud800" <= character <= "\udfff" for text in pair if text and not text.isascii() for character in text):
             raise ValueError(f"{what}[{row}] holds a lone surrogate, half of a character")
-    return split_in_memory((*row, name) for row, name in zip(rows, names, strict=True))
+    return split_in_memory(((*row, name) for row, name in zip(rows, names, strict=True)), weights)
 
 
 def _write(files: Mapping[str, bytes], folder: Path) -> None:

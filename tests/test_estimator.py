@@ -248,12 +248,47 @@ def with_setting(key: str, value: object) -> dict[str, Any]:
         (with_setting("finetuning.lr", 3), "unknown key; did you mean 'finetuning.learning_rate'?"),
         (with_setting("data.path", "x.csv"), "settings['data.path'] is about files, but the rows and labels are those"),
         ({"settings": ["finetuning.epochs=3"]}, "settings must map keys to values"),
+        ({"class_weight": {"100": 2, "1OO": 3}}, "finetuning.class_weights: unknown label '1OO'; did you mean"),
+        ({"class_weight": {"100": 0}}, "finetuning.class_weights.100: 0.0 should be greater than 0"),
         ({"init": "no/such/run"}, "no/such/run: is not a run directory"),
     ],
 )
 def test_parameters_that_cannot_be_used_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         TextClassifier(**{"settings": SETTINGS, "seed": 1, **options}).fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0] * 89, "90 texts have 89 weights; each needs one"),
+        ([1.0] * 88 + [0.0, 1.0], "sample_weight[88] is 0, not above 0; leave such a row out"),
+        ([np.nan] * 90, "sample_weight[0] is nan"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_named(weights: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tiny().fit(TEXTS, LABELS, weights)
+
+
+@pytest.mark.parametrize("preset", ["linear-custom", "starsaber-custom"])
+def test_weights_of_rows_are_those_of_their_classes(preset: str) -> None:
+    """The linear model, the encoder and their ensemble have the same bits by either."""
+    settings = SETTINGS if preset == "starsaber-custom" else {}
+    plain, by_class, by_row = (
+        TextClassifier(preset, settings=settings, seed=10, class_weight=weights).fit(TEXTS, LABELS, rows)
+        for weights, rows in (
+            (None, None),
+            ({"100": 3, "101": 0.5}, None),
+            (None, [{"100": 3.0, "101": 0.5}.get(label, 1.0) for label in LABELS]),
+        )
+    )
+    probabilities_by_row = by_row.predict_proba(TEXTS)
+    assert (by_class.predict_proba(TEXTS) == probabilities_by_row).all()
+    assert np.abs(plain.predict_proba(TEXTS) - probabilities_by_row).max() > 1e-3
+    if preset == "starsaber-custom":
+        assert by_row.result_["parts"]["encoder"] != plain.result_["parts"]["encoder"]
+        assert by_row.result_["parts"]["linear"] != plain.result_["parts"]["linear"]
 
 
 def test_a_stop_by_the_keyboard_is_what_python_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

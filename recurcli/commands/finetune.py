@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recurcli.commands.training.resume import finished_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
@@ -21,7 +22,7 @@ from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows, score_linear_model
-from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_model
+from recurcli.linear.fitting import fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log, Note
 from recurcli.model.models import Classifier
@@ -37,7 +38,7 @@ from recurcli.runs.model_files import (
 )
 from recurcli.runs.run_directory import LINEAR_FIRST_FIT, first_difference
 from recurcli.tokens.tokenizer import encode_splits
-from recurcli.training.objectives import ClassificationObjective
+from recurcli.training.objectives import ClassificationObjective, class_weights
 from recurcli.training.session import StopRequest
 from recurcli.validation import flatten
 
@@ -112,12 +113,15 @@ def finetune(
             load_pretrained(model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
+        by_class = class_weights(preset.finetuning, task.labels, targets)
+        row_weights, dev_weights = (_row_weights(rows, by_class, task) for rows in (train, dev))
         objective = ClassificationObjective(
-            tokens["train"], targets, task.labels, preset.finetuning, tokenizer, teacher
+            tokens["train"], targets, row_weights, preset.finetuning, tokenizer, teacher
         )
-        row_weights = None if teacher is None else teacher.row_weights(preset.finetuning.teacher_weight)
+        if teacher is not None:
+            row_weights = row_weights * teacher.row_weights(preset.finetuning.teacher_weight)
         linear = None if request.dry_run else _fit_linear_model(preset, train, targets, task, row_weights, log)
-        dev_rows = ScoredRows(dev, tokens["dev"])
+        dev_rows = ScoredRows(dev, tokens["dev"], dev_weights)
         is_part = preset.ensemble is not None
         stop = StopRequest(current())
         evaluation = DevEvaluation(
@@ -125,12 +129,12 @@ def finetune(
             dev=dev_rows,
             task=task,
             metric_name=preset.finetuning.metric,
-            mean_loss=objective.mean_loss,
+            mean_loss=partial(objective.mean_loss, row_weights=dev_weights),
             inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,
             linear=None if linear is None else score_linear_model(linear, dev_rows, task, is_part=is_part),
             known=seen,
-            refit=_refit_of(preset, linear, train, dev, task, row_weights),
+            refit=_refit_of(preset, linear, train, dev, task, np.concatenate([row_weights, dev_weights])),
             test=None if test is None else ScoredRows(test, tokens["test"]),
             keep_texts=preset.finetuning.keep_texts,
         )
@@ -217,8 +221,14 @@ def _load_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[T
     return task, splits
 
 
+def _row_weights(rows: Split, by_class: NDArray[np.float64], task: Task) -> NDArray[np.float64]:
+    """Return the factor of each row's loss (N,): its own weight times that of its class (C,)."""
+    targets = task.targets(str(example.label) for example in rows.examples)
+    return by_class[targets] * [example.weight for example in rows.examples]
+
+
 def _fit_linear_model(
-    preset: Preset, train: Split, targets: Sequence[int], task: Task, row_weights: RowWeights, log: Log
+    preset: Preset, train: Split, targets: Sequence[int], task: Task, row_weights: NDArray[np.float64], log: Log
 ) -> LinearModel | None:
     """Return the linear model on the training rows; None if the preset wants none, and on ranks other than 0.
 
@@ -238,9 +248,9 @@ def _fit_linear_model(
 
 
 def _refit_of(
-    preset: Preset, linear: LinearModel | None, train: Split, dev: Split, task: Task, row_weights: RowWeights
+    preset: Preset, linear: LinearModel | None, train: Split, dev: Split, task: Task, row_weights: NDArray[np.float64]
 ) -> Callable[[], LinearModel] | None:
-    """Return a function that fits the linear model again, on training and dev rows.
+    """Return a function that fits the linear model again, on training and dev rows with these weights.
 
     Return None if the linear model is not fitted again (`finetuning.refit`).
     """
@@ -249,8 +259,7 @@ def _refit_of(
         return None
     rows = [*train.examples, *dev.examples]
     targets = task.targets(example.label for example in rows if example.label is not None)
-    weights = None if row_weights is None else np.concatenate([row_weights, np.ones(len(dev.examples))])
-    return partial(refit_linear_model, linear, [*train.texts, *dev.texts], targets, weights)
+    return partial(refit_linear_model, linear, [*train.texts, *dev.texts], targets, row_weights)
 
 
 def _with_teacher(

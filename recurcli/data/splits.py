@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import compress, islice, starmap
+from itertools import compress, islice, repeat, starmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -235,6 +235,8 @@ class Example(NamedTuple):
     """Texts of the columns `data.extra_rows`, without empty ones."""
     line: int = 0
     """The number of its first line in its file, from 1; 0: it has no file."""
+    weight: float = 1.0
+    """Factor of its loss in training."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +302,9 @@ class Split:
 
         Texts of `dev` rows are left out.
         """
-        extra = [Example(row.id, text, None, row.label) for row in self.examples for text in row.extra]
+        extra = [
+            Example(row.id, text, None, row.label, weight=row.weight) for row in self.examples for text in row.extra
+        ]
         hashes = hashes_of((row.text, None) for row in extra)
         kept = np.isin(hashes, [] if dev is None else dev.hashes, invert=True)
         examples = [*self.examples, *compress(extra, kept)]
@@ -385,9 +389,10 @@ def load_split(
     return check_dev_rows(dev, everything, records.name, task.dev_fraction)
 
 
-def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
-    """Return rows of (text, second text or None, label) as the split that a file of them would be."""
-    examples = [Example(str(number), *row) for number, row in enumerate(rows)]
+def split_in_memory(rows: Iterable[tuple[str, str | None, str]], weights: Iterable[float] | None = None) -> Split:
+    """Return rows of (text, second text or None, label), with these weights, as the split that a file of them would be."""
+    weighted = zip(rows, repeat(1.0) if weights is None else weights, strict=False)
+    examples = [Example(str(number), *row, weight=weight) for number, (row, weight) in enumerate(weighted)]
     pairs = any(example.pair is not None for example in examples)
     columns = TextColumns(("text",), ("pair",) if pairs else ())
     return Split(examples, None, _sha256_of_rows(examples), columns, "label")

@@ -21,7 +21,7 @@ from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, probabilities, score_text
 from recurcli.files import to_json
-from recurcli.linear.ensemble import choose_ensemble, fit_calibration
+from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
 from recurcli.metrics import METRICS, PERPLEXITY, classification_report, metric_named
 from recurcli.model.models import Classifier, LanguageModel
@@ -82,13 +82,13 @@ BINS = 15
 """Number of equal bins of the highest probability, as in Guo et al., section 4."""
 
 
-def fit_temperature(logits: NDArray[np.float64], targets: NDArray[np.int64]) -> float:
+def fit_temperature(logits: NDArray[np.float64], targets: NDArray[np.int64], row_weights: RowWeights = None) -> float:
     """Return the temperature T with which softmax(logits / T) has the smallest cross-entropy (Guo et al., section 4.2).
 
-    The logits are (N, C), the targets (N,). The penalty |1/T - 1|^2 / 2 is added to the sum over the rows; it is ours. It
-    decides if a few rows, or rows without a mistake, would lead to a temperature near 0.
+    The logits are (N, C), the targets (N,), the weights of the rows' losses (N,). The penalty |1/T - 1|^2 / 2 is added to the
+    sum over the rows; it is ours. It decides if a few rows, or rows without a mistake, would lead to a temperature near 0.
     """
-    return 1 / fit_calibration(logits, targets, 1.0)
+    return 1 / fit_calibration(logits, targets, 1.0, row_weights)
 
 
 def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], temperature: float) -> dict[str, Any]:
@@ -125,6 +125,8 @@ class ScoredRows(NamedTuple):
 
     split: Split
     tokens: Tokens
+    row_weights: RowWeights = None
+    """(N,) factors of the rows' losses where these choose or fit anything; metrics have none. None: 1."""
 
     @property
     def labels(self) -> list[str]:
@@ -148,7 +150,7 @@ def score_linear_model(model: LinearModel, dev: ScoredRows, task: Task, *, is_pa
     """Score the linear model on the dev rows. `is_part`: it may be kept, alone or in an ensemble."""
     logits, targets, alone = model.logits(dev.split.texts), np.array(task.targets(dev.labels)), None
     if is_part:
-        weight = fit_calibration(logits, targets)
+        weight = fit_calibration(logits, targets, row_weights=dev.row_weights)
         alone = Ensemble(model, 0.0, weight, len(targets), weight)
     return ScoredLinear(model, logits, report_of(logits, dev.labels, task), alone)
 
@@ -174,17 +176,18 @@ def choose_model(
     linear: ScoredLinear | None,
     targets: NDArray[np.int64],
     score: Callable[[Logits], tuple[float, ...]],
+    row_weights: RowWeights = None,
 ) -> KeptModel:
-    """Choose what is kept, by the dev rows with these logits (N, C) of the encoder and `targets` (N,).
+    """Choose what is kept, by the dev rows with these logits (N, C) of the encoder, `targets` (N,) and weights (N,).
 
     `encoder` is None without an encoder, `linear` is None without a linear model. A larger `score` of logits is better.
     """
     if linear is None or linear.alone is None:
         assert encoder is not None, "a model without an encoder has a linear model"
-        return KeptModel(None, fit_temperature(encoder, targets))
+        return KeptModel(None, fit_temperature(encoder, targets, row_weights))
     if encoder is None:
         return KeptModel(linear.alone)
-    return KeptModel(choose_ensemble(linear.model, (encoder, linear.logits), targets, score))
+    return KeptModel(choose_ensemble(linear.model, (encoder, linear.logits), targets, score, row_weights))
 
 
 def report_with_parts(
@@ -284,7 +287,7 @@ class DevEvaluation:
         if not self.inference.ranks.is_main:
             return {}
         targets = np.array(self.task.targets(self.dev.labels))
-        kept = choose_model(encoder, self.linear, targets, self._selection_key)
+        kept = choose_model(encoder, self.linear, targets, self._selection_key, self.dev.row_weights)
         if kept.ensemble is not None:
             write_listed(folder / ENSEMBLE, to_json(kept.ensemble.to_json()))
         else:

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recurcli.config import FinetuningConfig, PretrainingConfig
@@ -45,6 +46,8 @@ class MicroBatch:
     """`ids` and `mask` before word dropout; None: no word was dropped."""
     teacher: tuple[Tensor, Tensor] | None = None
     """The teacher's softened probabilities (B, C), and the weight of its loss in that of each row (B,); None: no teacher."""
+    row_weights: Tensor | None = None
+    """(B,) factors of the rows' losses in classification."""
     streams: Tensor | None = None
     """(B,) the number of each row's stream. None: nothing is carried from batch to batch."""
 
@@ -60,7 +63,8 @@ class MicroBatch:
             targets, whole, teacher = self.targets[rank::size], self.whole, self.teacher
             whole = whole and (whole[0][rank::size], whole[1][rank::size])
             teacher = teacher and (teacher[0][rank::size], teacher[1][rank::size])
-            return MicroBatch(ids, mask, targets, None, self.weight, whole, teacher)
+            row_weights = None if self.row_weights is None else self.row_weights[rank::size]
+            return MicroBatch(ids, mask, targets, None, self.weight, whole, teacher, row_weights)
         width = self.ids.shape[1]
         rows = self.positions // width
         mine = (rows % size == rank) & (self.targets != IGNORED)
@@ -141,15 +145,15 @@ def multiclass_hinge(logits: Tensor, targets: Tensor) -> Tensor:
     return F.relu(1 + wrong - right)
 
 
-def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Tensor) -> Tensor:
+def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Sequence[int]) -> NDArray[np.float64]:
     """Return the weight of each class (C,). `targets` (N,) are the class indices of the training rows.
 
     Raises UsageError if `config.class_weights` names an unknown label.
     """
     if config.class_weights == "balanced":
-        counts = torch.bincount(targets, minlength=len(labels))
-        return len(targets) / (len(labels) * counts.clamp_min(1)).float()
-    weights = torch.ones(len(labels))
+        counts = np.bincount(targets, minlength=len(labels))
+        return len(targets) / (len(labels) * np.maximum(counts, 1))
+    weights = np.ones(len(labels))
     for label, weight in config.class_weights.items() if isinstance(config.class_weights, dict) else ():
         if label not in labels:
             raise UsageError(f"finetuning.class_weights: unknown label '{escaped(label)}'{did_you_mean(label, labels)}")
@@ -174,7 +178,7 @@ def soften(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 class ClassificationObjective:
-    """Hinge loss or cross-entropy on labelled rows, weighted by class, and the loss of a teacher's soft labels on them.
+    """Hinge loss or cross-entropy on weighted labelled rows, and the loss of a teacher's soft labels on them.
 
     A row with a gold label and a soft label has (1 - w) CE + w T² KL, with the keys `teacher_weight` w and
     `teacher_temperature` T. A row with a soft label alone has T² KL (Hinton, Vinyals & Dean, 2015, section 2).
@@ -186,7 +190,7 @@ class ClassificationObjective:
         self,
         tokens: Tokens,
         targets: Sequence[int],
-        labels: Sequence[str],
+        row_weights: NDArray[np.float64],
         config: FinetuningConfig,
         tokenizer: Tokenizer,
         teacher: Teacher | None = None,
@@ -199,7 +203,7 @@ class ClassificationObjective:
         self.word_ids = tokenizer.word_ids
         assert config.word_dropout != "auto", "settle replaces auto"
         self.word_dropout = config.word_dropout
-        self.class_weights = class_weights(config, labels, self.targets)
+        self.row_weights = torch.from_numpy(row_weights).float()
         self.teacher: tuple[Tensor, Tensor] | None = None
         if teacher is not None:
             soft, gold = torch.from_numpy(teacher.probabilities), torch.from_numpy(teacher.gold)
@@ -216,29 +220,31 @@ class ClassificationObjective:
             ids, mask = drop_words(ids, mask, probability=rate, word_ids=words, pad_id=pad_id, generator=generator)
         targets = self.targets[chosen]
         teacher = self.teacher and (self.teacher[0][chosen], self.teacher[1][chosen])
-        weight = float(self.class_weights[targets].sum())
-        return MicroBatch(ids, mask, targets, None, weight, whole, teacher)
+        row_weights = self.row_weights[chosen]
+        return MicroBatch(ids, mask, targets, None, float(row_weights.sum()), whole, teacher, row_weights)
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the class-weighted sum of the losses over the rows, and the auxiliary losses."""
-        assert isinstance(model, Classifier)
+        """Return the weighted sum of the losses over the rows, and the auxiliary losses."""
+        assert isinstance(model, Classifier) and batch.row_weights is not None
         whole = None
         if model.bag is not None and batch.whole is not None:
             whole = batch.whole[0].to(device), batch.whole[1].to(device)
         logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), whole)
         parts = max(1, len(logits) // max(1, len(batch.targets)))  # the head, and the bag if there is one
-        targets, teacher = batch.targets.to(device).repeat(parts), None
+        targets, row_weights = batch.targets.to(device).repeat(parts), batch.row_weights.to(device).repeat(parts)
+        teacher = None
         if batch.teacher is not None:
             teacher = batch.teacher[0].to(device).repeat(parts, 1), batch.teacher[1].to(device).repeat(parts)
-        return self._summed(logits.float(), targets, teacher) / parts, auxiliary
+        return self._summed(logits.float(), targets, row_weights, teacher) / parts, auxiliary
 
-    def mean_loss(self, logits: Tensor, targets: Tensor) -> float:
-        """Return the class-weighted mean loss of logits (N, C) and targets (N,), which training minimizes."""
-        weight = float(self.class_weights[targets].sum())
-        return float(self._summed(logits, targets)) / max(weight, 1e-12)
+    def mean_loss(self, logits: Tensor, targets: Tensor, row_weights: NDArray[np.float64]) -> float:
+        """Return the weighted mean loss of logits (N, C) and targets (N,), which training minimizes."""
+        return float(self._summed(logits, targets, torch.from_numpy(row_weights))) / max(row_weights.sum(), 1e-12)
 
-    def _summed(self, logits: Tensor, targets: Tensor, teacher: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Return the class-weighted sum of the losses: (N, C), (N,) -> number."""
+    def _summed(
+        self, logits: Tensor, targets: Tensor, row_weights: Tensor, teacher: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """Return the weighted sum of the losses: (N, C), (N,), (N,) -> number."""
         if self.config.loss == "hinge":
             losses = multiclass_hinge(logits, targets)
         else:
@@ -247,7 +253,7 @@ class ClassificationObjective:
             probabilities, weights = teacher
             distilled = distillation_loss(logits, probabilities, self.config.teacher_temperature)
             losses = (1 - weights) * losses + weights * distilled
-        return (losses * self.class_weights.to(logits.device)[targets]).sum()
+        return (losses * row_weights).sum()
 
 
 class TokenObjective:

@@ -5,7 +5,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from recurcli.linear.ensemble import FEWEST_ROWS, PRIOR_WEIGHTS, choose_ensemble, fit_weights, held_out_losses
+from recurcli.linear.ensemble import (
+    FEWEST_ROWS,
+    PRIOR_WEIGHTS,
+    choose_ensemble,
+    fit_candidates,
+    fit_weights,
+    held_out_losses,
+)
 from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngrams import NgramConfig
@@ -124,11 +131,20 @@ def test_few_rows_keep_no_ensemble() -> None:
         assert bool(ensemble.encoder_weight and ensemble.linear_weight) == (rows >= FEWEST_ROWS)
 
 
+def test_a_row_with_the_weight_three_counts_as_three_rows() -> None:
+    parts, targets = drawn((1.0, 1.0), rows=200)
+    factors = np.where(np.arange(200) % 4, 1, 3)
+    repeated = np.arange(200).repeat(factors)
+    found = fit_candidates(parts, targets, factors.astype(float))
+    np.testing.assert_allclose(found, fit_candidates(parts[:, repeated], targets[repeated]), atol=1e-4)
+    assert np.abs(found - fit_candidates(parts, targets)).max() > 0.01
+
+
 def test_each_row_is_scored_with_the_weights_of_the_other_half(monkeypatch: pytest.MonkeyPatch) -> None:
     parts, targets = drawn((1.0, 1.0), rows=301)
     halves = []
 
-    def numbered(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def numbered(rows: np.ndarray, labels: np.ndarray, _: None) -> np.ndarray:
         halves.append((rows, labels))
         return np.array([[len(halves), 0.0]])
 

@@ -16,6 +16,7 @@ from recurcli.training.objectives import (
     NextTokenObjective,
     Objective,
     StreamObjective,
+    class_weights,
 )
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]
@@ -63,7 +64,8 @@ def training_loop(
     optimization: OptimizationConfig
     if kind == "classification":
         optimization = finetuning = FinetuningConfig(class_weights="balanced", loss="hinge", **settings)
-        objective = ClassificationObjective(tokens, LABELS, labels, finetuning, words)
+        weights = class_weights(finetuning, labels, LABELS)[LABELS]
+        objective = ClassificationObjective(tokens, LABELS, weights, finetuning, words)
         model = Classifier(config)
     else:
         masked = {"loss_on": "masked", "mlm_probability": 0.5}

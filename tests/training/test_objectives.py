@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from recurcli.config import FinetuningConfig, ModelConfig, PretrainingConfig, TokenizerConfig
 from recurcli.data.teacher import Teacher
@@ -17,6 +18,7 @@ from recurcli.training.objectives import (
     ClassificationObjective,
     MaskedTokenObjective,
     MicroBatch,
+    class_weights,
     distillation_loss,
     multiclass_hinge,
     soften,
@@ -27,10 +29,15 @@ TEXTS = ["ab", "bca", "c", "abcabcabc", "ca"]
 
 WORDS = Tokenizer.train(TEXTS, TokenizerConfig(kind="char", min_frequency=1))
 TOKENS = WORDS.encode([(text, None) for text in TEXTS], 16)
+TARGETS = [0, 1, 1, 1, 1]
 
 
 def classification(**config: Any) -> ClassificationObjective:
-    return ClassificationObjective(TOKENS, [0, 1, 1, 1, 1], ("x", "y"), FinetuningConfig(**config), WORDS)
+    return ClassificationObjective(TOKENS, TARGETS, np.ones(5), FinetuningConfig(**config), WORDS)
+
+
+def weights_of(classes: Any) -> NDArray[np.float64]:
+    return class_weights(FinetuningConfig(class_weights=classes), ("x", "y"), TARGETS)
 
 
 def language_model() -> LanguageModel:
@@ -58,7 +65,7 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
     opinions[2] = [0, 1, 0]
     targets, gold = [0, 2, 1, 1, 2], np.array([True, True, True, False, True])
     logits = torch.from_numpy(draw.normal(size=(5, 3)))
-    expected = 0.0
+    expected, row_weights = 0.0, np.array([1.0, 2.0, 0.5, 3.0, 1.5])
     for row in range(5):
         student = np.exp(logits[row].numpy() / temperature)
         student /= student.sum()
@@ -68,15 +75,20 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
         )
         cross_entropy = math.log(sum(math.exp(z) for z in logits[row].tolist())) - float(logits[row][targets[row]])
         share = 0.0 if row == 1 else weight if gold[row] else 1.0
-        expected += share * temperature**2 * divergence + (1 - share) * cross_entropy
+        expected += (
+            row_weights[row] * share * temperature**2 * divergence + row_weights[row] * (1 - share) * cross_entropy
+        )
     config = FinetuningConfig(teacher="file", teacher_weight=weight, teacher_temperature=temperature)
-    objective = ClassificationObjective(TOKENS, targets, ("x", "y", "z"), config, WORDS, Teacher(opinions, gold, {}))
+    objective = ClassificationObjective(TOKENS, targets, row_weights, config, WORDS, Teacher(opinions, gold, {}))
     batch = objective.micro_batch(np.arange(5), torch.Generator())
-    assert batch.teacher is not None
-    assert float(objective._summed(logits, batch.targets, batch.teacher)) == pytest.approx(expected, rel=1e-6)
+    assert batch.teacher is not None and batch.row_weights is not None
+    summed = objective._summed(logits, batch.targets, batch.row_weights, batch.teacher)
+    assert float(summed) == pytest.approx(expected, rel=1e-6)
     shares = [batch.share(rank, 2) for rank in range(2)]
     parts = [
-        float(objective._summed(logits[rank::2], share.targets, share.teacher)) for rank, share in enumerate(shares)
+        float(objective._summed(logits[rank::2], share.targets, share.row_weights, share.teacher))
+        for rank, share in enumerate(shares)
+        if share.row_weights is not None
     ]
     assert sum(parts) == pytest.approx(expected, rel=1e-6)
     probabilities = soften(torch.from_numpy(opinions).double(), temperature)
@@ -85,13 +97,10 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
 
 
 def test_classes_have_equal_weights_or_those_of_their_labels() -> None:
-    objective = classification(class_weights="balanced")
-    batch = objective.micro_batch(np.arange(5), torch.Generator())
-    shares = objective.class_weights[batch.targets]
-    assert shares[batch.targets == 0].sum().item() == pytest.approx(shares[batch.targets == 1].sum().item())
-    assert classification(class_weights={"y": 3.0}).class_weights.tolist() == [1.0, 3.0]
+    assert weights_of("balanced").tolist() == [5 / 2, 5 / 8]
+    assert weights_of({"y": 3.0}).tolist() == [1.0, 3.0]
     with pytest.raises(UsageError, match=r"finetuning\.class_weights: unknown label 'Y'; known: x, y"):
-        classification(class_weights={"Y": 2.0})
+        weights_of({"Y": 2.0})
 
 
 def test_word_dropout_shortens_training_rows_by_the_generator_of_the_step() -> None:
