@@ -498,8 +498,8 @@ class FinetuningConfig(OptimizationConfig):
     metric: str = "accuracy"
     """Dev metric that selects the best model; a name in `recurcli.metrics.METRICS`."""
     class_weights: Literal["none", "balanced"] | dict[str, Positive[float]] = "none"
-    """Weight of each class in the loss. none: 1; balanced: inversely proportional to the number of training rows of the
-    class; a mapping: label to weight, 1 for a label that it omits."""
+    """Weight of each class in the losses that train, choose and calibrate the parts of the model. none: 1; balanced: inversely
+    proportional to the number of training rows of the class; a mapping: label to weight, 1 for a label that it omits."""
     keep_texts: bool = True
     """Whether the run keeps the texts of its dev rows, in predictions.dev.jsonl, and hashes of those of its training and dev
     rows, in training_rows.safetensors. Without them nothing tells whether other rows are among them."""

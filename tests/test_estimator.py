@@ -248,7 +248,7 @@ def with_setting(key: str, value: object) -> dict[str, Any]:
         (with_setting("finetuning.lr", 3), "unknown key; did you mean 'finetuning.learning_rate'?"),
         (with_setting("data.path", "x.csv"), "settings['data.path'] is about files, but the rows and labels are those"),
         ({"settings": ["finetuning.epochs=3"]}, "settings must map keys to values"),
-        ({"class_weight": {"100": 2, "1OO": 3}}, "finetuning.class_weights: unknown label '1OO'; did you mean"),
+        ({"class_weight": {"100": 2, "1OO": 3}}, "finetuning.class_weights: unknown label '1OO'; known: 100, 101, 102"),
         ({"class_weight": {"100": 0}}, "finetuning.class_weights.100: 0.0 should be greater than 0"),
         ({"init": "no/such/run"}, "no/such/run: is not a run directory"),
     ],

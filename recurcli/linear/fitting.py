@@ -51,7 +51,7 @@ LEARNING_RATE = 0.2
 BATCH_SIZE = 32
 FORMAT = 13
 """Version of the fitting; the cache does not reuse models of another version."""
-MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 6_000_000, 20_000_000
+MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
 vectors x classes. Ours: 10 s."""
 FOLDS = 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import Recur, result_of
+from running import Recur, result_of, saved
 
 from recurcli.preset import preset_folder
 
@@ -51,6 +51,26 @@ def test_it_keeps_no_texts_if_it_is_told_so(recur: Recur, tmp_path: Path) -> Non
     texts = [line.split(",")[0].strip('"') for line in REVIEWS.read_text().splitlines()[1:]]
     everything = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert not [text for text in texts if len(text) > 20 and text.encode() in everything]
+
+
+def test_class_weights_find_more_of_a_rare_class(recur: Recur, tmp_path: Path) -> None:
+    """A word of each text tells its class with 3 in 4; with one rare row in 25, the prior outweighs it."""
+    drawn, lines = np.random.default_rng(0), list[str]()
+    for row in range(3000):
+        rare = row % 50 < 2
+        words = ["storm" if rare == (drawn.random() < 0.75) else "sun", *(f"w{n}" for n in drawn.integers(0, 60, 4))]
+        lines.append(f"{' '.join(words)},{'rare' if rare else 'common'}")
+    files = [saved(tmp_path / f"{n}.csv", "\n".join(["text,label", *lines[n::2]])) for n in range(2)]
+    command = ("finetune", "--preset", "linear-custom", "--train", files[0], "--dev", files[1], "--output")
+    found = {}
+    for name, weights in (("plain", "none"), ("weighted", "balanced")):
+        recur.ok(*command, tmp_path / name, "--set", f"finetuning.class_weights={weights}")
+        found[name] = result_of(tmp_path / name)["dev"]
+    recalls = [found[name]["per_class"]["rare"]["recall"] for name in ("plain", "weighted")]
+    assert recalls[0] < 0.2 < 0.5 < recalls[1]
+    assert found["weighted"]["macro_f1"] > found["plain"]["macro_f1"]
+    reason = "finetuning.class_weights: unknown label 'rar'; did you mean 'rare'?"
+    recur.refused(2, reason, *command, tmp_path / "no", "--set", "finetuning.class_weights={rar: 2}")
 
 
 def test_three_short_rows_are_enough(recur: Recur, tmp_path: Path) -> None:
