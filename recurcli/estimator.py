@@ -251,11 +251,9 @@ def _dev_names(labels: Iterable[Any], targets: _Targets) -> list[str]:
     return [names[label] for label in values]
 
 
-def _sample_weights(weights: Iterable[float] | None, rows: int) -> list[float] | None:
+def _sample_weights(weights: Iterable[float] | None, rows: int) -> list[float]:
     """Return the weights of `rows` rows. Raises ValueError for another number of them, or one that is not above 0."""
-    if weights is None:
-        return None
-    values = column_or_1d(weights, dtype=np.float64)
+    values = column_or_1d(np.ones(rows) if weights is None else weights, dtype=np.float64)
     if len(values) != rows:
         raise ValueError(f"{rows:,} texts have {len(values):,} weights; each needs one")
     if wrong := np.flatnonzero(~(np.isfinite(values) & (values > 0))).tolist():

@@ -302,9 +302,7 @@ class Split:
 
         Texts of `dev` rows are left out.
         """
-        extra = [
-            Example(row.id, text, None, row.label, weight=row.weight) for row in self.examples for text in row.extra
-        ]
+        extra = [row._replace(text=text, pair=None, extra=(), line=0) for row in self.examples for text in row.extra]
         hashes = hashes_of((row.text, None) for row in extra)
         kept = np.isin(hashes, [] if dev is None else dev.hashes, invert=True)
         examples = [*self.examples, *compress(extra, kept)]

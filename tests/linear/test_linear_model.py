@@ -164,8 +164,8 @@ def test_c_has_nearly_the_best_held_out_accuracy() -> None:
 def long_rows(count: int) -> tuple[list[tuple[str, str | None]], list[int]]:
     """Return texts of 80 words of which no two have one in common, but all words of a class end alike, and the classes."""
     stems = np.random.default_rng(0).choice([*"aeiou"], (count, 80, 9)).tolist()
-    texts = [(" ".join("".join([*stem, "xy"[n % 2]]) for stem in words), None) for n, words in enumerate(stems)]
-    return texts, [n % 2 for n in range(count)]
+    texts = [" ".join("".join([*stem, "xy"[n % 2]]) for stem in words) for n, words in enumerate(stems)]
+    return [(text, None) for text in texts], [n % 2 for n in range(count)]
 
 
 def test_characters_are_counted_in_long_texts_where_they_tell_more() -> None:
@@ -184,7 +184,8 @@ def test_ngrams_whose_loss_falls_faster_are_chosen_where_the_fit_has_more_rows_t
         weights, bias = real(vectors, labels, *options)
         columns.append(vectors.shape[1])
         if vectors.shape[1] == min(columns):  # words alone, which are tried first
-            weights = weights + 0.2 * drawn.normal(size=weights.shape) if len(labels) > rows // 2 else weights * 0
+            noise = 0.2 * drawn.normal(size=weights.shape)
+            return weights + noise if len(labels) > rows // 2 else weights * 0, bias
         return weights, bias
 
     monkeypatch.setattr(fitting, "fit_svc", fit_svc)
