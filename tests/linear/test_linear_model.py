@@ -194,11 +194,17 @@ def test_ngrams_whose_loss_falls_faster_are_chosen_where_the_fit_has_more_rows_t
     assert (chosen.ngrams.characters, chosen.rows) == (characters, rows)
 
 
-def test_the_weights_of_rows_weight_the_losses_that_choose() -> None:
-    """C decides between a word of many rows and words of single rows: the weight of a row says which of them matter."""
+@pytest.mark.parametrize("in_the_fit", [True, False])
+def test_the_weights_of_rows_weight_the_losses_that_choose(
+    *, in_the_fit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random labels ask for a small C. Rows that have hardly any weight ask for nothing."""
     texts, targets = made_rows(600)
     noise = np.random.default_rng(1).random(600) < 0.3
     flipped = np.where(noise, 1 - np.array(targets), targets).tolist()
+    if not in_the_fit:
+        real = fitting.fit_svc
+        monkeypatch.setattr(fitting, "fit_svc", lambda *options: real(*options[:-1]))
     words = LinearConfig(characters=None)
     plain = search_hyperparameters(texts, flipped, 2, words)
     clean = search_hyperparameters(texts, flipped, 2, words, np.where(noise, 1e-3, 1.0))
