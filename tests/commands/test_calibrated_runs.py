@@ -83,7 +83,7 @@ def test_the_number_of_rows_below_survives_a_resume(
     source, output = tmp_path / "x.tsv", tmp_path / "out.tsv"
     source.write_text("sentence\n" + "鼠牛虎兔\n鼠龙猴\n" * 6, encoding="utf-8")
     monkeypatch.setattr("recurcli.commands.prediction.rows.WINDOW", 4)
-    line = ("predict", trained, source, "--threshold", 0.9)
+    line = ("predict", trained, source, "--threshold", 0.95)
     whole = recur(*line, "--output", tmp_path / "whole.tsv")[2]
     saved, calls = PredictionFile.save, [0]
 
