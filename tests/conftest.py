@@ -125,7 +125,6 @@ def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
     with pytest.MonkeyPatch.context() as patch, handlers_kept():
         patch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", -math.inf)
-        patch.setattr("recurcli.linear.ensemble.FEWEST_ROWS", 0)
         assert run(["finetune", *options, *settings]) == 0
     assert json.loads((path / "ensemble.json").read_text())["encoder_weight"] > 0
     return path

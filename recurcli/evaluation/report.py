@@ -23,7 +23,7 @@ from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_lo
 from recurcli.files import to_json
 from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
-from recurcli.metrics import METRICS, PERPLEXITY, classification_report, metric_named
+from recurcli.metrics import METRICS, PERPLEXITY, classification_report
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import KnownRows, write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES
@@ -175,19 +175,18 @@ def choose_model(
     encoder: Logits | None,
     linear: ScoredLinear | None,
     targets: NDArray[np.int64],
-    score: Callable[[Logits], tuple[float, ...]],
     row_weights: RowWeights = None,
 ) -> KeptModel:
     """Choose what is kept, by the dev rows with these logits (N, C) of the encoder, `targets` (N,) and weights (N,).
 
-    `encoder` is None without an encoder, `linear` is None without a linear model. A larger `score` of logits is better.
+    `encoder` is None without an encoder, `linear` is None without a linear model.
     """
     if linear is None or linear.alone is None:
         assert encoder is not None, "a model without an encoder has a linear model"
         return KeptModel(None, fit_temperature(encoder, targets, row_weights))
     if encoder is None:
         return KeptModel(linear.alone)
-    return KeptModel(choose_ensemble(linear.model, (encoder, linear.logits), targets, score, row_weights))
+    return KeptModel(choose_ensemble(linear.model, (encoder, linear.logits), targets, row_weights))
 
 
 def report_with_parts(
@@ -287,7 +286,7 @@ class DevEvaluation:
         if not self.inference.ranks.is_main:
             return {}
         targets = np.array(self.task.targets(self.dev.labels))
-        kept = choose_model(encoder, self.linear, targets, self._selection_key, self.dev.row_weights)
+        kept = choose_model(encoder, self.linear, targets, self.dev.row_weights)
         if kept.ensemble is not None:
             write_listed(folder / ENSEMBLE, to_json(kept.ensemble.to_json()))
         else:
@@ -330,16 +329,6 @@ class DevEvaluation:
         shown = texts if self.keep_texts and rows is self.dev else None
         write_predictions(path, ids, rows.labels, self.task.labels, shares, shown)
         return report, facts
-
-    def _selection_key(self, logits: np.ndarray) -> tuple[float, float]:
-        """Return what is larger for better `logits` (N, C): the dev metric (its negative, if a smaller one is better), then the
-        negative cross-entropy.
-
-        The weights of the ensemble are fitted by cross-entropy, whatever loss the encoder was trained with.
-        """
-        report = report_of(logits, self.dev.labels, self.task)
-        score = report[self.metric_name]
-        return -score if metric_named(self.metric_name).minimize else score, -report["loss"]
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
         """Return the logits (N, C) of the encoder. Raises what `check_stop` raises."""

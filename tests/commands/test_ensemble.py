@@ -145,7 +145,6 @@ def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, tra
 
 
 REFIT = ["finetune", "--preset", "starsaber-custom", *tiny("finetuning.max_steps=2", "tokenizer.kind=char")]
-"""A run whose dev rows have so simple labels that the kept model is the linear model."""
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +169,10 @@ def test_the_dev_rows_are_scored_by_the_first_fit_and_the_others_by_the_refit(re
         loss = recur.json("eval", folder, *more)["metrics"]["loss"]
         assert loss == pytest.approx(result[split]["loss"], abs=1e-6)
     rows = [(f"good {n}", None) for n in range(5)]
-    weight = json.loads((folder / "ensemble.json").read_text())["linear_weight"]
-    found = Predictor.load(folder, device="cpu").logits(rows)
-    np.testing.assert_allclose(found, weight * again.logits(rows), atol=1e-5)
+    weights, predictor = json.loads((folder / "ensemble.json").read_text()), Predictor.load(folder, device="cpu")
+    encoder = predictor.encoder_logits(predictor.encode(rows))
+    expected = weights["encoder_weight"] * encoder + weights["linear_weight"] * again.logits(rows)
+    np.testing.assert_allclose(predictor.logits(rows), expected, atol=1e-5)
     _, err = recur.ok("eval", folder, "--data", refitted / "x.csv")
     assert "120 of 120 rows are in the training rows" in err
 

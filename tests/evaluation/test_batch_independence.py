@@ -62,7 +62,6 @@ def default(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = ["--preset", "starsaber-custom", "--train", str(folder / "rows.jsonl"), "--text", "sentence"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", -math.inf)
-        patch.setattr("recurcli.linear.ensemble.FEWEST_ROWS", 0)
         assert run(["finetune", *source, "--label", "label", "--output", str(folder / "run"), "--quiet", *options]) == 0
     return folder / "run"
 

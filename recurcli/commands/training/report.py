@@ -112,12 +112,10 @@ def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
     """Return which model is kept, by the weights in `ensemble` (the content of ensemble.json)."""
     encoder, linear, rows = ensemble["encoder_weight"], ensemble["linear_weight"], ensemble["rows"]
     if encoder and linear:
-        return (
-            "the ensemble is kept, whose log loss or accuracy is significantly better on the "
-            f"{pluralize(rows, 'dev row')}: logits = {encoder:.3g} encoder + {linear:.3g} linear model"
-        )
+        fitted = f"fitted on {pluralize(rows, 'dev row')}"
+        return f"the ensemble is kept: logits = {encoder:.3g} encoder + {linear:.3g} linear model, {fitted}"
     kept, other = ("encoder", "linear model") if encoder else ("linear model", "encoder")
-    return f"the {kept} is kept, which is better than the {other} on the {pluralize(rows, 'dev row')}"
+    return f"the {kept} is kept: {pluralize(rows, 'dev row')} give the {other} no weight beside it"
 
 
 def _facts_of(training: "Training") -> dict[str, Any]:
