@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED
 from recurcli.errors import ModelError, UsageError, did_you_mean, escaped
-from recurcli.metrics import METRICS
+from recurcli.metrics import LABEL_METRICS, METRICS, OF_LABEL, OF_PROBABILITIES, is_of_labels
 from recurcli.validation import (
     STRICT,
     Fraction,
@@ -496,7 +496,11 @@ class FinetuningConfig(OptimizationConfig):
     loss: Literal["hinge", "cross_entropy"] = "cross_entropy"
     """hinge: the hinge loss (StarSaber, section 4) in Crammer and Singer's multi-class form (ours); cross_entropy."""
     metric: str = "accuracy"
-    """Dev metric that selects the best model; a name in `recurcli.metrics.METRICS`."""
+    """Dev metric that selects the best model; a name in `recurcli.metrics`, such as macro_f1, or f1, precision or
+    recall of one label: f1:spam."""
+    thresholds: str | None = None
+    """Metric of predicted labels for which thresholds of the labels are chosen on the dev rows in the end; null: the label is
+    the most probable one."""
     class_weights: Literal["none", "balanced"] | dict[str, Positive[float]] = "none"
     """Weight of each class in the losses that train, choose and calibrate the parts of the model. none: 1; balanced: inversely
     proportional to the number of training rows of the class; a mapping: label to weight, 1 for a label that it omits."""
@@ -534,8 +538,11 @@ class FinetuningConfig(OptimizationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.metric not in METRICS:
-            raise ValueError(f"metric must be one of {', '.join(METRICS)}, not {self.metric!r}")
+        if not is_of_labels(self.metric) and self.metric not in OF_PROBABILITIES:
+            known = ", ".join((*LABEL_METRICS, *OF_PROBABILITIES))
+            raise ValueError(f"metric must be one of {known}, not {self.metric!r}")
+        if self.thresholds is not None and not is_of_labels(self.thresholds):
+            raise ValueError(f"thresholds must be null or one of {', '.join(LABEL_METRICS)}, not {self.thresholds!r}")
         if self.label_smoothing and self.loss == "hinge":
             raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
         if self.teacher is not None and self.loss == "hinge":
@@ -658,5 +665,5 @@ def json_schema() -> dict[str, Any]:
     for kind in (PretrainingConfig, FinetuningConfig):
         properties = schema["$defs"][kind.__name__]["properties"]
         properties |= {key: inherited[key] for key in properties.keys() & inherited.keys()}
-    properties["metric"]["enum"] = list(METRICS)
+    properties["metric"]["pattern"] = f"^({'|'.join((*METRICS, *OF_PROBABILITIES))}|({'|'.join(OF_LABEL)}):.+)$"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

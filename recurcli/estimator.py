@@ -26,7 +26,7 @@ from recurcli.data.splits import Split, check_dev_rows, draw_dev_rows, split_in_
 from recurcli.data.tasks import Task
 from recurcli.display.screen import Screen
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped
-from recurcli.evaluation.inference import Predictor, as_pair, probabilities, text_rows
+from recurcli.evaluation.inference import Predictor, as_pair, text_rows
 from recurcli.files import write_atomically
 from recurcli.log import Log
 from recurcli.preset import ResolvedPreset, compose
@@ -110,13 +110,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `fast` takes the linear model of an ensemble alone. Raises TypeError or ValueError for what is neither a text nor a pair
         of texts, with its row from 0. Raises ValueError with `fast` if the model has no linear model.
         """
-        logits = self._chosen(fast=fast).logits(texts)
-        return self.classes_[logits.argmax(axis=1)]
+        predictor = self._chosen(fast=fast)
+        return self.classes_[predictor.kept.decide(predictor.kept.probabilities(predictor.logits(texts)))]
 
     def predict_proba(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
         """Return the probabilities (N, C) of the classes in the order of `classes_`. Raises as `predict` does."""
         predictor = self._chosen(fast=fast)
-        return probabilities(predictor.logits(texts), predictor.temperature)
+        return predictor.kept.probabilities(predictor.logits(texts))
 
     def save(self, path: str | Path) -> None:
         """Write the run directory of the fitted model, for `recurcli.load` and for `recur predict`.

@@ -1,4 +1,4 @@
-"""Classification metrics: accuracy, macro averages, Matthews' coefficient, and a table per class.
+"""Classification metrics: of predicted labels, of one label, of probabilities, and a table per class.
 
 Labels are strings; `names` fixes their order. A ratio with denominator 0, such as the precision of a class that is
 never predicted, counts as 0. Metrics are computed from counts per class, of many resamples at once or of one list of
@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recurcli.errors import pluralize
+from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import ArrayLike
 
 MAX_IN_FULL = 100
 """The largest number of classes for which files hold the whole confusion table and the probabilities of all classes."""
@@ -35,7 +36,7 @@ CountMetric = Callable[[ClassCounts], "np.ndarray"]
 """A metric of each resample: ClassCounts -> (B,), or of each of its classes: (B, C)."""
 
 
-def counts_of(labels: Sequence[int], predictions: Sequence[int], classes: Sequence[int] | None = None) -> ClassCounts:
+def counts_of(labels: "ArrayLike", predictions: "ArrayLike", classes: Sequence[int] | None = None) -> ClassCounts:
     """Return the counts (1, C) of the class indices `labels` and `predictions`, each (N,).
 
     The classes are those in `classes`, which ascends and holds all that occur; None: those that occur.
@@ -72,11 +73,11 @@ def f1(counts: ClassCounts) -> "np.ndarray":
     return 2 * counts.hits / (counts.predicted + counts.support).clip(min=1)
 
 
-def macro(of_classes: CountMetric) -> CountMetric:
-    """Return the mean of `of_classes` (B, C) over the classes that occur among labels or predictions."""
+def macro(of_classes: CountMetric, *, of_labels: bool = False) -> CountMetric:
+    """Return the mean of `of_classes` (B, C) over the classes that occur among labels or predictions, or `of_labels` alone."""
 
     def compute(counts: ClassCounts) -> "np.ndarray":
-        present = counts.predicted + counts.support > 0
+        present = counts.support + (0 if of_labels else counts.predicted) > 0
         return of_classes(counts).sum(axis=-1) / present.sum(axis=-1)
 
     return compute
@@ -88,6 +89,29 @@ def mcc(counts: ClassCounts) -> "np.ndarray":
     covariance = counts.hits.sum(axis=-1) * rows - (counts.predicted * counts.support).sum(axis=-1)
     spread = (rows**2 - (counts.predicted**2).sum(axis=-1)) * (rows**2 - (counts.support**2).sum(axis=-1))
     return covariance / spread.clip(min=1) ** 0.5
+
+
+def rank_report(labels: "np.ndarray", probabilities: "np.ndarray") -> dict[str, float | None]:
+    """Return the OF_PROBABILITIES of rows by name: `labels` (N,) are class indices, `probabilities` are (N, C).
+
+    The average precision is the sum of the precisions at each of K different probabilities, times the increase of the recall
+    there. The other is the area under the curve of the recall over the share of the other rows, by trapezia. Both are of the
+    rarer of two classes (the second, if as many rows have both), or means over the classes that a row has, each against all
+    others. Rows of one class do not define them: None.
+    """
+    import numpy as np
+
+    present, scores = np.unique(labels), []
+    if len(present) == 1:
+        return dict.fromkeys(OF_PROBABILITIES)
+    for each in present if probabilities.shape[1] > 2 else [int(2 * labels.sum() <= len(labels))]:
+        order = np.argsort(-probabilities[:, each], kind="stable")
+        last = np.flatnonzero(np.diff(probabilities[order, each], append=-1))  # of the rows of equal probability
+        above = np.append(0, last + 1)  # (K + 1,) rows with a probability or a larger one, from the largest
+        hits = np.append(0, (labels[order] == each).cumsum()[last])
+        recalls, others = (rows / rows[-1] for rows in (hits, above - hits))
+        scores.append((np.diff(recalls) @ (hits[1:] / above[1:]), np.trapezoid(recalls, others)))
+    return dict(zip(OF_PROBABILITIES, np.mean(scores, axis=0).tolist(), strict=True))
 
 
 class Metric(NamedTuple):
@@ -108,12 +132,19 @@ METRICS: dict[str, Metric] = {
     "macro_precision": Metric("macro precision", macro(precision)),
     "macro_recall": Metric("macro recall", macro(recall)),
     "macro_f1": Metric("macro F1", macro(f1)),
+    "balanced_accuracy": Metric("balanced accuracy", macro(recall, of_labels=True)),
     "mcc": Metric("MCC", mcc, (-1.0, 1.0)),
 }
-"""The metrics of classifiers by their name in presets and JSON, in the order of the tables. A new metric is one row here.
+"""The metrics of predicted labels by their name in presets and JSON, in the order of the tables. A new metric is one row here.
 
 Macro averages are over the classes that occur among the labels or the predictions, as by default in scikit-learn.
 """
+OF_LABEL = {"f1": ("F1", f1), "precision": ("precision", precision), "recall": ("recall", recall)}
+"""The metrics of one label, such as `f1:LABEL`, by the part of their name before the colon."""
+OF_PROBABILITIES = {"average_precision": "average precision", "roc_auc": "ROC AUC"}
+"""The names of the metrics of probabilities, with those in tables (`rank_report`)."""
+LABEL_METRICS = (*METRICS, *(f"{kind}:LABEL" for kind in OF_LABEL))
+"""The names of the metrics that predicted labels decide, for messages."""
 
 
 PERPLEXITY = "perplexity"
@@ -125,12 +156,34 @@ def undefined(counts: ClassCounts) -> "np.ndarray":
     return counts.hits.sum(axis=-1) * math.nan
 
 
-def metric_named(name: str) -> Metric:
-    """Return the row of METRICS with this name, or that of the perplexity; of another version's metric only the name is known.
+def is_of_labels(name: str) -> bool:
+    """Return whether `name` is that of a metric that predicted labels decide: in METRICS, or of one label."""
+    kind, _, label = name.partition(":")
+    return name in METRICS or (kind in OF_LABEL and label != "")
+
+
+def metric_named(name: str, names: Sequence[str] = ()) -> Metric:
+    """Return the metric of labels with this name, or the perplexity; of any other metric only the name is known.
+
+    A metric of one label is computed from counts of the classes `names`. Raises UsageError if it is of none of them.
 
     A perplexity has no largest value; far bounds have no effect on its tests.
     """
-    return METRICS.get(name) or Metric(name, undefined, (-1e9, 1e9), minimize=name == PERPLEXITY)
+    kind, _, label = name.partition(":")
+    if label and is_of_labels(name):
+        if names and label not in names:
+            raise UsageError(f"metric {escaped(name)}: unknown label '{escaped(label)}'{did_you_mean(label, names)}")
+        place, (words, of_classes) = names.index(label) if names else 0, OF_LABEL[kind]
+        own = slice(place, place + 1)  # counts may end before it
+        return Metric(f"{words} of {escaped(label)}", lambda counts: of_classes(counts)[:, own].sum(axis=1))
+    words = OF_PROBABILITIES.get(name, name)
+    return METRICS.get(name) or Metric(words, undefined, (-1e9, 1e9), minimize=name == PERPLEXITY)
+
+
+def score_in(report: Mapping[str, Any], name: str) -> Any:
+    """Return the metric `name` of a `classification_report`: a number, or None where it is not defined."""
+    kind, _, label = name.partition(":")
+    return report["per_class"].get(label, {}).get(kind) if label else report.get(name)
 
 
 def words_of(metric: str) -> str:
@@ -151,9 +204,9 @@ def score_rows(scores: Mapping[str, Any], split: str, metric: str = "accuracy") 
 
     A run of an earlier version may lack a metric.
     """
-    for name, each in METRICS.items():
-        if name in scores:
-            yield f"{split}{each.words}", format_score(name, scores[name])
+    for name in dict.fromkeys((*METRICS, *OF_PROBABILITIES, metric)):
+        if (score := score_in(scores, name)) is not None:
+            yield f"{split}{words_of(name)}", format_score(name, score)
     yield from unseen_rows(scores, split, dict.fromkeys(("accuracy", metric)))
     yield from part_rows(scores, split, metric)
 
@@ -164,21 +217,24 @@ def unseen_rows(
     """Yield the scores of a model by `metrics` on the rows that it was not trained on, where some of the rows were."""
     if unseen := scores.get("unseen"):
         for name in metrics:
-            yield (
-                f"{split}{words_of(name)} on {pluralize(unseen['rows'], 'unseen row')}",
-                format_score(name, unseen[name]),
-            )
+            if (score := unseen.get(name)) is not None:
+                words = f"{split}{words_of(name)} on {pluralize(unseen['rows'], 'unseen row')}"
+                yield words, format_score(name, score)
 
 
 def part_rows(scores: Mapping[str, Any], split: str = "", metric: str = "accuracy") -> Iterator[tuple[str, str]]:
-    """Yield the scores of the parts of an ensemble, by accuracy and `metric`, and those of the baselines.
+    """Yield the scores of the parts of an ensemble, by accuracy and `metric`, of thresholds, and those of the baselines.
 
     `split` stands before each name.
     """
     for name in dict.fromkeys(("accuracy", metric)):
         for part, own in scores.get("parts", {}).items():
-            if name in own and (part, name) != ("linear", "accuracy"):  # a baseline
+            if own.get(name) is not None and (part, name) != ("linear", "accuracy"):  # a baseline
                 yield f"{split}{_PARTS[part]}: {words_of(name)}", format_score(name, own[name])
+    if chosen := scores.get("thresholds"):
+        words = f"dev {words_of(chosen['metric'])} by cross-validation"
+        yield f"{words}: thresholds", format_score(chosen["metric"], chosen["cross_validated"])
+        yield f"{words}: most probable label", format_score(chosen["metric"], chosen["most_probable"])
     for name, value in scores.get("baselines", {}).items():
         who = _PARTS.get(name) or f"{name.replace('_', ' ')} baseline"
         yield f"{split}{who}: accuracy", format_score("accuracy", value)

@@ -23,7 +23,7 @@ from tiny_task import rows
 import recurcli
 from recurcli import TextClassifier
 from recurcli.estimator import _targets
-from recurcli.evaluation.inference import probabilities
+from recurcli.evaluation.decision import probabilities
 from recurcli.files import sha256_of
 
 SETTINGS = {
@@ -175,14 +175,23 @@ def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
     assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
 
 
+def test_predict_follows_the_thresholds_and_the_probabilities_stay(fitted: TextClassifier) -> None:
+    model, before = pickle.loads(pickle.dumps(fitted)), fitted.predict_proba(TEXTS)
+    least = {each: 0.5 if each == 0 else 1e-6 for each in range(before.shape[1])}
+    model._predictor.kept = model._predictor.kept._replace(thresholds={"thresholds": least})
+    assert 0 not in np.searchsorted(model.classes_, model.predict(TEXTS))
+    assert np.array_equal(model.predict_proba(TEXTS), before)
+
+
 def test_fast_predicts_with_the_linear_model_alone(fitted: TextClassifier) -> None:
     model = pickle.loads(pickle.dumps(fitted))
     whole = model._predictor.ensemble
-    model._predictor.ensemble = replace(whole, encoder_weight=0.7, linear_weight=1.3)
+    kept = model._predictor.kept
+    model._predictor.kept = kept._replace(ensemble=replace(whole, encoder_weight=0.7, linear_weight=1.3))
     logits = whole.linear_alone_weight * whole.linear.logits([(text, None) for text in TEXTS])
-    assert np.array_equal(model.predict_proba(TEXTS, fast=True), probabilities(logits, 1.0))
+    assert np.array_equal(model.predict_proba(TEXTS, fast=True), probabilities(logits, rows=whole.rows))
     assert np.array_equal(model.predict(TEXTS, fast=True), model.classes_[logits.argmax(axis=1)])
-    model._predictor.ensemble = replace(whole, encoder_weight=1.0, linear_weight=0.0)
+    model._predictor.kept = kept._replace(ensemble=replace(whole, encoder_weight=1.0, linear_weight=0.0))
     with pytest.raises(ValueError, match=r"it has no linear model.*fast=True"):
         model.predict(TEXTS, fast=True)
 

@@ -134,4 +134,4 @@ def test_a_metric_is_one_row(recur: Recur, tiny_tnews: Path, tmp_path: Path, mon
     code, out, err = recur("eval", run)
     assert code == 0, err
     assert ["errors", "avoided", f"{100 * value:.1f}"] in [line.split()[:3] for line in out.splitlines()]
-    assert '"avoided"' in recur("presets", "--schema")[1]
+    assert "|avoided|" in recur("presets", "--schema")[1]

@@ -14,7 +14,7 @@ from recurcli.commands.comparison.groups import (
     group_runs,
     lines_over,
 )
-from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
+from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,
@@ -26,7 +26,7 @@ from recurcli.evaluation.significance import (
     tango,
 )
 from recurcli.log import Log
-from recurcli.metrics import METRICS, PERPLEXITY, metric_named
+from recurcli.metrics import LABEL_METRICS, PERPLEXITY, is_of_labels, metric_named
 from recurcli.requests.compare import CompareRequest
 from recurcli.runs.predictions import Part
 from recurcli.runs.run_directory import RunDirectory, first_difference
@@ -45,8 +45,6 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     in all; ModelError for a damaged run that is named itself.
     """
     metric = request.metric
-    if metric is not None and metric not in METRICS:
-        raise UsageError(f"--metric: no metric '{escaped(metric)}'" + did_you_mean(metric, METRICS))
     found = collect(request.runs, request.part, request.split)
     for run in found.runs:
         RunDirectory(run.path).note_if_unfinished(log)
@@ -61,10 +59,9 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     if request.over is not None:
         check_over(found.runs, request.over)
     name = metric or (found.runs[0].result["metric"] if found.runs else "accuracy")
-    if name != PERPLEXITY and name not in METRICS:
-        raise UsageError(
-            f"{found.runs[0].path}: its metric '{escaped(name)}' is unknown here; choose one with --metric"
-        )
+    if name != PERPLEXITY and not is_of_labels(name):
+        raise UsageError(f"--metric must be one of {', '.join(LABEL_METRICS)}, not '{escaped(name)}'")
+    metric_named(name, found.runs[0].rows.names if found.runs else ())  # refuses an unknown label
     groups, differences, other_differences = group_runs(found.runs, name)
     _notes(found.runs, request.part, log)
     fixed = baselines(groups, name)
@@ -130,7 +127,7 @@ def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], name: str) -> 
     labels = np.array([index[label] for label in first.rows.labels])
     predictions = np.array([[index[label] for label in run] for _, _, runs, _ in known for run in runs])
     ends = np.cumsum([len(runs) for _, _, runs, _ in known])[:-1]
-    resamples = np.split(resampled_scores(METRICS[name].of_counts, labels, predictions), ends)
+    resamples = np.split(resampled_scores(metric_named(name, first.rows.names).of_counts, labels, predictions), ends)
     members = {}
     for (member, scores, _, seeded), own, drawn in zip(known, np.split(predictions, ends), resamples, strict=True):
         is_right = own[0] == labels if len(own) == 1 and name == "accuracy" else None

@@ -1,6 +1,8 @@
 """`recur eval`: the scores of a trained classifier on labelled rows, or the perplexity of a language model on a text."""
 
 import contextlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from recurcli.commands.trained_run import data_config, known_task, task_of, training_rows
+from recurcli.commands.training.report import model_card
 from recurcli.config import DataConfig
 from recurcli.data.columns import ColumnSchema
 from recurcli.data.readers import escapes_of
@@ -18,13 +21,14 @@ from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, pluralize
-from recurcli.evaluation.inference import InferenceConfig, Predictor, probabilities, score_text
-from recurcli.evaluation.report import EvaluatedRows, KeptModel, report_with_parts
-from recurcli.evaluation.significance import intervals
-from recurcli.files import REPORT, OutputKind, check_writable, finite, sha256_of, write_atomically
+from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.evaluation.decision import KeptModel, fit_thresholds
+from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
+from recurcli.evaluation.report import EvaluatedRows, report_with_parts
+from recurcli.evaluation.significance import FEWEST_ROWS, intervals
+from recurcli.files import REPORT, OutputKind, check_writable, finite, sha256_of, to_json, write_atomically
 from recurcli.log import Log
-from recurcli.metrics import METRICS
+from recurcli.metrics import MAX_IN_FULL, classification_report, metric_named
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (
@@ -35,7 +39,8 @@ from recurcli.runs.model_files import (
     read_linear_model,
     read_model,
 )
-from recurcli.runs.run_directory import LINEAR_FIRST_FIT, Run, contents_of, open_run
+from recurcli.runs.predictions import FILES
+from recurcli.runs.run_directory import LINEAR_FIRST_FIT, THRESHOLDS, Run, RunDirectory, contents_of, open_run
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
@@ -77,6 +82,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
 
     task = task_of(run, predictor)
+    metric_named(request.fit_thresholds or "accuracy", task.labels)  # refuses an unknown label
     split, rows, own_dev, overlap, trained = _read_rows(request, run, task, training_rows(run, predictor), log)
     labels = [str(example.label) for example in rows.examples]
     tokens = predictor.encode(rows.texts)
@@ -90,22 +96,33 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         linear = read_linear_model(run, len(predictor.labels), first_fit=own_dev)
     if ensemble is not None and linear is not None:
         ensemble = replace(ensemble, linear=linear)
-    linear_logits = None if linear is None else linear.logits(rows.texts)
+    parts = encoder_logits, None if linear is None else linear.logits(rows.texts)
+    targets = np.array(task.targets(labels))
     known = task.baselines if split == "dev" else {}
-    kept = KeptModel(ensemble, predictor.temperature)
-    metrics, facts, logits = report_with_parts(kept, encoder_logits, linear_logits, labels, task, known, trained)
+    kept = predictor.kept._replace(ensemble=ensemble)
+    if request.fit_thresholds is not None:
+        shares = kept.probabilities(kept.logits(*parts))
+        kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, task.labels))
+    metric = run.read_preset().get("finetuning", {}).get("metric", "accuracy")
+    metrics, facts, logits = report_with_parts(kept, *parts, labels, task, known, metric, trained)
+    shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
         ids=[example.id for example in rows.examples],
         texts=rows.texts,
         names=task.labels,
-        labels=np.array(task.targets(labels)),
-        probabilities=probabilities(logits, predictor.temperature),
+        labels=targets,
+        probabilities=shares,
+        predictions=kept.decide(shares),
     )
+    if request.save:
+        _save(run, kept, task.labels, facts.get("unseen"))
+        log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")
     if has_encoder:
         facts |= _diagnosis(request, predictor.model, predictor.config.device, log, tokens)
     if request.errors is not None:
         _write_errors(request.errors, evaluated)
         log.note(f"{request.errors}: {pluralize(len(evaluated.mistakes), 'row')} predicted wrongly")
+    _warn_of_few_rows(metrics["per_class"], log)
     result = {
         "run": str(request.run),
         "task": task.name,
@@ -117,11 +134,39 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         "unlabelled": rows.unlabelled,
         "path": None if rows.path is None else str(rows.path),
         "sha256": rows.sha256,
+        "metric": metric,
         "metrics": metrics,
-        "intervals": intervals(METRICS, evaluated.labels, evaluated.predictions),
+        "intervals": intervals(targets, evaluated.predictions, task.labels),
         **facts,
+        "thresholds": kept.thresholds,
     }
     return Evaluation(result, run, evaluated)
+
+
+def _save(run: Run, kept: KeptModel, names: Sequence[str], unseen: dict[str, Any] | None) -> None:
+    """Keep the thresholds in `run`: its predictions and its result follow them, in one change.
+
+    `unseen` are the scores on the dev rows that were not trained on. Those of the test rows are left out of the result, since a
+    run does not keep which of these rows they are.
+    Raises UsageError for a run that is not finished, or that does not keep the probabilities of all classes `names`.
+    """
+    if not run.is_finished:
+        raise UsageError(f"{run}: its training is not finished; --save needs the result of it")
+    if len(names) > MAX_IN_FULL:
+        raise UsageError(f"{run}: keeps few probabilities of {len(names)} classes; train with finetuning.thresholds")
+    result = {**run.read_result(), "thresholds": kept.thresholds}
+    files = {THRESHOLDS: to_json(kept.thresholds)}
+    for split, name in FILES.items():
+        if name in run:
+            rows = [json.loads(line) for line in run[name].read().splitlines()]
+            shares = np.array([[row["probabilities"][label] for label in names] for row in rows])
+            labels, predictions = [row["label"] for row in rows], [names[each] for each in kept.decide(shares)]
+            rows = [row | {"prediction": label} for row, label in zip(rows, predictions, strict=True)]
+            files[name] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            result[split] |= classification_report(labels, predictions, names, loss=result[split]["loss"])
+    result.get("test", {}).pop("unseen", None)
+    result |= {} if unseen is None else {"unseen": unseen}
+    RunDirectory(run.name).replace_files(run, files, result, model_card(result))
 
 
 def _read_rows(
@@ -215,6 +260,15 @@ def _training_overlap(
     return {**counts}, known.trains(hashes)
 
 
+def _warn_of_few_rows(per_class: Mapping[str, Any], log: Log) -> None:
+    """Log a warning that names classes with too few rows for `intervals`, if there are any."""
+    rare = {name: own["support"] for name, own in per_class.items() if 0 < own["support"] < FEWEST_ROWS}
+    if rare:
+        named = escaped(", ".join(f"'{name}' has {rows}" for name, rows in rare.items()))
+        few = f"{'a class has' if len(rare) == 1 else f'{len(rare):,} classes have'} fewer than {FEWEST_ROWS} rows"
+        log.warn(f"{few} ({named}), so only the accuracy and the recall of such a class have an interval")
+
+
 def _diagnosis(
     request: EvaluateRequest,
     model: Backbone,
@@ -266,6 +320,8 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
     Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
     Raises UsageError for what is asked of a classifier.
     """
+    if request.fit_thresholds is not None:
+        raise UsageError(f"{request.run}: is a language model without labels; leave --fit-thresholds out")
     if request.errors is not None or request.report is not None:
         raise UsageError(f"{request.run}: is a language model; --errors and --report are for classifiers")
     inference, ranks = request.inference, current()

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recurcli.commands.trained_run import data_config, task_of
+from recurcli.commands.trained_run import data_config, note_on_fast, task_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.inference import Predictor
 from recurcli.export.clue_export import export_clue
@@ -50,6 +50,7 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
         folder = open_run(run)
         predictor = Predictor.load(folder, **asdict(request.inference), fast=request.fast)
         folder.note_if_unfinished(log)
+        note_on_fast(folder, predictor, log)
         read_here = folder.read_data_config() if format.folder_with else data_config(folder, request.data)
         loaded.append(TrainedRun(folder, predictor, task_of(folder, predictor), read_here))
     more = {}

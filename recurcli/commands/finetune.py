@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recurcli.commands.training.resume import finished_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
-from recurcli.config import DataConfig, LabelType
+from recurcli.config import DataConfig, FinetuningConfig, LabelType
 from recurcli.data.columns import check_same_kind, label_doubts
 from recurcli.data.splits import Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
@@ -25,6 +25,7 @@ from recurcli.evaluation.report import DevEvaluation, ScoredRows, score_linear_m
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log, Note
+from recurcli.metrics import OF_PROBABILITIES, metric_named
 from recurcli.model.models import Classifier
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.requests.training import FinetuneRequest
@@ -74,6 +75,7 @@ def finetune(
             init.folder.note_if_unfinished(log)
         resolved, task, splits, own, teacher = _read_rows(resolved, rows, log)
         train, dev, test = splits["train"], splits["dev"], splits.get("test")
+        _check_metrics(resolved.preset.finetuning, task, dev)
         seen, all_known = KnownRows.of(train.hashes, dev.hashes), True
         # A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
         if init is not None and init.config.labels:
@@ -136,6 +138,7 @@ def finetune(
             known=seen,
             refit=_refit_of(preset, linear, train, dev, task, np.concatenate([row_weights, dev_weights])),
             test=None if test is None else ScoredRows(test, tokens["test"]),
+            thresholds=preset.finetuning.thresholds,
             keep_texts=preset.finetuning.keep_texts,
         )
         return Training(
@@ -225,6 +228,16 @@ def _row_weights(rows: Split, by_class: NDArray[np.float64], task: Task) -> NDAr
     """Return the factor of each row's loss (N,): its own weight times that of its class (C,)."""
     targets = task.targets(str(example.label) for example in rows.examples)
     return by_class[targets] * [example.weight for example in rows.examples]
+
+
+def _check_metrics(config: FinetuningConfig, task: Task, dev: Split) -> None:
+    """Raise UsageError for a metric of a label that does not exist, or one that dev rows of one label do not define."""
+    for name in filter(None, (config.metric, config.thresholds)):
+        metric_named(name, task.labels)
+    labels = {example.label for example in dev.examples}
+    if config.metric in OF_PROBABILITIES and len(labels) == 1:
+        own = f"all {pluralize(len(dev.examples), 'dev row')} have the label '{escaped(labels.pop())}'"
+        raise UsageError(f"finetuning.metric {config.metric} is not defined: {own}; choose other dev rows or accuracy")
 
 
 def _fit_linear_model(

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.config import DataConfig, LinearConfig
@@ -22,6 +21,7 @@ from recurcli.data.columns import ordered_labels
 from recurcli.data.splits import RowHashes, Split, load_split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.evaluation.decision import probabilities
 from recurcli.files import OutputKind, check_writable, write_atomically
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import UNSEEN, fit_model, search_hyperparameters
@@ -70,12 +70,13 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     labelled, fitted = np.flatnonzero(targets >= 0), (targets >= 0) & ~drawn
     texts = [train.columns.read(record)[:2] for record in train.records]
     logits = out_of_fold_logits(texts, targets, len(names), fitted=fitted)
-    probabilities = softmax(logits * fit_calibration(logits[fitted], targets[fitted]), axis=1)
-    best = [names[number] for number in probabilities.argmax(axis=1).tolist()]
+    weight = fit_calibration(logits[fitted], targets[fitted])
+    shares = probabilities(logits * weight, rows=int(fitted.sum()))
+    best = [names[number] for number in shares.argmax(axis=1).tolist()]
     counts = {
         "rows": len(targets),
         "fitted": int(fitted.sum()),
-        "accuracy": float((probabilities[labelled].argmax(axis=1) == targets[labelled]).mean()),
+        "accuracy": float((shares[labelled].argmax(axis=1) == targets[labelled]).mean()),
     }
     if not fitted.all():
         unlabelled, of_dev = pluralize(int((targets < 0).sum()), "row"), pluralize(int(drawn.sum()), "dev row")
@@ -85,17 +86,14 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     if (path := request.out_of_fold) is not None:
         lines = [
             [*line, name, *(f"{share:.6f}" for share in (row.max(), *row))]
-            for line, name, row in zip(table[1:], best, probabilities, strict=True)
+            for line, name, row in zip(table[1:], best, shares, strict=True)
         ]
         _write(path, [[*table[0], *predicted], *lines])
         result["out_of_fold"] = {"path": str(path), **counts}
         log.note(f"{path}: out-of-fold probabilities of {pluralize(len(lines), 'row')}, {reliable}")
     if (path := request.suspects) is not None:
-        found = labelled[find_suspects(probabilities[labelled], targets[labelled])].tolist()
-        lines = [
-            [*table[row + 1], names[targets[row]], best[row], f"{probabilities[row, targets[row]]:.6f}"]
-            for row in found
-        ]
+        found = labelled[find_suspects(shares[labelled], targets[labelled])].tolist()
+        lines = [[*table[row + 1], names[targets[row]], best[row], f"{shares[row, targets[row]]:.6f}"] for row in found]
         _write(path, [[*table[0], *suspected], *lines])
         result["suspects"] = {"path": str(path), **counts, "suspects": len(found)}
         what = pluralize(len(found), "row", of=len(labelled))

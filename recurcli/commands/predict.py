@@ -32,7 +32,7 @@ from recurcli.commands.prediction.rows import (
     skip,
     windows,
 )
-from recurcli.commands.trained_run import training_rows
+from recurcli.commands.trained_run import note_on_fast, training_rows
 from recurcli.config import QUOTE, UTF8, DataConfig, canonical_encoding
 from recurcli.data.columns import ColumnSchema, TextColumns, delimiter_of_input, find_input_columns
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
@@ -74,6 +74,7 @@ def predict(request: PredictRequest, log: Log) -> None:
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
         run.note_if_unfinished(log)
+        note_on_fast(run, predictor, log)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         rows = _open_rows(request, training_rows(run, predictor), output, stack, log)
@@ -101,7 +102,7 @@ def predict(request: PredictRequest, log: Log) -> None:
             for place, prediction in enumerate(predictor.predictions(logits)):
                 why = None
                 if request.explain and predictor.ensemble is not None:
-                    why = explain(predictor.ensemble.linear, pairs[place], int(logits[place].argmax()))
+                    why = explain(predictor.ensemble.linear, pairs[place], predictor.labels.index(prediction.label))
                 lines.append(writer.row(before + place, window[place], prediction, texts[place].fault, why))
                 progress.unlabelled += writer.is_unsure(prediction)
             output.write(b"".join(lines))

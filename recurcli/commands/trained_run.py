@@ -12,7 +12,8 @@ from recurcli.data.readers import format_of
 from recurcli.data.tasks import Task, find_source, task_named, task_with_columns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
-from recurcli.runs.run_directory import Run
+from recurcli.log import Log
+from recurcli.runs.run_directory import THRESHOLDS, Run
 
 
 def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
@@ -43,6 +44,12 @@ def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
     return ColumnSchema(
         str(run), columns, explicit=named, delimiter=config.delimiter, quote=config.quote, format=format
     )
+
+
+def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:
+    """Log a note if the run has thresholds, which were chosen for the ensemble, and the model is its linear model alone."""
+    if predictor.is_linear and THRESHOLDS in run:
+        log.note(f"{run}: --fast takes the most probable label, since {THRESHOLDS} was chosen for the whole ensemble")
 
 
 def known_task(run: Run, name: str) -> Task:

@@ -26,7 +26,7 @@ from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.log import Log, Progress, State, TrialProgress
-from recurcli.metrics import format_score, metric_named, words_of
+from recurcli.metrics import format_score, metric_named, score_in, words_of
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.training import FinetuneRequest
@@ -61,7 +61,7 @@ DEFAULT_RANGES = (
 thousand rows."""
 TUNED_SECTIONS = ("encoder.", "embedding.", "tokenizer.", "finetuning.", "pooling", "pair_pooling", "data.max_length")
 """The beginnings of the keys that may be searched. Other keys have no effect, or they change the rows or the seed."""
-NOT_TUNED = ("finetuning.metric", "finetuning.score_test", "finetuning.linear_baseline")
+NOT_TUNED = ("finetuning.metric", "finetuning.thresholds", "finetuning.score_test", "finetuning.linear_baseline")
 SIGNIFICANT_DIGITS = 3
 """The number of digits of a sampled number in the training. Few digits make the best preset readable."""
 
@@ -233,7 +233,7 @@ class _Search:
         data = {f"{split} sha256": trained["data"][split]["sha256"] for split in ("train", "dev")}
         check_same(self.study.user_attrs.get("data", data), data, self.request.folder)
         self.study.set_user_attr("data", data)
-        dev_metric = trained["dev"][trained["metric"]]
+        dev_metric = score_in(trained["dev"], trained["metric"])
         if number > 1:
             return {"dev_metric": dev_metric}
         linear = trained.get("linear_baseline", {}).get("dev", {}).get(trained["metric"])

@@ -27,7 +27,7 @@ from recurcli.display.screen import (
 )
 from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.files import OutputKind, to_json, write_atomically
-from recurcli.metrics import METRICS, PERPLEXITY, words_of
+from recurcli.metrics import PERPLEXITY, words_of
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import Run, reopen_run
 
@@ -227,7 +227,7 @@ def write_report(path: Path, result: Result) -> None:
     """
     if not result["groups"]:
         raise UsageError(f"{path}: not written: no run is finished")
-    if result["metric"] not in METRICS:
+    if result["metric"] == PERPLEXITY:
         raise UsageError(f"{path}: not written: --report is for classifiers; --output and --plot take language models")
     rows = {}
     for group in result["groups"]:

@@ -17,7 +17,7 @@ from recurcli.display.screen import (
     styled,
 )
 from recurcli.errors import pluralize
-from recurcli.metrics import METRICS, cells_of, part_rows, perplexity_rows, unseen_rows
+from recurcli.metrics import METRICS, OF_PROBABILITIES, cells_of, part_rows, perplexity_rows, unseen_rows, words_of
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
@@ -29,25 +29,28 @@ def metric_table(result: Mapping[str, Any]) -> Table:
     """Return the metrics in per cent with their intervals, the losses, the calibration error and the baselines."""
     report, calibration, intervals = result["metrics"], result["calibration"], result["intervals"]
     rows: list[Sequence[Cell]] = [
-        [metric.words, percent(report[name]), percent_interval(intervals.get(name) or ())]
-        for name, metric in METRICS.items()
+        [words_of(name), percent(report[name]), percent_interval(intervals.get(name) or ())]
+        for name in (*METRICS, *OF_PROBABILITIES)
+        if report.get(name) is not None
     ]
     rows += unseen_rows(result)
     rows.append(["loss (cross-entropy)", f"{report['loss']:.4f}"])
     rows.append(["loss of the probabilities", f"{calibration['loss']:.4f}"])
     rows.append(["calibration error (ECE)", percent(calibration["ece"])])
-    rows += [styled(row, "dim") for row in part_rows(result)]
+    rows += [styled(row, "dim") for row in part_rows(result, metric=result.get("metric", "accuracy"))]
     return Table(["metric", "value", "95 % interval"], rows)
 
 
-def class_table(report: Mapping[str, Any]) -> Table:
-    """Return the scores of each class, its number of rows, and how often it is predicted."""
+def class_table(report: Mapping[str, Any], intervals: Mapping[str, Sequence[float] | None]) -> Table:
+    """Return the scores of each class, the recall with its interval if it has one, its rows, and how often it is predicted."""
     predicted: Counter[int] = Counter()
     for (_, column), count in cells_of(report).items():
         predicted[column] += count
     rows: list[list[Cell]] = []
     for place, (label, own) in enumerate(report["per_class"].items()):
         shares = [percent(own[name]) for name in ("precision", "recall", "f1")]
+        if limits := intervals.get(f"recall:{label}"):
+            shares[1] += f" ({percent_interval(limits)})"
         rows.append([label, *shares, f"{own['support']:,}", f"{predicted[place]:,}"])
     return Table(["label", "precision", "recall", "F1", "rows", "predicted"], rows)
 
@@ -62,7 +65,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
         words, confusions = "the most frequent; --json has all", _largest(labels, cells)
         if not confusions.rows:
             words = "no row is predicted wrongly"
-    show(title, metric_table(result), class_table(report), heading("confusion", words), confusions)
+    show(title, metric_table(result), class_table(report, result["intervals"]), heading("confusion", words), confusions)
 
 
 def print_perplexity(result: Mapping[str, Any]) -> None:

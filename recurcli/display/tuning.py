@@ -7,12 +7,12 @@ from rich.text import Text
 
 from recurcli.commands.comparison.groups import short_names, text_of
 from recurcli.display.screen import Table, cell, heading, percent, show, styled
-from recurcli.metrics import METRICS
+from recurcli.metrics import words_of
 
 
 def print_study(result: Mapping[str, Any]) -> None:
     """Print the trials, with the best one in bold, and sentences on its preset and its score."""
-    best, metric = result["best"], f"dev {METRICS[result['metric']].words}"
+    best, metric = result["best"], f"dev {words_of(result['metric'])}"
     names, rows = short_names(result["ranges"]), []
     for trial in result["trials"]:
         score = "–" if trial["dev_metric"] is None else percent(trial["dev_metric"])

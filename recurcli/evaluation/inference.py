@@ -20,12 +20,13 @@ from recurcli.config import Label
 from recurcli.device import Precision, autocast, choose_device
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
-from recurcli.errors import NumericError, UsageError, escaped
+from recurcli.errors import ModelError, NumericError, UsageError, escaped
+from recurcli.evaluation.decision import PLAIN, KeptModel
 from recurcli.linear.model import Ensemble
 from recurcli.log import AfterBatch, Log, ignore
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_ensemble, read_model
-from recurcli.runs.run_directory import CALIBRATION, TEMPERATURE, Run, read_json
+from recurcli.runs.run_directory import CALIBRATION, TEMPERATURE, THRESHOLDS, THRESHOLDS_FILE, Run, read_json
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
@@ -68,11 +69,6 @@ def compute_logits(
     finally:
         model.train(was_training)
     return ranks.sum_disjoint(logits)
-
-
-def probabilities(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Return softmax(logits / temperature) of the logits (N, C)."""
-    return torch.from_numpy(logits / temperature).softmax(dim=1).numpy()
 
 
 TOKENS_AT_ONCE = 1024
@@ -218,9 +214,10 @@ WINDOW = 4096
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable label, its probability `score`, and the probabilities of all labels in the model's order.
+    """The label, its probability `score`, and the probabilities of all labels in the model's order.
 
-    Labels are strings, or of the type that a fit in Python was given.
+    The label is the most probable one, unless the run has thresholds. Labels are strings, or of the type that a fit in Python
+    was given.
     """
 
     label: Any
@@ -237,17 +234,14 @@ class Predictor:
         tokenizer: Tokenizer,
         config: InferenceConfig,
         run: Path | None = None,
-        ensemble: Ensemble | None = None,
-        temperature: float = 1.0,
+        kept: KeptModel = PLAIN,
         *,
         is_linear: bool = False,
     ) -> None:
         self.run = run
         """The run directory of the model. None if it is not known."""
-        self.ensemble = ensemble
-        """The linear model whose logits are added to the encoder's. None if there is none."""
-        self.temperature = temperature
-        """The probabilities are softmax(logits / temperature). It is 1 with an ensemble, whose weights are fitted instead."""
+        self.kept = kept
+        """How the logits of encoder and linear model become probabilities and labels."""
         self.is_linear = is_linear
         """Whether this is the linear model of an ensemble whose encoder is left out (`linear_model`)."""
         self.model = model
@@ -279,15 +273,26 @@ class Predictor:
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
         ensemble = read_ensemble(files.folder, len(files.config.labels)) if ranks.is_main else None
-        temperature = 1.0
+        kept = KeptModel(ensemble, rows=0 if ensemble is None else ensemble.rows)
         if ensemble is None and CALIBRATION in files.folder:
-            temperature = float(read_json(files.folder[CALIBRATION], TEMPERATURE)["temperature"])
+            stored = read_json(files.folder[CALIBRATION], TEMPERATURE)
+            kept = KeptModel(None, float(stored["temperature"]), stored["rows"])
+        if THRESHOLDS in files.folder:
+            thresholds = read_json(files.folder[THRESHOLDS], THRESHOLDS_FILE)
+            if [*thresholds["thresholds"]] != [*files.config.labels]:
+                raise ModelError(f"{files.folder.path / THRESHOLDS}: is damaged: its labels are not those of the model")
+            kept = kept._replace(thresholds=thresholds)
         model = build_trained(Classifier, files, config.device)
-        predictor = cls(model, files.tokenizer, config, files.folder.name, ensemble, temperature)
+        predictor = cls(model, files.tokenizer, config, files.folder.name, kept)
         return predictor.linear_model() if fast and ranks.is_main else predictor
 
+    @property
+    def ensemble(self) -> Ensemble | None:
+        """The linear model whose logits are added to the encoder's. None if there is none."""
+        return self.kept.ensemble
+
     def linear_model(self) -> "Predictor":
-        """Return a predictor with the linear model of the ensemble alone, which runs no encoder.
+        """Return a predictor with the linear model of the ensemble alone, which runs no encoder and has no thresholds.
 
         It is this one if its model is the linear model alone. Raises UsageError if its model is the encoder alone.
         """
@@ -299,7 +304,7 @@ class Predictor:
             )
         if not self.ensemble.encoder_weight:
             return self
-        part = self.ensemble.without_encoder()
+        part = KeptModel(self.ensemble.without_encoder(), rows=self.kept.rows)
         return Predictor(self.model, self.tokenizer, self.config, self.run, part, is_linear=True)
 
     def note_on_cuts(self, rows: int, log: Log) -> None:
@@ -337,8 +342,8 @@ class Predictor:
     def predictions(self, logits: np.ndarray, classes: Sequence[Label] = ()) -> Iterator[Prediction]:
         """Yield the Prediction of each row of `logits` (N, C); its labels are the `classes` (C), or () for their names."""
         classes = classes or self.labels
-        rows = probabilities(logits, self.temperature)
-        for best, row in zip(rows.argmax(axis=1).tolist(), rows.tolist(), strict=True):
+        rows = self.kept.probabilities(logits)
+        for best, row in zip(self.kept.decide(rows).tolist(), rows.tolist(), strict=True):
             yield Prediction(classes[best], row[best], dict(zip(classes, row, strict=True)))
 
     def logits(self, texts: Iterable[Text]) -> np.ndarray:

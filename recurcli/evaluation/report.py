@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 
 from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
-from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, probabilities, score_text
+from recurcli.evaluation.decision import PLAIN, KeptModel, Labels, fit_thresholds, probabilities
+from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
 from recurcli.files import to_json
 from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
-from recurcli.metrics import METRICS, PERPLEXITY, classification_report
+from recurcli.metrics import PERPLEXITY, classification_report, rank_report, score_in
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import KnownRows, write_listed, write_predictions, write_refit
-from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES
+from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, THRESHOLDS
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
 
@@ -43,16 +44,13 @@ class EvaluatedRows:
     """(N,) class indices."""
     probabilities: NDArray[np.float64]
     """(N, C) probabilities of the classes."""
-
-    @cached_property
-    def predictions(self) -> NDArray[np.int64]:
-        """(N,) indices of the most probable classes."""
-        return self.probabilities.argmax(axis=1)
+    predictions: Labels
+    """(N,) indices of the predicted classes."""
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
         """(N,) the probability of the predicted class."""
-        return self.probabilities.max(axis=1)
+        return self.probabilities[np.arange(len(self.labels)), self.predictions]
 
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
@@ -66,16 +64,21 @@ def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
     return float(F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(targets)))
 
 
-def report_of(logits: np.ndarray, labels: Sequence[str], task: Task) -> dict[str, Any]:
-    """Return the `classification_report` of the logits (N, C) for the labels (N,)."""
-    loss = cross_entropy(logits, np.array(task.targets(labels)))
-    predictions = [task.labels[index] for index in logits.argmax(axis=1)]
-    return classification_report(labels, predictions, task.labels, loss=loss)
+def report_of(logits: np.ndarray, labels: Sequence[str], task: Task, kept: KeptModel = PLAIN) -> dict[str, Any]:
+    """Return the `classification_report` of the logits (N, C) of the model `kept`, or of a part, for the labels (N,).
+
+    Its loss is that of softmax(logits). It has the `rank_report` of the probabilities too.
+    """
+    targets, shares = np.array(task.targets(labels)), kept.probabilities(logits)
+    predictions = [task.labels[index] for index in kept.decide(shares)]
+    report = classification_report(labels, predictions, task.labels, loss=cross_entropy(logits, targets))
+    return {**report, **rank_report(targets, shares)}
 
 
-def _scores(report: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics and the loss of a `classification_report` alone."""
-    return {name: report[name] for name in (*METRICS, "loss")}
+def _scores(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
+    """Return the metrics and the loss of a `report_of` without its tables, and `metric`, which may be in one of them."""
+    scores = {name: value for name, value in report.items() if not isinstance(value, dict | list)}
+    return scores | {metric: score_in(report, metric)}
 
 
 BINS = 15
@@ -91,13 +94,13 @@ def fit_temperature(logits: NDArray[np.float64], targets: NDArray[np.int64], row
     return 1 / fit_calibration(logits, targets, 1.0, row_weights)
 
 
-def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], temperature: float) -> dict[str, Any]:
-    """Return the calibration of softmax(logits / temperature) (N, C) on the targets (N,), for the JSON.
+def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], kept: KeptModel) -> dict[str, Any]:
+    """Return the calibration of the probabilities of `kept` with these logits (N, C) on the targets (N,), for the JSON.
 
     `ece` is the expected calibration error (Guo et al., equation 3): the mean over the rows of |accuracy - confidence| of
     their bin. `bins` lists the bins that have rows, with their limits. `loss` is the mean cross-entropy in nats.
     """
-    shares = probabilities(logits, temperature)
+    shares = kept.probabilities(logits)
     confidence, right = shares.max(axis=1), shares.argmax(axis=1) == targets
     place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
     bins = [
@@ -113,9 +116,9 @@ def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], temp
     ]
     error = sum(own["rows"] * abs(own["accuracy"] - own["confidence"]) for own in bins) / len(targets)
     return {
-        "temperature": temperature,
+        "temperature": kept.temperature,
         "ece": error,
-        "loss": cross_entropy(logits / temperature, targets),
+        "loss": cross_entropy(np.log(shares.clip(min=np.finfo(float).tiny)), targets),
         "bins": bins,
     }
 
@@ -155,22 +158,6 @@ def score_linear_model(model: LinearModel, dev: ScoredRows, task: Task, *, is_pa
     return ScoredLinear(model, logits, report_of(logits, dev.labels, task), alone)
 
 
-class KeptModel(NamedTuple):
-    """What a run keeps: the encoder, the linear model, or an ensemble of both."""
-
-    ensemble: Ensemble | None
-    """The weights of encoder and linear model. None: the encoder, without a linear model."""
-    temperature: float = 1.0
-    """The probabilities are softmax(logits / temperature). It is 1 with an ensemble, whose weights are fitted instead."""
-
-    def logits(self, encoder: Logits | None, linear: Logits | None) -> Logits:
-        """Return the logits (N, C) of the kept model, given those of its parts. A part that has the weight 0 may be None."""
-        if self.ensemble is not None and linear is not None:
-            return self.ensemble.join(encoder, linear)
-        assert encoder is not None, "a model without an encoder has a linear model"
-        return encoder
-
-
 def choose_model(
     encoder: Logits | None,
     linear: ScoredLinear | None,
@@ -196,6 +183,7 @@ def report_with_parts(
     labels: Sequence[str],
     task: Task,
     known: Mapping[str, float],
+    metric: str,
     trained: NDArray[np.bool_] | None,
     refitted: Logits | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
@@ -204,10 +192,10 @@ def report_with_parts(
     `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
     linear model. Without an ensemble, the linear model is only compared with the encoder. The facts are the `baselines` (the
     accuracy of the most frequent label, of the linear model beside an encoder, and the task's own, `known`), and the
-    `calibration`. With an ensemble they also have its weights and the scores of both parts. Where some of the rows, but not
-    all, were `trained` on (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known
-    which were. `refitted` are the logits of a linear model that takes the place of the one of `linear` in the ensemble; the
-    scores of the linear model are those of `linear`, which was fitted on the encoder's rows.
+    `calibration`. With an ensemble they also have its weights and the scores of both parts, by `metric` too. Where some of the
+    rows, but not all, were `trained` on (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it
+    is not known which were. `refitted` are the logits of a linear model that takes the place of the one of `linear` in the
+    ensemble; the scores of the linear model are those of `linear`, which was fitted on the encoder's rows.
     """
     logits = kept.logits(encoder, linear if refitted is None else refitted)
     facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
@@ -215,17 +203,17 @@ def report_with_parts(
         facts["ensemble"] = kept.ensemble.to_json()
     if trained is not None and 0 < (rows := int((~trained).sum())) < len(labels):
         others = [label for label, is_trained in zip(labels, trained, strict=True) if not is_trained]
-        facts["unseen"] = {"rows": rows, **_scores(report_of(logits[~trained], others, task))}
+        facts["unseen"] = {"rows": rows, **_scores(report_of(logits[~trained], others, task, kept), metric)}
     if encoder is not None and linear is not None:
         parts = {
-            "encoder": _scores(report_of(encoder, labels, task)),
-            "linear": _scores(report_of(linear, labels, task)),
+            "encoder": _scores(report_of(encoder, labels, task), metric),
+            "linear": _scores(report_of(linear, labels, task), metric),
         }
         facts["baselines"]["linear"] = parts["linear"]["accuracy"]
         if kept.ensemble is not None:
             facts["parts"] = parts
-    facts["calibration"] = calibration_of(logits, np.array(task.targets(labels)), kept.temperature)
-    return report_of(logits, labels, task), facts, logits
+    facts["calibration"] = calibration_of(logits, np.array(task.targets(labels)), kept)
+    return report_of(logits, labels, task, kept), facts, logits
 
 
 class DevScore(NamedTuple):
@@ -258,6 +246,8 @@ class DevEvaluation:
     """The rows that the model is trained on, those of a run that it starts from too, and the dev rows."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
+    thresholds: str | None = None
+    """The metric for which thresholds of the labels are chosen in the end. None: the label is the most probable one."""
     keep_texts: bool = True
     """Whether the texts of the dev rows are written beside their predictions."""
 
@@ -271,7 +261,7 @@ class DevEvaluation:
         if self.inference.ranks.is_main:
             targets = torch.tensor(self.task.targets(self.dev.labels))
             loss = self.mean_loss(torch.from_numpy(logits), targets)
-            score = DevScore(report_of(logits, self.dev.labels, self.task)[self.metric_name], loss)
+            score = DevScore(score_in(report_of(logits, self.dev.labels, self.task), self.metric_name), loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
     def write_report(self, folder: Path) -> dict[str, Any]:
@@ -287,24 +277,30 @@ class DevEvaluation:
             return {}
         targets = np.array(self.task.targets(self.dev.labels))
         kept = choose_model(encoder, self.linear, targets, self.dev.row_weights)
+        kept = kept._replace(rows=len(targets))
         if kept.ensemble is not None:
             write_listed(folder / ENSEMBLE, to_json(kept.ensemble.to_json()))
         else:
             calibration = {"temperature": kept.temperature, "fitted_on": "dev", "rows": len(targets)}
             write_listed(folder / CALIBRATION, to_json(calibration))
+        if self.thresholds is not None:
+            shares = kept.probabilities(kept.logits(encoder, None if self.linear is None else self.linear.logits))
+            kept = kept._replace(thresholds=fit_thresholds(shares, targets, self.thresholds, self.task.labels))
+            write_listed(folder / THRESHOLDS, to_json(kept.thresholds))
         dev, facts = self._write_scores(folder / PREDICTIONS, self.dev, kept, encoder, self.task.baselines)
         if self.linear is not None:
-            facts["linear_baseline"] = {**self.linear.model.facts(), "dev": _scores(self.linear.report)}
+            scores = _scores(self.linear.report, self.metric_name)
+            facts["linear_baseline"] = {**self.linear.model.facts(), "dev": scores}
         if self.refit is not None and kept.ensemble is not None and kept.ensemble.linear_weight:
             fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             write_refit(folder, fitted)
-            kept = KeptModel(replace(kept.ensemble, linear=fitted))
+            kept = kept._replace(ensemble=replace(kept.ensemble, linear=fitted))
             facts["linear_baseline"]["refit_rows"] = fitted.rows
         if self.test is not None:
             test, of_test = self._write_scores(folder / TEST_PREDICTIONS, self.test, kept, tested, {})
             of_test.pop("ensemble", None)  # stands beside the dev metrics
             facts["test"] = {**test, **of_test}
-        return {"metric": self.metric_name, "dev": dev, **facts}
+        return {"metric": self.metric_name, "dev": dev, **facts, "thresholds": kept.thresholds}
 
     def _write_scores(
         self, path: Path, rows: ScoredRows, kept: KeptModel, encoder: Logits | None, known: Mapping[str, float]
@@ -320,14 +316,16 @@ class DevEvaluation:
                 refitted, seen = kept.ensemble.linear.logits(texts), seen.refitted()
         trained = seen.trains(rows.split.hashes)
         report, facts, logits = report_with_parts(
-            kept, encoder, linear, rows.labels, self.task, known, trained, refitted
+            kept, encoder, linear, rows.labels, self.task, known, self.metric_name, trained, refitted
         )
-        shares = {"probabilities": probabilities(logits, kept.temperature)}
+        shares = {"probabilities": kept.probabilities(logits)}
         if kept.ensemble is not None and encoder is not None and linear is not None:
-            shares |= {"encoder_probabilities": probabilities(encoder), "linear_probabilities": probabilities(linear)}
+            shares["encoder_probabilities"] = probabilities(encoder, rows=kept.rows)
+            shares["linear_probabilities"] = probabilities(linear, rows=kept.rows)
         ids = [example.id for example in rows.split.examples]
         shown = texts if self.keep_texts and rows is self.dev else None
-        write_predictions(path, ids, rows.labels, self.task.labels, shares, shown)
+        predictions = kept.decide(shares["probabilities"])
+        write_predictions(path, ids, rows.labels, self.task.labels, shares, predictions, shown)
         return report, facts
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:

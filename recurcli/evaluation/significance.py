@@ -5,13 +5,13 @@ excludes 0. numpy and scipy.special are imported when a test is computed, not wi
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
-from recurcli.metrics import ClassCounts, CountMetric, Metric, accuracy
+from recurcli.metrics import METRICS, ClassCounts, CountMetric, accuracy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +26,9 @@ SMALLEST_P = 1e-30
 """The smallest p-value of a bootstrap test; a smaller one is given as this."""
 CELLS_AT_ONCE = 4_000_000
 """Numbers in memory at a time while rows are resampled."""
+FEWEST_ROWS = 10
+"""Rows of each class that a resampled interval needs. Ours: resamples of three rows that are all right are all right too, so
+their interval of the recall would be 1 to 1; by `exact_interval` it is 0.29 to 1."""
 
 
 class Difference(NamedTuple):
@@ -131,6 +134,14 @@ def share_interval(hits: int, rows: int) -> tuple[float, float]:
     return max(0.0, centre - width), min(1.0, centre + width)
 
 
+def exact_interval(hits: int, rows: int) -> list[float]:
+    """Return the 95 % interval of the share `hits` / `rows` that holds for any number of rows (Clopper & Pearson, 1934)."""
+    from scipy.special import betaincinv
+
+    low = float(betaincinv(hits, rows - hits + 1, LEVEL / 2)) if hits else 0.0
+    return [low, float(betaincinv(hits + 1, rows - hits, 1 - LEVEL / 2)) if hits < rows else 1.0]
+
+
 def resampled_scores(
     metric: CountMetric, labels: "np.ndarray", predictions: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> "np.ndarray":
@@ -165,22 +176,29 @@ def resampled_perplexities(
     return np.concatenate(parts, axis=1)
 
 
-def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: "np.ndarray") -> dict[str, list[float]]:
-    """Return the 95 % interval [low, high] of each metric, by name.
+def intervals(labels: "np.ndarray", predictions: "np.ndarray", names: Sequence[str]) -> dict[str, list[float] | None]:
+    """Return the 95 % interval [low, high] of each of METRICS, by name.
 
-    `labels` and `predictions` (N,) are class indices. The interval of the accuracy is `share_interval`. The limits of the
-    others are percentiles over RESAMPLES_OF_INTERVALS resamples of N rows. They hold for this model and say nothing of other
-    seeds.
+    `labels` and `predictions` (N,) are indices of the classes `names`. The interval of the accuracy is `share_interval`. The
+    limits of the others are percentiles over RESAMPLES_OF_INTERVALS resamples of N rows. They hold for this model and say
+    nothing of other seeds. Where a class has a row and fewer than FEWEST_ROWS, they are None, and the recall of each such class
+    has its `exact_interval`.
     """
     import numpy as np
 
-    drawn: dict[str, list[np.ndarray]] = {name: [] for name in metrics}
+    of_accuracy = {"accuracy": [*share_interval(int((labels == predictions).sum()), len(labels))]}
+    support = np.bincount(labels, minlength=len(names))
+    if rare := np.flatnonzero((support > 0) & (support < FEWEST_ROWS)).tolist():
+        hits = {each: int((predictions[labels == each] == each).sum()) for each in rare}
+        recalls = {f"recall:{names[each]}": exact_interval(hits[each], int(support[each])) for each in rare}
+        return {**dict.fromkeys(METRICS), **of_accuracy, **recalls}
+    drawn: dict[str, list[np.ndarray]] = {name: [] for name in METRICS}
     for [counts] in _resampled_counts(labels, predictions[None], RESAMPLES_OF_INTERVALS, 0, by_kind=True):
-        for name, metric in metrics.items():
+        for name, metric in METRICS.items():
             drawn[name].append(metric.of_counts(counts))
     limits = LEVEL / 2, 1 - LEVEL / 2
     found = {name: np.quantile(np.concatenate(scores), limits).tolist() for name, scores in drawn.items()}
-    return {**found, "accuracy": list(share_interval(int((labels == predictions).sum()), len(labels)))}
+    return {**found, **of_accuracy}
 
 
 def _resampled_counts(

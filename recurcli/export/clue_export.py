@@ -41,7 +41,8 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
     done, total = 0, sum(len(rows.examples) for _, _, rows in answers)
     for target, run, rows in answers:
         logits = run.predictor.logits_of_pairs(rows.texts, partial(log.rows, before=done, total=total))
-        labels[target.name] = [run.predictor.labels[index] for index in logits.argmax(axis=1)]
+        kept = run.predictor.kept
+        labels[target.name] = [run.predictor.labels[index] for index in kept.decide(kept.probabilities(logits))]
         done += len(rows.examples)
     write_submission(output, labels)
     for finding in validate(output):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.evaluation.decision import mixed_share, probabilities
 from recurcli.evaluation.inference import Predictor
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
@@ -56,7 +57,7 @@ def export_onnx(
     [run] = runs
     about, predictor = _about(run.path), run.predictor
     ensemble, finished = predictor.ensemble, run.folder.is_finished
-    weights = 1 / predictor.temperature, 0.0
+    weights = 1 / predictor.kept.temperature, 0.0
     if ensemble is not None:
         weights = ensemble.encoder_weight, ensemble.linear_weight
     if weights[0]:
@@ -126,7 +127,9 @@ def _compare(
         assert linear is not None, "the run has an ensemble"
         for part, model in enumerate((linear, in_half(linear))):
             joined[part] += weights[1] * model.logits(texts)
-    return Agreement.of(joined[0], joined[1], np.array([labels.index(row.label) for row in rows]))
+    kept = run.predictor.kept
+    fp32_labels, int8_labels = (kept.decide(probabilities(logits, rows=kept.rows)) for logits in joined)
+    return Agreement.of(fp32_labels, int8_labels, np.array([labels.index(row.label) for row in rows]))
 
 
 def _npz(linear: LinearModel, *, half: bool) -> bytes:
@@ -144,6 +147,8 @@ def _config(predictor: Predictor, weights: tuple[float, float]) -> dict[str, Any
         "pairs": bool(config.columns.get("pair")),
         "encoder_weight": weights[0],
         "linear_weight": weights[1],
+        "mixed": mixed_share(predictor.kept.rows, len(config.labels)),
+        "thresholds": predictor.kept.divisors,
         "separator_id": tokenizer.separator_id,
         "unknown_id": tokenizer.unknown_id,
         "special_ids": [] if tokenizer.unknown_id is None else tokenizer.special_ids,  # as in Tokenizer.encode

@@ -43,10 +43,9 @@ class Agreement:
     """Share of the rows whose label stays."""
 
     @classmethod
-    def of(cls, fp32: NDArray[np.float64], int8: NDArray[np.float64], targets: NDArray[np.int64]) -> "Agreement":
-        """Compare two sets of logits (N, C) of rows with the labels `targets` (N,)."""
-        labels, changed = fp32.argmax(axis=1), int8.argmax(axis=1)
-        shares = (labels == targets, changed == targets, labels == changed)
+    def of(cls, fp32: NDArray[np.int64], int8: NDArray[np.int64], targets: NDArray[np.int64]) -> "Agreement":
+        """Compare two sets of class indices (N,) of rows with the labels `targets` (N,)."""
+        shares = (fp32 == targets, int8 == targets, fp32 == int8)
         accuracy, quantized, agreement = (float(share.mean()) for share in shares)
         return cls(rows=len(targets), fp32=accuracy, int8=quantized, agreement=agreement)
 

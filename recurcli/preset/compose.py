@@ -212,7 +212,7 @@ def compose(
 
 
 _OF_LINEAR = (
-    *("metric", "class_weights", "score_test", "refit", "linear_baseline", "keep_texts"),
+    *("metric", "thresholds", "class_weights", "score_test", "refit", "linear_baseline", "keep_texts"),
     *("teacher", "teacher_run", "teacher_weight"),
 )
 """The keys of `finetuning` that have an effect without an encoder."""

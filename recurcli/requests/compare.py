@@ -23,7 +23,8 @@ class CompareRequest:
         ),
     ] = "dev"
     metric: Annotated[
-        str | None, typer.Option(help="Metric, such as macro_f1. Default: finetuning.metric.", metavar="NAME")
+        str | None,
+        typer.Option(help="Metric, such as macro_f1 or f1:LABEL. Default: finetuning.metric.", metavar="NAME"),
     ] = None
     over: Annotated[
         str | None,

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from recurcli.errors import UsageError
+from recurcli.errors import UsageError, escaped
+from recurcli.metrics import LABEL_METRICS, is_of_labels
 from recurcli.requests.options import Columns, Data, Inference
 
 
@@ -43,6 +44,11 @@ class EvaluateRequest:
             metavar="FILE",
         ),
     ] = None
+    fit_thresholds: Annotated[
+        str | None,
+        typer.Option(help="Choose thresholds of the labels on the dev rows, as for f1:LABEL.", metavar="METRIC"),
+    ] = None
+    save: Annotated[bool, typer.Option("--save", help="Keep the thresholds in the run for all later use.")] = False
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files of --errors and --report.")] = (
         False
     )
@@ -52,3 +58,11 @@ class EvaluateRequest:
         given = [key for key, value in vars(self.columns).items() if value is not None]
         if given and self.data is None:
             raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
+        if self.save and self.fit_thresholds is None:
+            raise UsageError("--save keeps thresholds; choose them with --fit-thresholds METRIC")
+        if self.fit_thresholds is not None:
+            if not is_of_labels(self.fit_thresholds):
+                known = ", ".join(LABEL_METRICS)
+                raise UsageError(f"--fit-thresholds must be one of {known}, not '{escaped(self.fit_thresholds)}'")
+            if self.data is not None or self.split not in (None, "dev"):
+                raise UsageError("--fit-thresholds chooses on the dev rows of the run; leave out --data and --split")

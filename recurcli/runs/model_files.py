@@ -310,6 +310,7 @@ def write_predictions(
     labels: Sequence[str],
     names: Sequence[str],
     probabilities: Mapping[str, NDArray[np.float64]],
+    predictions: NDArray[np.int64],
     texts: Sequence[tuple[str, str | None]] | None = None,
 ) -> None:
     """Write the predictions of the dev or test rows into the file `path` of a run, whose manifest then lists it.
@@ -317,10 +318,9 @@ def write_predictions(
     A line is a row, with its id, label and prediction, and where `texts` are given its text.
 
     Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MAX_IN_FULL
-    names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the most
-    probable name under the first key.
+    names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the name
+    with the index in `predictions` (N,).
     """
-    best = next(iter(probabilities.values())).argmax(axis=1)
     lines = []
     for row, (row_id, label) in enumerate(zip(ids, labels, strict=True)):
         shares: dict[str, Any] = {}
@@ -332,7 +332,7 @@ def write_predictions(
                 largest = np.argsort(-own, kind="stable")[:MAX_PROBABLE]
                 shares[key] = {names[place]: float(own[place]) for place in largest}
                 shares[f"other_{key}"] = max(0.0, float(own.sum() - own[largest].sum()))
-        line = {"id": row_id, "label": label, "prediction": names[best[row]], **shares}
+        line = {"id": row_id, "label": label, "prediction": names[predictions[row]], **shares}
         if texts is not None:
             text, pair = texts[row]
             line |= {"text": text} if pair is None else {"text": text, "pair": pair}

@@ -59,7 +59,9 @@ KNOWN_ROWS = "training_rows.safetensors"
 """Hashes of the rows that the model was trained on and selected on."""
 CALIBRATION = "calibration.json"
 """The temperature of the probabilities. A run with an ensemble has none, because the ensemble's weights are fitted instead."""
-OF_MODEL = (ENSEMBLE, CALIBRATION, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, LINEAR_FIRST_FIT)
+THRESHOLDS = "thresholds.json"
+"""The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
+OF_MODEL = (ENSEMBLE, CALIBRATION, THRESHOLDS, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
 _FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
 CONTENTS = (*_FILES, CHECKPOINTS)
@@ -96,13 +98,17 @@ TEXT = cs.str_schema()
 _FACT = cs.nullable_schema(cs.union_schema([TEXT, cs.bool_schema(), NUMBER]))
 _SCORE = cs.nullable_schema(cs.union_schema([FINITE, cs.list_schema(), cs.dict_schema()]))
 _NUMBERS = cs.dict_schema(TEXT, NUMBER)
-_SCORE_NAMES = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "mcc")
-_SCORES: dict[str, cs.CoreSchema] = {**dict.fromkeys(_SCORE_NAMES, NUMBER), "*": _SCORE}
+_SCORE_NAMES = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "balanced_accuracy", "mcc")
+_OF_ROWS = dict.fromkeys(("average_precision?", "roc_auc?"), cs.nullable_schema(NUMBER))
+_BY_CLASS = {"per_class?": cs.dict_schema(TEXT, _NUMBERS)}
+_SCORES: dict[str, cs.CoreSchema] = {**dict.fromkeys(_SCORE_NAMES, NUMBER), **_OF_ROWS, **_BY_CLASS, "*": _SCORE}
 """The metrics of a classifier. Tables by class have other names."""
 _PARTS = keys({"encoder": keys(_SCORES), "linear": keys(_SCORES)})
 _CALIBRATION_KEYS = keys({"ece": NUMBER, "temperature": NUMBER})
 _WEIGHT = cs.float_schema(ge=0, le=1e6)
 WEIGHTS = {"encoder_weight": _WEIGHT, "linear_weight": _WEIGHT, "linear_alone_weight": _WEIGHT, "rows": COUNT}
+_OF_LABELS = cs.dict_schema(TEXT, cs.float_schema(gt=0, le=1))
+_THRESHOLDS = keys({"metric": TEXT, "thresholds": _OF_LABELS, "cross_validated": NUMBER, "most_probable": NUMBER})
 _LINEAR_BASELINE = keys({"ngrams": COUNT, "refit_rows?": COUNT, "dev": cs.dict_schema(TEXT, _SCORE)})
 _STOPPED = keys({"metric": TEXT, "best": cs.nullable_schema(FINITE), "evaluations": COUNT, "steps": COUNT})
 _QUESTION = keys({"asked": _FACT, "other": cs.any_schema()})
@@ -123,6 +129,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "baselines?": _NUMBERS,
     "parts?": _PARTS,
     "ensemble?": keys(WEIGHTS),
+    "thresholds?": cs.nullable_schema(_THRESHOLDS),
     "linear_baseline?": _LINEAR_BASELINE,
     "early_stopping?": cs.nullable_schema(_STOPPED),
     "match_parameters?": cs.nullable_schema(_MATCHED),
@@ -138,8 +145,10 @@ _RESUME_KEY = keys({"steps": COUNT, "train sha256?": TEXT, "dev sha256?": TEXT})
 _STATE = SchemaValidator(keys({"state": keys({"step": COUNT}), "resume_key": _RESUME_KEY}))
 """state.json of a checkpoint, for a reader that does not resume from it."""
 _METRICS_LINE = SchemaValidator(keys({"step": COUNT, "*": cs.nullable_schema(FINITE)}))
-TEMPERATURE = SchemaValidator(keys({"temperature": cs.float_schema(ge=1e-6, le=1e6)}))
+TEMPERATURE = SchemaValidator(keys({"temperature": cs.float_schema(ge=1e-6, le=1e6), "rows": COUNT}))
 """calibration.json."""
+THRESHOLDS_FILE = SchemaValidator(_THRESHOLDS)
+"""thresholds.json."""
 
 
 def check(value: Any, validator: SchemaValidator) -> None:
@@ -577,6 +586,30 @@ class RunDirectory(RunReader):
         write_atomically(
             self.path / PRESET, f"# format_version: {FORMAT_VERSION}\n# command: {command}\n{dump(values)}"
         )
+
+    def replace_files(self, run: "Run", files: Mapping[str, str], result: Mapping[str, Any], card: str) -> None:
+        """Replace `files` by name, the result and the model card of the finished `run` here, as one change.
+
+        A copy of the run with the new files is made aside and renamed to NEXT, from which moment it is the run (`settle`).
+        Raises UsageError if a new training has begun here, StorageError if one has replaced `run` or runs now.
+        """
+        with self.lock():
+            reopen_run(self.path, run.sha256)
+            if os.path.lexists(self.path / NEXT):
+                raise UsageError(f"{self.path}: a new training has begun; finish it with --resume or delete {NEXT}")
+            aside = self.path / f"{NEXT}.{os.getpid()}.tmp"  # the next `lock` deletes what a killed process left of it
+            with storage_errors(self.path):
+                aside.mkdir()
+            for name in filter(self.has, _FILES):
+                write_atomically(aside / name, partial(_link, self.path / name))
+            for name, content in files.items():
+                write_atomically(aside / name, content)
+            extend_manifest(aside, *files)
+            RunDirectory(aside).write_result(result, card)
+            with storage_errors(self.path):
+                aside.rename(self.path / NEXT)
+                sync_directory(self.path)
+            self.settle()
 
     def write_result(self, result: Mapping[str, Any], card: str) -> None:
         """Write the model card, then result.json, which marks the run as finished.

@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from running import Recur
 from tiny_task import tiny
@@ -12,6 +11,7 @@ from tiny_task import tiny
 import recurcli
 from recurcli.cli import run
 from recurcli.commands.prediction.output import PredictionFile, PredictionProgress
+from recurcli.evaluation.decision import probabilities
 from recurcli.files import extend_manifest, read_manifest
 
 
@@ -34,8 +34,8 @@ def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur
     assert result["calibration"]["temperature"] == stored["temperature"] != 1
     predictor = recurcli.load(plain)
     rows = [json.loads(line) for line in (plain / "predictions.dev.jsonl").read_text().splitlines()]
-    logits = predictor.logits([row["text"] for row in rows]) / stored["temperature"]
-    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    logits = predictor.logits([row["text"] for row in rows])
+    expected = probabilities(logits, stored["temperature"], rows=24)
     assert [list(row["probabilities"].values()) for row in rows] == pytest.approx(expected, abs=1e-6)
     predicted = predictor.predict([row["text"] for row in rows])
     assert [one.score for one in predicted] == pytest.approx(expected.max(axis=1), abs=1e-6)

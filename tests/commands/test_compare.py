@@ -185,7 +185,26 @@ def test_another_metric_is_tested_by_a_bootstrap(recur: Recur, runs: Path) -> No
     stored = result_of(runs / "good-10")["dev"]
     assert (found["metric"], found["groups"][0]["mean"]) == ("macro_f1", stored["macro_f1"])
     assert [test["test"] for test in found["tests"]] == ["bootstrap"] * 3
-    recur.refused(2, "--metric: no metric 'macro_f'; did you mean 'macro_f1'?", "compare", runs, "--metric", "macro_f")
+    recur.refused(2, "--metric must be one of accuracy, ", "compare", runs, "--metric", "macro_f")
+
+
+def test_runs_are_compared_by_a_metric_of_one_label(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    variant(trained, tmp_path / "a")
+    found = compared(recur, tmp_path, "--metric", "recall:101")
+    assert found["groups"][0]["mean"] == result_of(trained)["dev"]["per_class"]["101"]["recall"]
+    assert {baseline["name"]: baseline["mean"] for baseline in found["baselines"]}["majority class"] == 0
+    recur.refused(2, "metric f1:999: unknown label '999'", "compare", tmp_path, "--metric", "f1:999")
+
+
+def test_runs_that_were_selected_by_probabilities_need_a_metric_of_labels(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    variant(trained, tmp_path / "a")
+    with edited(tmp_path / "a") as result:
+        result["metric"] = "roc_auc"
+    reason = "recall:LABEL, not 'roc_auc'"
+    recur.refused(2, reason, "compare", tmp_path)
+    recur.refused(2, reason, "compare", trained, "--metric", "roc_auc")
 
 
 OTHER_ROWS = {"path": "b/dev.json", "rows": 24, "sha256": "f" * 64}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from predicting import jsonl
 from running import Recur, lines_of, result_of
+from scipy.stats import binomtest
 from small_runs import copy_of, edit_preset
 from tiny_task import LABELS, rows, tiny, write_rows
 
@@ -18,7 +19,7 @@ from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.files import extend_manifest, read_manifest, write_manifest
-from recurcli.metrics import classification_report
+from recurcli.metrics import METRICS, classification_report
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, Run
@@ -34,8 +35,7 @@ def test_the_dev_scores_are_those_of_the_training(recur: Recur, trained: Path) -
 
 
 def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
-    out, err = recur.ok("eval", trained)
-    assert err == ""
+    out, _ = recur.ok("eval", trained)
     found = recur.json("eval", trained)
     report, (low, high) = found["metrics"], found["intervals"]["accuracy"]
     lines = [line.split() for line in out.splitlines()]
@@ -44,9 +44,41 @@ def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
     assert ["loss", "(cross-entropy)", f"{report['loss']:.4f}"] in lines
     scores = report["per_class"]["101"]
     shown = [*(f"{100 * scores[key]:.1f}" for key in ("precision", "recall", "f1")), str(scores["support"])]
+    low, high = found["intervals"]["recall:101"]
+    shown.insert(2, f"({100 * low:.1f}–{100 * high:.1f})")
     assert ["101", *shown, str(sum(row[1] for row in report["confusion"]))] in lines
     assert ["101", *(str(count) if count else "·" for count in report["confusion"][1])] in lines
     assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_a_class_of_few_rows_has_the_exact_interval_of_its_recall_and_macro_metrics_have_none(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    lines = [row for row in rows(4000, seed=6, labelled=True) if row["label"] in ("100", "101")]
+    rare, often = (
+        [row for row in lines if row["label"] == label][:count] for label, count in (("100", 3), ("101", 60))
+    )
+    write_rows(tmp_path / "rare.jsonl", [*rare, *often])
+    found, err = scored(recur, trained, "--data", tmp_path / "rare.jsonl")
+    assert "fewer than 10 rows ('100' has 3" in err
+    recall = found["metrics"]["per_class"]["100"]["recall"]
+    exact = binomtest(round(3 * recall), 3).proportion_ci(method="exact")
+    assert found["intervals"].pop("recall:100") == pytest.approx([exact.low, exact.high])
+    assert {name for name, limits in found["intervals"].items() if limits is not None} == {"accuracy"}
+    assert set(found["intervals"]) >= {"macro_f1", "mcc", "balanced_accuracy"}
+    out, _ = recur.ok("eval", trained, "--data", tmp_path / "rare.jsonl")
+    assert f"{100 * recall:.1f} ({100 * exact.low:.1f}–{100 * exact.high:.1f})" in out
+
+
+def test_classes_of_ten_rows_have_intervals_of_all_metrics_and_no_warning(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    lines = rows(4000, seed=6, labelled=True)
+    ten = [row for label in LABELS for row in [row for row in lines if row["label"] == label][:10]]
+    write_rows(tmp_path / "ten.jsonl", ten)
+    found, err = scored(recur, trained, "--data", tmp_path / "ten.jsonl")
+    assert "fewer than" not in err and set(found["intervals"]) == set(METRICS)
+    assert all(low <= found["metrics"][name] <= high for name, (low, high) in found["intervals"].items())
 
 
 def test_other_splits_and_other_data(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -86,7 +118,7 @@ def test_training_rows_in_a_file_are_counted(recur: Recur, trained: Path, tiny_t
     assert (found["split"], found["training_rows"]) == ("dev", 60)
     assert "warning: 60 of 60 rows are in the training rows" in err, "a folder's rows are counted as a file's are"
     found, err = scored(recur, trained)
-    assert (found["split"], found["dev_rows"], err) == ("dev", 24, "")
+    assert (found["split"], found["dev_rows"]) == ("dev", 24) and "dev rows" not in err
 
 
 def test_rows_that_were_not_trained_on_are_scored_beside_all(
@@ -279,7 +311,7 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
     _, out, err = recur("eval", trained, "--data", tmp_path, "--json")
     assert json.loads(out)["truncated"] == 1
     assert "recur: 1 row (50.0%) cut to the encoder's 16 tokens (data.truncate head)\n" in err
-    assert recur("eval", trained, "--data", tmp_path, "--quiet")[2] == ""
+    assert "cut" not in recur("eval", trained, "--data", tmp_path, "--quiet")[2]
 
 
 # --- the table of confusions, in the terminal's width

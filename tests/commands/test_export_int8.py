@@ -96,8 +96,8 @@ def test_predict_of_an_int8_folder_takes_a_text_at_a_time(int8: Path) -> None:
 def test_too_few_unchanged_labels_leave_nothing(
     recur: Recur, trained: Path, int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    constant = np.zeros((24, 3))
-    assert Agreement.of(constant, np.eye(3)[[0] * 18 + [1] * 6], np.zeros(24, np.int64)).agreement == 0.75
+    constant = np.zeros(24, np.int64)
+    assert Agreement.of(constant, np.array([0] * 18 + [1] * 6), np.zeros(24, np.int64)).agreement == 0.75
     content = (int8 / "model.onnx").read_bytes()
     monkeypatch.setattr(onnx, "trace", lambda logits, example, max_length: content)
     monkeypatch.setattr(onnx, "MAX_DIFFERENCE", 10)  # a graph of another model

@@ -9,7 +9,7 @@ import pytest
 from cases import slow_but
 from forked import ForkServer
 from running import Recur, lines_of, result_of
-from tiny_task import tiny, write_rows
+from tiny_task import rows, tiny, write_rows
 
 from recurcli.files import sha256_of
 from recurcli.runs.model_files import read_model
@@ -355,3 +355,35 @@ def test_an_encoder_that_is_another_on_these_rows_says_so(
     _, err = recur.ok("finetune", *line)
     said = f"{name}: a text below {below} tokens is too short for it, and data.max_length is {length}"
     assert (said in err) if below else ("too short for it" not in err)
+
+
+def test_the_metric_of_one_label_selects_and_is_shown(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    arguments = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "run"]
+    out, err = recur.ok(*arguments, *tiny("finetuning.max_steps=2", "ensemble=linear", "finetuning.metric=f1:101"))
+    result = result_of(tmp_path / "run")
+    score = f"{100 * result['dev']['per_class']['101']['f1']:.1f}"
+    assert result["metric"] == "f1:101"
+    assert ["dev", "F1", "of", "101", score] in [line.split() for line in out.splitlines()]
+    assert "dev F1 of 101 of the linear model" in err
+    assert result["linear_baseline"]["dev"]["f1:101"] == result["parts"]["linear"]["f1:101"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [("recall:11", "metric recall:11: unknown label '11'"), ("f2:101", "not 'f2:101'"), ("f1:", "not 'f1:'")],
+)
+def test_a_metric_that_does_not_exist_is_refused_before_anything_is_written(
+    metric: str, reason: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    arguments = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "run"]
+    recur.refused(2, reason, *arguments, *tiny(f"finetuning.metric={metric}"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_that_the_dev_rows_do_not_define_is_refused(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    one = [row for row in rows(200, seed=3, labelled=True) if row["label"] == "101"]
+    write_rows(tmp_path / "dev.json", one)
+    arguments = ["finetune", "--preset", "starsaber-tnews", "--output", tmp_path / "run"]
+    files = ["--train", tiny_tnews / "train.json", "--dev", tmp_path / "dev.json"]
+    settings = tiny("finetuning.metric=roc_auc", "finetuning.score_test=false")
+    recur.refused(2, f"all {len(one)} dev rows have the label '101'", *arguments, *files, *settings)

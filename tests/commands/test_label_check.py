@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from predicting import Recur
-from scipy.special import softmax
 from tiny_task import write_rows
 
 from recurcli.commands.label_check import FOLDS, draw_folds, find_suspects, out_of_fold_logits
@@ -16,6 +15,7 @@ from recurcli.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
+from recurcli.evaluation.decision import probabilities
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.preset import preset_folder
 
@@ -135,7 +135,8 @@ def test_drawn_dev_rows_have_no_part_in_the_calibration(recur: Recur, tmp_path: 
     targets = np.array([label == "sport" for label in labels]).astype(int)
     logits = out_of_fold_logits([(text, None) for text in texts], targets, 2, fitted=~drawn)
     expected, with_drawn = (
-        softmax(logits * fit_calibration(logits[rows], targets[rows]), axis=1)[:, 1] for rows in (~drawn, drawn | True)
+        probabilities(logits * fit_calibration(logits[rows], targets[rows]), rows=int((~drawn).sum()))[:, 1]
+        for rows in (~drawn, drawn | True)
     )
     written = np.array([float(row["probability_sport"]) for row in table])
     np.testing.assert_allclose(written, expected, atol=1e-6)

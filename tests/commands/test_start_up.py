@@ -30,12 +30,14 @@ import gc, sys
 from recurcli.process import disable_gc
 from recurcli.cli import run
 
-HEAVY = {"torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets"}
+HEAVY = {"torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "scipy.stats"}
+HEAVY |= {"pandas", "matplotlib", "transformers", "datasets"}
 disable_gc()  # as main does
 for line in sys.stdin.read().splitlines():
     arguments = line.split("\\t")
     assert run(arguments) == 0
-    found = HEAVY & set(sys.modules) - ({"scipy"} if arguments[0] == "finetune" else set())  # it fits the temperature
+    light = {"scipy"} if arguments[0] != "predict" else set()  # for the temperature, and intervals of few rows
+    found = HEAVY & set(sys.modules) - light
     assert not found, f"{arguments[0]} imported {found}"
     assert gc.isenabled()
 """

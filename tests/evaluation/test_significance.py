@@ -262,7 +262,7 @@ def test_intervals_of_one_model_are_those_of_its_resampled_scores() -> None:
     generator = np.random.default_rng(3)
     labels = generator.integers(3, size=400)
     predictions = np.where(generator.random(400) < 0.7, labels, generator.integers(3, size=400))
-    found = intervals(METRICS, labels, predictions)
+    found = intervals(labels, predictions, ["a", "b", "c"])
     assert set(found) == set(METRICS)
     assert found["accuracy"] == list(share_interval(int((labels == predictions).sum()), 400))
     for name, limits in found.items():

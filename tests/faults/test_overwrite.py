@@ -410,3 +410,29 @@ def test_an_overwriting_training_that_dies_at_each_of_its_changes_leaves_one_who
         assert ended.code == 0, f"died at change {point}: {ended.err}"
         assert fingerprint(output) == wanted, f"died at change {point}"
     assert [key for key, _ in itertools.groupby(seeds)] == [5, 10]
+
+
+@pytest.mark.parametrize("apart", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_new_thresholds_and_the_result_of_a_run_are_the_old_or_the_new_ones_wherever_their_change_dies(
+    apart: int, forks: ForkServer, tmp_path: Path
+) -> None:
+    shutil.rmtree(two_runs(tmp_path / "old") / NEXT)
+    found = []
+    for point in itertools.count(1, apart):
+        folder = shutil.copytree(tmp_path / "old", tmp_path / str(point))
+        ended = dying(forks, "saves:thresholds", [folder], folder, point)
+        if ended.code == 0:
+            break
+        assert ended.code == -signal.SIGKILL, ended.err
+        run = open_run(folder)
+        seed = json.loads(run["result.json"].read())["seed"]
+        found.append(seed)
+        assert ("thresholds.json" in run) == (seed == 2)
+        assert (run.path / "README.md").read_text() == ("2" if seed == 2 else "# A model\n")
+        with RunDirectory(folder).lock():  # the next command completes or drops it
+            pass
+        left = contents(folder)
+        assert json.loads(left["result.json"])["seed"] == seed and left["notes.md"] == b"mine"
+        assert ("thresholds.json" in left) == (seed == 2)
+        assert {path.name for path in folder.glob(".*")} <= {LOCK}, f"died at change {point}"
+    assert found == sorted(found) and set(found) == {1, 2}

@@ -12,7 +12,7 @@ from recurcli.commands.training.resume import preset_facts
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import is_locked, naming_damage
-from recurcli.metrics import METRICS, PERPLEXITY, classification_report, words_of
+from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, classification_report, words_of
 from recurcli.preset.compose import is_for_encoder
 from recurcli.requests.training import Section
 from recurcli.runs.predictions import (
@@ -57,7 +57,7 @@ class ComparedRun:
     split: ScoredSplit
     """The rows that are compared."""
     scores: Mapping[str, float]
-    """The metrics of the compared part, each of METRICS, computed from its predictions; of a language model the perplexity."""
+    """The metrics of labels of the compared part, from its predictions; of a language model the perplexity."""
     rows: Predictions = NO_ROWS
     """The predictions; a language model has none."""
     text: TextLosses | None = None
@@ -177,6 +177,8 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
             rows = read_predictions(files, part, split)
             report = classification_report(rows.labels, rows.predictions, rows.names)
             scores = {name: report[name] for name in METRICS}
+            for label, own in report["per_class"].items():
+                scores |= {f"{kind}:{label}": own[kind] for kind in OF_LABEL}
         found = ComparedRun(
             path=run.name,
             manifest=files.sha256,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from recurcli.commands.comparison.collect import ComparedRun
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.metrics import METRICS, classification_report, metric_named
+from recurcli.metrics import classification_report, is_of_labels, metric_named, score_in
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import reopen_run
@@ -75,7 +75,7 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     The linear model is the one that was fitted on the rows that the encoders were trained on. It does not depend on the seed,
     so that of a group is that of its first run. A language model has none.
     """
-    if metric not in METRICS or not groups:
+    if not is_of_labels(metric) or not groups:
         return []
     made: list[Baseline] = []
     for group in groups:
@@ -83,9 +83,9 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
         score = run.stored.get("baselines", {}).get("linear") if metric == "accuracy" else None
         predictions = None
         if "parts" in run.stored:
-            score = run.stored["parts"]["linear"].get(metric)
             linear = read_predictions(reopen_run(run.path, run.manifest), "linear", run.split)
-            predictions = linear.predictions if linear.part == "linear" else None
+            predictions = linear.predictions
+            score = score_in(classification_report(linear.labels, predictions, linear.names), metric)
         if score is None:
             continue
         same = next((one for one in made if (one.score, one.predictions) == (score, predictions)), None)
@@ -98,7 +98,7 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     first = groups[0].runs[0]
     [(majority, _)] = Counter(first.rows.labels).most_common(1)
     constant = [majority] * len(first.rows.labels)
-    score = classification_report(first.rows.labels, constant, first.rows.names)[metric]
+    score = score_in(classification_report(first.rows.labels, constant, first.rows.names), metric)
     return [*made, Baseline("majority class", score, constant, [])]
 
 

@@ -104,6 +104,9 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     predicted, labelled = {prediction for _, prediction in cells}, {label for label, _ in cells}
     if without := len(names) - len(labelled):
         log.note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
+    if (chosen := result.get("thresholds")) and chosen["cross_validated"] <= chosen["most_probable"]:
+        score = f"dev {words_of(chosen['metric'])}"
+        log.warn(f"thresholds do not raise the {score} by cross-validation; leave finetuning.thresholds out")
     if len(predicted) == 1 < len(labelled):
         log.warn(f"every dev row is predicted as '{escaped(names[predicted.pop()])}': the model tells no classes apart")
 
@@ -258,9 +261,9 @@ def _card_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if result.get("metric") == PERPLEXITY:
         yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
     elif "dev" in result:
-        yield from score_rows({**result, **result["dev"]}, "dev ")
+        yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
         if test := result.get("test"):
-            yield from score_rows(test, "test ")
+            yield from score_rows(test, "test ", result["metric"])
 
 
 def machine_facts(loop: TrainingLoop, preset: Preset) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.report import Evaluation, ScoredLinear
 from recurcli.files import MANIFEST, sha256_of, to_json
 from recurcli.log import Log
-from recurcli.metrics import format_score, metric_named, words_of
+from recurcli.metrics import format_score, metric_named, score_in, words_of
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.requests.training import Section, TrainingRequest
@@ -343,7 +343,7 @@ class Training(Session):
     @property
     def linear_dev_metric(self) -> float | None:
         """The dev metric of the linear model. None if there is no linear model, and on ranks other than 0."""
-        return None if self.dev is None or self.linear is None else self.linear.report[self.dev.metric_name]
+        return None if self.dev is None or self.linear is None else score_in(self.linear.report, self.dev.metric_name)
 
     def execute(self, log: Log) -> dict[str, Any]:
         """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
@@ -366,7 +366,7 @@ class Training(Session):
                 if self.linear is not None and self.dev is not None:  # on rank 0 alone
                     if self.linear.alone is not None and not self.run.has(MANIFEST):
                         self.publish(self.loop.model.state_dict())
-                    score = format_score(self.dev.metric_name, self.linear.report[self.dev.metric_name])
+                    score = format_score(self.dev.metric_name, score_in(self.linear.report, self.dev.metric_name))
                     log.note(f"dev {words_of(self.dev.metric_name)} of the linear model: {score}")
                 self.train(log)
                 result = self._finish()

@@ -54,7 +54,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
         metrics=metric_table(result),
         facts=listing(facts),
         curves=_curves(run.read_metrics(), trained),
-        classes=class_table(result["metrics"]),
+        classes=class_table(result["metrics"], result["intervals"]),
         names=rows.names,
         confusion=result["metrics"]["confusion"] if len(rows.names) <= MAX_CLASSES else None,
         pairs=pairs,

@@ -138,8 +138,9 @@ def main() -> None:
             logits = sum(weight * part.logits(rows) for weight, part in parts)
             shares = np.exp(logits - logits.max(axis=1, keepdims=True))
             shares /= shares.sum(axis=1, keepdims=True)
-            best = zip(shares.argmax(axis=1), shares.max(axis=1), strict=True)
-            write("".join(f"{LABELS[label]}\t{share:.6f}\n" for label, share in best).encode())
+            shares = (1 - CONFIG["mixed"]) * shares + CONFIG["mixed"] / len(LABELS)
+            best = zip((shares / CONFIG["thresholds"]).argmax(axis=1), shares, strict=True)
+            write("".join(f"{LABELS[label]}\t{row[label]:.6f}\n" for label, row in best).encode())
         if len(rows) < len(lines):
             tabs = lines[len(rows)].count(b"\t")
             fault = f"error: line {done + 1}: has {tabs} TABs; one must separate the two texts of a pair"
