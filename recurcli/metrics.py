@@ -204,11 +204,18 @@ def score_rows(scores: Mapping[str, Any], split: str, metric: str = "accuracy") 
 
     A run of an earlier version may lack a metric.
     """
+    if of := scores.get("cross_validation"):
+        yield f"{split}scores", cross_validation_in_words(of)
     for name in dict.fromkeys((*METRICS, *OF_PROBABILITIES, metric)):
         if (score := score_in(scores, name)) is not None:
             yield f"{split}{words_of(name)}", format_score(name, score)
     yield from unseen_rows(scores, split, dict.fromkeys(("accuracy", metric)))
     yield from part_rows(scores, split, metric)
+
+
+def cross_validation_in_words(facts: Mapping[str, Any]) -> str:
+    """Return how the dev scores came about where the training rows have them."""
+    return f"{facts['folds']}-fold cross-validation, {pluralize(facts['rows'], 'row')}"
 
 
 def unseen_rows(

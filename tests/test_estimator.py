@@ -32,6 +32,7 @@ SETTINGS = {
     "embedding.bag": None,
     "tokenizer.kind": "char",
     "data.max_length": 16,
+    "finetuning.encoder": "always",
     "finetuning.epochs": 3,
     "finetuning.batch_size": 8,
     "finetuning.learning_rate": 0.01,

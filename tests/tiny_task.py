@@ -18,6 +18,7 @@ TINY = [
     "finetuning.epochs=2",
     "finetuning.learning_rate=1e-2",
     "finetuning.log_every=2",
+    "finetuning.encoder=always",
     "pretraining.batch_size=8",
     "pretraining.epochs=2",
     "pretraining.log_every=2",

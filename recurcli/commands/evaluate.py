@@ -26,9 +26,18 @@ from recurcli.evaluation.decision import KeptModel, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import FEWEST_ROWS, intervals
-from recurcli.files import REPORT, OutputKind, check_writable, finite, sha256_of, to_json, write_atomically
+from recurcli.files import (
+    REPORT,
+    OutputKind,
+    check_writable,
+    finite,
+    naming_damage,
+    sha256_of,
+    to_json,
+    write_atomically,
+)
 from recurcli.log import Log
-from recurcli.metrics import MAX_IN_FULL, classification_report, metric_named
+from recurcli.metrics import MAX_IN_FULL, classification_report, cross_validation_in_words, metric_named
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (
@@ -40,7 +49,15 @@ from recurcli.runs.model_files import (
     read_model,
 )
 from recurcli.runs.predictions import FILES
-from recurcli.runs.run_directory import LINEAR_FIRST_FIT, THRESHOLDS, Run, RunDirectory, contents_of, open_run
+from recurcli.runs.run_directory import (
+    LINEAR_FIRST_FIT,
+    PREDICTIONS,
+    THRESHOLDS,
+    Run,
+    RunDirectory,
+    contents_of,
+    open_run,
+)
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
@@ -83,6 +100,9 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
 
     task = task_of(run, predictor)
     metric_named(request.fit_thresholds or "accuracy", task.labels)  # refuses an unknown label
+    is_dev = request.data is None and request.split in (None, "dev")
+    if is_dev and run.is_finished and "cross_validation" in run.read_result():
+        return _cross_validated(request, run, predictor.kept, task, log)
     split, rows, own_dev, overlap, trained = _read_rows(request, run, task, training_rows(run, predictor), log)
     labels = [str(example.label) for example in rows.examples]
     tokens = predictor.encode(rows.texts)
@@ -114,18 +134,9 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         probabilities=shares,
         predictions=kept.decide(shares),
     )
-    if request.save:
-        _save(run, kept, task.labels, facts.get("unseen"))
-        log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")
     if has_encoder:
         facts |= _diagnosis(request, predictor.model, predictor.config.device, log, tokens)
-    if request.errors is not None:
-        _write_errors(request.errors, evaluated)
-        log.note(f"{request.errors}: {pluralize(len(evaluated.mistakes), 'row')} predicted wrongly")
-    _warn_of_few_rows(metrics["per_class"], log)
-    result = {
-        "run": str(request.run),
-        "task": task.name,
+    about_rows = {
         "split": split,
         "rows": len(tokens),
         **overlap,
@@ -134,13 +145,55 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         "unlabelled": rows.unlabelled,
         "path": None if rows.path is None else str(rows.path),
         "sha256": rows.sha256,
-        "metric": metric,
-        "metrics": metrics,
-        "intervals": intervals(targets, evaluated.predictions, task.labels),
-        **facts,
+    }
+    return _finish(request, run, evaluated, kept, about_rows, {"metric": metric, "metrics": metrics, **facts}, log)
+
+
+def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: Task, log: Log) -> Evaluation:
+    """Return the scores of a run whose training rows were scored out of fold, from the predictions that it keeps."""
+    trained, names = run.read_result(), task.labels
+    with naming_damage(run[PREDICTIONS].path):
+        rows = [json.loads(line) for line in run[PREDICTIONS].read().splitlines()]
+        shares = np.array([[row["probabilities"].get(name, 0.0) for name in names] for row in rows])
+        labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
+    targets, metrics, facts = np.array(task.targets(labels)), trained["dev"], trained["data"]["train"]
+    if request.fit_thresholds is not None:
+        kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, names))
+        predictions = [names[each] for each in kept.decide(shares)]
+        metrics |= classification_report(labels, predictions, names, loss=metrics["loss"])
+    log.note(f"these are the scores of the training: {cross_validation_in_words(trained['cross_validation'])}")
+    evaluated = EvaluatedRows([row["id"] for row in rows], texts, names, targets, shares, kept.decide(shares))
+    about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
+    scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "ensemble", "calibration")}
+    return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
+
+
+def _finish(
+    request: EvaluateRequest,
+    run: Run,
+    rows: EvaluatedRows,
+    kept: KeptModel,
+    about_rows: Mapping[str, Any],
+    scores: Mapping[str, Any],
+    log: Log,
+) -> Evaluation:
+    """Write what `request` asks for, and return the result."""
+    if request.save:
+        _save(run, kept, rows.names, scores.get("unseen"))
+        log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")
+    if request.errors is not None:
+        _write_errors(request.errors, rows)
+        log.note(f"{request.errors}: {pluralize(len(rows.mistakes), 'row')} predicted wrongly")
+    _warn_of_few_rows(scores["metrics"]["per_class"], log)
+    result = {
+        "run": str(request.run),
+        "task": run.read_preset()["task"],
+        **about_rows,
+        **scores,
+        "intervals": intervals(rows.labels, rows.predictions, rows.names),
         "thresholds": kept.thresholds,
     }
-    return Evaluation(result, run, evaluated)
+    return Evaluation(result, run, rows)
 
 
 def _save(run: Run, kept: KeptModel, names: Sequence[str], unseen: dict[str, Any] | None) -> None:

@@ -24,10 +24,11 @@ from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows, score_linear_model
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
+from recurcli.linear.out_of_fold import FOLDS, out_of_fold_logits
 from recurcli.log import Log, Note
 from recurcli.metrics import OF_PROBABILITIES, metric_named
 from recurcli.model.models import Classifier
-from recurcli.preset import Preset, ResolvedPreset
+from recurcli.preset import Preset, ResolvedPreset, without_encoder
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.model_files import (
     KnownRows,
@@ -42,6 +43,12 @@ from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective, class_weights
 from recurcli.training.session import StopRequest
 from recurcli.validation import flatten
+
+FEWEST_ROWS = 1000
+"""Training rows, drawn dev rows included, below which `finetuning.encoder: auto` trains no encoder. Ours: presets/RESULTS.md
+has what encoders of fewer rows bring."""
+FEWEST_DEV_ROWS = 200
+"""Drawn dev rows below which a model without an encoder is cross-validated instead. Ours."""
 
 
 class RowsInMemory(NamedTuple):
@@ -61,22 +68,26 @@ def finetune(
 
     `resolved` takes the place of the preset of the request, and `rows` that of the rows which the preset names.
     """
-    resolved = resolved or request.resolved
-    is_linear, init = resolved.preset.is_linear, None
-    with enter_run(request, resolved) as (run, status, device):
+    given = resolved or request.resolved
+    init = None
+    with enter_run(request, given) as (run, status, device):
         if status == "finished":
             return finished_run(request, log)
-        if task_named(resolved.preset.task).plain_text:
-            raise UsageError(f"task {resolved.preset.task} is text without labels; `recur pretrain` trains on it")
+        if task_named(given.preset.task).plain_text:
+            raise UsageError(f"task {given.preset.task} is text without labels; `recur pretrain` trains on it")
         if request.init is not None:
-            if is_linear:
-                raise UsageError(f"--init: preset {resolved.name} has no encoder to start from a run; leave it out")
-            init = read_init(request.init, resolved.preset)
+            if given.preset.is_linear:
+                raise UsageError(f"--init: preset {given.name} has no encoder to start from a run; leave it out")
+            init = read_init(request.init, given.preset)
             init.folder.note_if_unfinished(log)
-        resolved, task, splits, own, teacher = _read_rows(resolved, rows, log)
-        train, dev, test = splits["train"], splits["dev"], splits.get("test")
+        given, task, splits = _load_splits(given, rows, log)
+        resolved = _without_encoder(given, request, splits, log)
+        is_linear, is_folded = resolved.preset.is_linear, _join_few_rows(resolved.preset, splits)
+        own, teacher = _read_rows(resolved.preset, task, splits, log, are_files=rows is None)
+        train, test = splits["train"], splits.get("test")
+        dev = train if is_folded else splits["dev"]
         _check_metrics(resolved.preset.finetuning, task, dev)
-        seen, all_known = KnownRows.of(train.hashes, dev.hashes), True
+        seen, all_known = _known(splits), True
         # A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
         if init is not None and init.config.labels:
             before = read_known_rows(init.folder, log)
@@ -86,11 +97,13 @@ def finetune(
                 _note_on_known_rows(before, splits, log, str(init.folder))
         # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
         texts = [(label, None) for label in task.labels] if is_linear else train.texts
-        given, pairs = None if init is None else init.tokenizer, bool(train.columns.pair)
+        old, pairs = None if init is None else init.tokenizer, bool(train.columns.pair)
         measured = None if is_linear else own.texts
-        tokenizer, max_length = resolve_tokens(resolved.preset, lambda: texts, log, tokenizer=given, measured=measured)
+        tokenizer, max_length = resolve_tokens(resolved.preset, lambda: texts, log, tokenizer=old, measured=measured)
         truncate = resolved.preset.data.truncate
         tokens, data = encode_splits(splits, tokenizer, max_length, truncate, log, are_read=not is_linear)
+        if is_folded:
+            tokens["dev"], data["dev"] = tokens["train"], data["train"]
         preset = settle(
             resolved.preset,
             "finetuning",
@@ -123,6 +136,9 @@ def finetune(
         if teacher is not None:
             row_weights = row_weights * teacher.row_weights(preset.finetuning.teacher_weight)
         linear = None if request.dry_run else _fit_linear_model(preset, train, targets, task, row_weights, log)
+        held_out, folds_of = None, (train.texts, np.array(targets), len(task.labels), preset.linear, row_weights)
+        if linear is not None and is_folded:
+            held_out = out_of_fold_logits(*folds_of, seed=preset.data.dev_seed)
         dev_rows = ScoredRows(dev, tokens["dev"], dev_weights)
         is_part = preset.ensemble is not None
         stop = StopRequest(current())
@@ -134,16 +150,17 @@ def finetune(
             mean_loss=partial(objective.mean_loss, row_weights=dev_weights),
             inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,
-            linear=None if linear is None else score_linear_model(linear, dev_rows, task, is_part=is_part),
+            linear=None if linear is None else score_linear_model(linear, dev_rows, task, held_out, is_part=is_part),
             known=seen,
             refit=_refit_of(preset, linear, train, dev, task, np.concatenate([row_weights, dev_weights])),
+            folds=FOLDS if is_folded else None,
             test=None if test is None else ScoredRows(test, tokens["test"]),
             thresholds=preset.finetuning.thresholds,
             keep_texts=preset.finetuning.keep_texts,
         )
         return Training(
             request=request,
-            resolved=resolved,
+            resolved=given,
             preset=preset,
             run=run,
             status=status,
@@ -158,24 +175,62 @@ def finetune(
         ).execute(log)
 
 
-def _read_rows(
-    resolved: ResolvedPreset, rows: RowsInMemory | None, log: Log
-) -> tuple[ResolvedPreset, Task, dict[str, Split], Split, Teacher | None]:
-    """Read the rows of a training, and log notes on them.
+def _without_encoder(
+    given: ResolvedPreset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log
+) -> ResolvedPreset:
+    """Return the preset without its encoder where `finetuning.encoder` leaves it out, else as it is."""
+    config, train = given.preset.finetuning, splits["train"]
+    rows = len(train.examples) + (0 if train.dev is None else len(train.dev.examples))
+    is_asked = (
+        request.init or request.matching or config.teacher or given.preset.ensemble is None or given.preset.is_linear
+    )
+    if config.encoder == "always" or is_asked or rows >= FEWEST_ROWS:
+        return given
+    log.note(
+        f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS:,}; "
+        "--set finetuning.encoder=always trains one"
+    )
+    return without_encoder(given)
 
-    Returns the preset with the delimiter that was recognised in all files, so that the run keeps it for other files; the task;
-    the rows of "train" and "dev", and of "test" if there are any to score; the training rows without those that extra columns
-    and a teacher add; and the teacher's soft labels.
+
+def _join_few_rows(preset: Preset, splits: dict[str, Split]) -> bool:
+    """Return whether a linear model is cross-validated, since fewer than FEWEST_DEV_ROWS would be drawn as dev rows.
+
+    The training rows are then all rows, and there are no dev rows.
     """
-    task, splits = _load_splits(resolved.preset, rows, log)
-    train, dev, config = splits["train"], splits["dev"], resolved.preset.data
-    delimiters = {split.delimiter for split in splits.values()}
-    if len(delimiters) == 1 and None not in delimiters:
-        config = replace(config, delimiter=delimiters.pop())
-        resolved = replace(resolved, preset=replace(resolved.preset, data=config))
+    train, dev, config = splits["train"], splits["dev"], preset.data
+    if (
+        not preset.is_linear
+        or train.dev is None
+        or len(dev.examples) >= FEWEST_DEV_ROWS
+        or config.train_share < 1
+        or config.extra_rows
+        or preset.finetuning.teacher is not None
+        or preset.finetuning.refit is False
+    ):
+        return False
+    rows, hashes = [*train.examples, *dev.examples], np.concatenate([train.hashes, dev.hashes])
+    splits["train"] = train.with_examples(rows, hashes, dev=None)
+    del splits["dev"]
+    return True
+
+
+def _read_rows(
+    preset: Preset, task: Task, splits: dict[str, Split], log: Log, *, are_files: bool
+) -> tuple[Split, Teacher | None]:
+    """Add to the training rows of `splits` those of extra columns and of a teacher, and log notes on all rows.
+
+    Returns the training rows without those, and the teacher's soft labels.
+    """
+    train, dev, config = splits["train"], splits.get("dev", splits["train"]), preset.data
+    if train is dev:
+        few = f"fewer than {FEWEST_DEV_ROWS} dev rows would be drawn"
+        log.note(
+            f"{FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
+        )
     notes_on_dev_rows(train, task, config, log)
     _notes_on_labels(task, train, dev, log)
-    if train.dev is None:
+    if train.dev is None and train is not dev:
         _note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)
     if config.train_share < 1:
         drawn = draw_share(train, config.train_share, config.dev_seed)
@@ -185,29 +240,33 @@ def _read_rows(
     own, teacher = train, None
     if config.extra_rows:
         train = _add_extra_rows(train, dev, config, log)
-    if resolved.preset.finetuning.teacher is not None:
-        teacher, train = _with_teacher(resolved.preset, {**splits, "train": train}, task, log, are_files=rows is None)
-    if "test" in splits:
-        _note_on_known_rows(KnownRows.of(train.hashes, dev.hashes), {"test": splits["test"]}, log)
+    if preset.finetuning.teacher is not None:
+        teacher, train = _with_teacher(preset, {**splits, "train": train}, task, log, are_files=are_files)
     splits["train"] = train
+    if "test" in splits:
+        _note_on_known_rows(_known(splits), {"test": splits["test"]}, log)
     for name, split in splits.items():
         if empty := sum(not f"{text}{pair or ''}".strip() for text, pair in split.texts):
             log.warn(f"{name}: {pluralize(empty, 'row', 'have')} no text; `recur check` names the lines")
-    return resolved, task, splits, own, teacher
+    return own, teacher
 
 
-def _load_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Task, dict[str, Split]]:
-    """Return the task with its labels, and its rows: those in memory, else those that the preset names.
+def _load_splits(
+    resolved: ResolvedPreset, rows: RowsInMemory | None, log: Log
+) -> tuple[ResolvedPreset, Task, dict[str, Split]]:
+    """Read the rows of a training: those in memory, else those that the preset names.
 
-    The test rows are those that the preset names, else those of the task; there are none if they have no labels. Raises
-    DataError for a fault in the file that the preset names. A note says why the task's test rows cannot be scored.
+    Returns the preset with the delimiter that was recognised in all files, so that the run keeps it for other files; the task
+    with its labels; and the rows of "train" and "dev", and of "test" if there are any to score. The test rows are those that
+    the preset names, else those of the task; there are none if they have no labels. Raises DataError for a fault in the file
+    that the preset names. A note says why the task's test rows cannot be scored.
     """
-    task, config = task_named(preset.task), preset.data
+    preset, task, config = resolved.preset, task_named(resolved.preset.task), resolved.preset.data
     if rows is not None:
         trained = rows.train.column_schema._replace(source="texts")
         check_same_kind("dev texts", rows.dev.columns, trained)
         task = replace(with_labels_of(task, rows.train, config), baselines={}, hub=None)
-        return task, {"train": rows.train, "dev": rows.dev}
+        return resolved, task, {"train": rows.train, "dev": rows.dev}
     train = load_split(task, "train", config, use_dev_split=True)
     task, trained = with_labels_of(task, train, config), train.column_schema
     splits = {"train": train, "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, trained=trained)}
@@ -221,7 +280,11 @@ def _load_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[T
             if named:
                 raise
             log.add(Note(f"no test score: {error}", "info" if config.path is None else "warning"))
-    return task, splits
+    delimiters = {split.delimiter for split in splits.values()}
+    if len(delimiters) == 1 and None not in delimiters:
+        config = replace(config, delimiter=delimiters.pop())
+        resolved = replace(resolved, preset=replace(preset, data=config))
+    return resolved, task, splits
 
 
 def _row_weights(rows: Split, by_class: NDArray[np.float64], task: Task) -> NDArray[np.float64]:
@@ -298,6 +361,11 @@ def _with_teacher(
         if (before := read_known_rows(folder, log)) is not None:
             _note_on_known_rows(before.refitted() if LINEAR_FIRST_FIT in folder else before, splits, log, run)
     return teacher, longer
+
+
+def _known(splits: Mapping[str, Split]) -> KnownRows:
+    """Return the rows that train and select the model."""
+    return KnownRows.of(splits["train"].hashes, *(rows.hashes for name, rows in splits.items() if name == "dev"))
 
 
 def _note_on_known_rows(known: KnownRows, splits: Mapping[str, Split], log: Log, run: str = "") -> None:

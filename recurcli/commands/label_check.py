@@ -5,7 +5,6 @@ Shapes: N rows, C classes.
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
@@ -18,19 +17,18 @@ from numpy.typing import NDArray
 from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.columns import ordered_labels
-from recurcli.data.splits import RowHashes, Split, load_split
+from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.decision import probabilities
 from recurcli.files import OutputKind, check_writable, write_atomically
 from recurcli.linear.ensemble import fit_calibration
-from recurcli.linear.fitting import UNSEEN, fit_model, search_hyperparameters
-from recurcli.linear.ngrams import Texts
+from recurcli.linear.fitting import search_hyperparameters
+from recurcli.linear.out_of_fold import out_of_fold_logits
 from recurcli.log import Log
 from recurcli.requests.check import CheckRequest
 
 ROWS = OutputKind("a file of rows", (".tsv", ".csv"))
-FOLDS = 5
 Table = list[list[str]]
 """A line of column names, then one line for each row."""
 
@@ -69,7 +67,10 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
             _check_holdable(path, table, added)
     labelled, fitted = np.flatnonzero(targets >= 0), (targets >= 0) & ~drawn
     texts = [train.columns.read(record)[:2] for record in train.records]
-    logits = out_of_fold_logits(texts, targets, len(names), fitted=fitted)
+    chosen = search_hyperparameters(
+        list(compress(texts, fitted.tolist())), targets[fitted].tolist(), len(names), LinearConfig()
+    )
+    logits = out_of_fold_logits(texts, targets, len(names), chosen, fitted=fitted)
     weight = fit_calibration(logits[fitted], targets[fitted])
     shares = probabilities(logits * weight, rows=int(fitted.sum()))
     best = [names[number] for number in shares.argmax(axis=1).tolist()]
@@ -99,50 +100,6 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
         what = pluralize(len(found), "row", of=len(labelled))
         log.note(f"{path}: {what} with a label that may be wrong, the likeliest first; {reliable}")
     return result
-
-
-def out_of_fold_logits(
-    texts: Texts,
-    targets: NDArray[np.int64],
-    num_classes: int,
-    config: LinearConfig | None = None,
-    *,
-    fitted: NDArray[np.bool_] | None = None,
-) -> NDArray[np.float64]:
-    """Return logits (N, C) of the linear models of FOLDS folds, each of which was fitted without the rows that it scores.
-
-    `targets` (N,) are class numbers. Models are fitted on the `fitted` rows (N,), which have one; None: on all rows. The
-    n-grams and C are chosen once, on the same rows [ours]. A class that only one fold has gets the logit UNSEEN there, and a
-    single other class 1. Raises DataError as `fit_model` does.
-    """
-    used = np.ones(len(texts), bool) if fitted is None else fitted
-    chosen = list(compress(texts, used.tolist()))
-    hyperparameters = search_hyperparameters(chosen, targets[used].tolist(), num_classes, config or LinearConfig())
-    folds = draw_folds(RowHashes.of(texts).group_ids, targets)
-    logits = np.zeros((len(texts), num_classes))
-    for fold in np.unique(folds):
-        held_out = folds == fold
-        others = used & ~held_out
-        known, classes = list(compress(texts, others.tolist())), np.unique(targets[others])
-        if len(classes) == 1 < len(np.unique(targets[used])):
-            logits[held_out] = UNSEEN
-            logits[held_out, classes] = 1.0  # as LinearSVC's of the right class
-            continue
-        model = fit_model(known, targets[others].tolist(), num_classes, hyperparameters)
-        logits[held_out] = model.logits(list(compress(texts, held_out.tolist())))
-    return logits
-
-
-def draw_folds(group_ids: NDArray[np.uint64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the fold of each row (N,). Rows of a group (see `RowHashes`) share a fold. A class's groups are dealt out."""
-    counts = Counter(dict(enumerate(range(int(targets.max(initial=0)) + 1))))  # rare classes begin in different folds
-    folds: dict[int, int] = {}
-    for row in np.random.default_rng(0).permutation(len(targets)).tolist():
-        group_id, target = int(group_ids[row]), int(targets[row])
-        if group_id not in folds:
-            folds[group_id] = counts[target] % FOLDS
-            counts[target] += 1
-    return np.array([folds[group_id] for group_id in group_ids.tolist()], np.int64)
 
 
 def find_suspects(probabilities: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -149,9 +149,15 @@ class ScoredLinear(NamedTuple):
     """The linear model as the whole model, calibrated. None: the encoder is only compared with it."""
 
 
-def score_linear_model(model: LinearModel, dev: ScoredRows, task: Task, *, is_part: bool) -> ScoredLinear:
-    """Score the linear model on the dev rows. `is_part`: it may be kept, alone or in an ensemble."""
-    logits, targets, alone = model.logits(dev.split.texts), np.array(task.targets(dev.labels)), None
+def score_linear_model(
+    model: LinearModel, dev: ScoredRows, task: Task, out_of_fold: Logits | None = None, *, is_part: bool
+) -> ScoredLinear:
+    """Score the linear model on the dev rows. `is_part`: it may be kept, alone or in an ensemble.
+
+    Rows that it is trained on have `out_of_fold` logits (N, C) of models that are not.
+    """
+    logits = model.logits(dev.split.texts) if out_of_fold is None else out_of_fold
+    targets, alone = np.array(task.targets(dev.labels)), None
     if is_part:
         weight = fit_calibration(logits, targets, row_weights=dev.row_weights)
         alone = Ensemble(model, 0.0, weight, len(targets), weight)
@@ -244,6 +250,8 @@ class DevEvaluation:
     """Fits the linear model again, on the dev rows too. None if it is not fitted again."""
     known: KnownRows
     """The rows that the model is trained on, those of a run that it starts from too, and the dev rows."""
+    folds: int | None = None
+    """Number of folds by which the dev rows, which are the training rows, are scored out of fold. None: they are others."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
     thresholds: str | None = None
@@ -300,6 +308,8 @@ class DevEvaluation:
             test, of_test = self._write_scores(folder / TEST_PREDICTIONS, self.test, kept, tested, {})
             of_test.pop("ensemble", None)  # stands beside the dev metrics
             facts["test"] = {**test, **of_test}
+        if self.folds is not None:
+            facts["cross_validation"] = {"folds": self.folds, "rows": len(targets)}
         return {"metric": self.metric_name, "dev": dev, **facts, "thresholds": kept.thresholds}
 
     def _write_scores(

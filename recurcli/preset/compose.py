@@ -211,6 +211,13 @@ def compose(
     return ResolvedPreset(f"{encoder}-{task}" if stem == "preset" else stem, preset, origins)
 
 
+def without_encoder(resolved: ResolvedPreset) -> ResolvedPreset:
+    """Return the preset with the keys of presets/encoders/linear.yaml: the linear model is the whole model."""
+    values = {**resolved.preset.to_dict(), "encoder": {}}
+    _merge_into(values, _file_layer(preset_folder() / "encoders" / f"{LINEAR}.yaml").values)
+    return dataclasses.replace(resolved, preset=parse_config(Preset, values))
+
+
 _OF_LINEAR = (
     *("metric", "thresholds", "class_weights", "score_test", "refit", "linear_baseline", "keep_texts"),
     *("teacher", "teacher_run", "teacher_weight"),

@@ -130,6 +130,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "parts?": _PARTS,
     "ensemble?": keys(WEIGHTS),
     "thresholds?": cs.nullable_schema(_THRESHOLDS),
+    "cross_validation?": keys({"folds": COUNT, "rows": COUNT}),
     "linear_baseline?": _LINEAR_BASELINE,
     "early_stopping?": cs.nullable_schema(_STOPPED),
     "match_parameters?": cs.nullable_schema(_MATCHED),

@@ -358,7 +358,19 @@ def test_known_facts_of_imdb_are_found(report: Report, real_data: Path) -> None:
 
 def test_a_single_file_is_divided_as_finetune_divides_it(recur: Recur, report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"film {number} is\t{'pos' if number % 2 else 'neg'}" for number in range(60)))
-    plan = recur("finetune", "--preset", "starsaber-custom", "--data", path, "--output", "r", "--dry-run", "--json")
+    plan = recur(
+        "finetune",
+        "--preset",
+        "starsaber-custom",
+        "--data",
+        path,
+        "--set",
+        "finetuning.encoder=always",
+        "--output",
+        "r",
+        "--dry-run",
+        "--json",
+    )
     sizes = {split: facts["rows"] for split, facts in json.loads(plan[1])["data"].items()}
     found = report(path)
     assert (found["splits"][0]["rows"], found["splits"][0]["dev_rows"]) == (60, sizes["dev"])

@@ -234,7 +234,16 @@ def test_rows_without_a_text_are_counted(recur: Recur, tmp_path: Path) -> None:
 def test_auto_settles_tokens_and_length_by_the_texts(text: str, kind: str, recur: Recur, tmp_path: Path) -> None:
     texts = [text.format(n=n, animal="鼠牛"[n % 2], word=("bad", "good")[n % 2]) for n in range(60)]
     write_tsv(tmp_path / "x.tsv", texts)
-    data = ("--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--set", "encoder.hidden_size=16")
+    data = (
+        "--data",
+        tmp_path / "x.tsv",
+        "--output",
+        tmp_path / "x",
+        "--set",
+        "encoder.hidden_size=16",
+        "--set",
+        "finetuning.encoder=always",
+    )
     _, err = recur.ok("finetune", "--preset", "starsaber-custom", *data, "--set", "finetuning.max_steps=1")
     assert f"tokenizer.kind auto: {kind}" in err
     assert "data.max_length auto: 8 tokens" in err
@@ -244,7 +253,17 @@ def test_auto_settles_tokens_and_length_by_the_texts(text: str, kind: str, recur
 def test_auto_measures_a_sample_of_a_whole_file(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tsv(tmp_path / "x.tsv", [f"{'字' * (5 + n // 5)}{n % 10}" for n in range(200)])
     monkeypatch.setattr("recurcli.commands.training.trainer.ROWS_COUNTED", 20)
-    options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run", "--set", "encoder.hidden_size=16"]
+    options = [
+        "--data",
+        tmp_path / "x.tsv",
+        "--output",
+        tmp_path / "x",
+        "--dry-run",
+        "--set",
+        "encoder.hidden_size=16",
+        "--set",
+        "finetuning.encoder=always",
+    ]
     _, err = recur.ok("finetune", "--preset", "starsaber-custom", *options)
     assert "data.max_length auto: 48 tokens" in err
 
@@ -254,7 +273,17 @@ def test_auto_is_a_length_for_texts_that_train_no_vocabulary_and_check_names_the
 ) -> None:
     words = [f"{n * 7919 % 100003:05d}".translate(str.maketrans("0123456789", "abcdefghij")) for n in range(1, 201)]
     write_tsv(tmp_path / "x.tsv", [f"{word} " * 4 for word in words])
-    options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run", "--set", "encoder.hidden_size=16"]
+    options = [
+        "--data",
+        tmp_path / "x.tsv",
+        "--output",
+        tmp_path / "x",
+        "--dry-run",
+        "--set",
+        "encoder.hidden_size=16",
+        "--set",
+        "finetuning.encoder=always",
+    ]
     _, err = recur.ok("finetune", "--preset", "starsaber-custom", *options)
     assert "data.max_length auto: 24 tokens" in err, "4 tokens each where the vocabulary has the words"
     (report,) = recur.json("check", tmp_path / "x.tsv", "--preset", "starsaber-custom")["reports"]

@@ -10,13 +10,15 @@ import pytest
 from predicting import Recur
 from tiny_task import write_rows
 
-from recurcli.commands.label_check import FOLDS, draw_folds, find_suspects, out_of_fold_logits
-from recurcli.config import DataConfig
+from recurcli.commands.label_check import find_suspects
+from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
 from recurcli.evaluation.decision import probabilities
 from recurcli.linear.ensemble import fit_calibration
+from recurcli.linear.fitting import search_hyperparameters
+from recurcli.linear.out_of_fold import FOLDS, draw_folds, out_of_fold_logits
 from recurcli.preset import preset_folder
 
 REVIEWS = preset_folder() / "examples" / "reviews.csv"
@@ -33,18 +35,18 @@ def test_no_row_is_scored_by_a_model_that_saw_its_text() -> None:
     draw = np.random.default_rng(0)
     texts = [(f"w{n} x{n} y{n}", None) for n in range(150)]
     targets = draw.integers(2, size=150)
-    logits = out_of_fold_logits([*texts, *texts], np.concatenate([targets, targets]), 2)
+    logits = out_of_fold_logits([*texts, *texts], np.concatenate([targets, targets]), 2, LinearConfig())
     assert (logits[:150].argmax(axis=1) == targets).mean() < 0.65  # chance; a model that saw them is right on all
     np.testing.assert_array_equal(logits[:150], logits[150:])
 
 
 def test_a_fold_without_the_other_class_predicts_the_one_that_it_knows() -> None:
     texts = [*((f"ordinary row {n}", None) for n in range(40)), *[("the odd one", None)] * 3]
-    logits = out_of_fold_logits(texts, np.array([0] * 40 + [1] * 3), 2)
+    logits = out_of_fold_logits(texts, np.array([0] * 40 + [1] * 3), 2, LinearConfig())
     assert (logits.argmax(axis=1) == 0).all()
     assert logits[40].tolist() == [1.0, -2.0]
     with pytest.raises(DataError, match="two classes"):
-        out_of_fold_logits(texts, np.zeros(43, np.int64), 2)
+        out_of_fold_logits(texts, np.zeros(43, np.int64), 2, LinearConfig())
 
 
 def test_a_row_that_is_not_fitted_changes_no_other_opinion() -> None:
@@ -52,7 +54,7 @@ def test_a_row_that_is_not_fitted_changes_no_other_opinion() -> None:
     fitted = np.arange(120) % 3 != 0
     changed = [text if known else f"{text} zebra" for text, known in zip(texts, fitted, strict=True)]
     one, other = (
-        out_of_fold_logits([(text, None) for text in rows], np.array(targets), 2, fitted=fitted)
+        out_of_fold_logits([(text, None) for text in rows], np.array(targets), 2, LinearConfig(), fitted=fitted)
         for rows in (texts, changed)
     )
     assert (one[fitted] == other[fitted]).all()
@@ -133,7 +135,9 @@ def test_drawn_dev_rows_have_no_part_in_the_calibration(recur: Recur, tmp_path: 
     assert dev is not None
     drawn = np.isin(texts, [example.text for example in dev.examples])
     targets = np.array([label == "sport" for label in labels]).astype(int)
-    logits = out_of_fold_logits([(text, None) for text in texts], targets, 2, fitted=~drawn)
+    kept = [(text, None) for text, is_drawn in zip(texts, drawn, strict=True) if not is_drawn]
+    chosen = search_hyperparameters(kept, targets[~drawn].tolist(), 2, LinearConfig())
+    logits = out_of_fold_logits([(text, None) for text in texts], targets, 2, chosen, fitted=~drawn)
     expected, with_drawn = (
         probabilities(logits * fit_calibration(logits[rows], targets[rows]), rows=int((~drawn).sum()))[:, 1]
         for rows in (~drawn, drawn | True)

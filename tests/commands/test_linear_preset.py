@@ -110,15 +110,15 @@ def test_a_share_of_the_training_rows_is_trained_on_and_the_dev_rows_stay(recur:
         return (*FINETUNE, *CHOSEN, "--output", tmp_path / share, "--set", f"data.train_share={share}")
 
     recur.refused(3, "data.train_share 0.001 leaves no training row of the label", *line("0.001"))
-    whole, part = (recur.json(*line(share))["data"] for share in ("1", "0.25"))
+    whole, part = (recur.json(*line(share))["data"] for share in ("0.8", "0.2"))
     assert part["dev"] == whole["dev"]
     assert part["train"]["rows"] == pytest.approx(whole["train"]["rows"] / 4, abs=1)
-    over = recur.json("compare", tmp_path / "1", tmp_path / "0.25", "--over", "data.train_share")
+    over = recur.json("compare", tmp_path / "0.8", tmp_path / "0.2", "--over", "data.train_share")
     (line_of_points,) = over["over"]["lines"]
-    assert [point["value"] for point in line_of_points["points"]] == [0.25, 1]
+    assert [point["value"] for point in line_of_points["points"]] == [0.2, 0.8]
     pretraining = ("pretrain", "--preset", "starsaber-custom", "--data", REVIEWS, "--set", "data.train_share=0.5")
     recur.refused(2, "data.train_share is for labelled rows", *pretraining)
-    known = recur.json("eval", tmp_path / "0.25", "--data", REVIEWS, "--quiet")
+    known = recur.json("eval", tmp_path / "0.2", "--data", REVIEWS, "--quiet")
     assert known["training_rows"] == part["train"]["rows"]
 
 

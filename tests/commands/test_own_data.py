@@ -18,7 +18,7 @@ PRESET = """
 task: custom
 encoder: {name: starsaber, hidden_size: 16, num_layers: 1}
 tokenizer: {kind: char, min_frequency: 1}
-finetuning: {epochs: 5, batch_size: 4, learning_rate: 0.03, patience: null}
+finetuning: {epochs: 5, batch_size: 4, learning_rate: 0.03, patience: null, encoder: always}
 pretraining: {max_steps: 2, batch_size: 8}
 runtime: {precision: fp32}
 """

@@ -9,6 +9,7 @@ from predicting import Recur
 from safetensors.torch import load_file
 
 SMALL = ["encoder.hidden_size=16", "encoder.num_layers=1", "data.max_length=24", "tokenizer.min_frequency=1"]
+SMALL += ["finetuning.encoder=always"]
 WORDS = "鼠牛虎兔龙蛇马羊猴鸡狗猪"
 
 

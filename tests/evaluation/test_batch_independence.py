@@ -57,7 +57,13 @@ def default(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("default")
     write_rows(folder / "rows.jsonl", rows(300, seed=1, labelled=True))
     sizes = ("encoder.hidden_size=32", "encoder.num_layers=2", "embedding.bag.size=16", "embedding.bag.buckets=512")
-    settings = ("data.max_length=512", "tokenizer.kind=char", "finetuning.max_steps=30", "runtime.precision=fp32")
+    settings = (
+        "data.max_length=512",
+        "tokenizer.kind=char",
+        "finetuning.max_steps=30",
+        "finetuning.encoder=always",
+        "runtime.precision=fp32",
+    )
     options = [part for setting in (*sizes, *settings) for part in ("--set", setting)]
     source = ["--preset", "starsaber-custom", "--train", str(folder / "rows.jsonl"), "--text", "sentence"]
     with pytest.MonkeyPatch.context() as patch:

@@ -187,7 +187,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
         **report,
         "steps": state.step,
         "best_step": state.best_step or state.step,
-        "settled": {".".join(key): value for key, value in flatten(preset.to_dict()) if value != given[key]},
+        "settled": {".".join(key): value for key, value in flatten(preset.to_dict()) if value != given.get(key)},
         "keep_texts": preset.finetuning.keep_texts,
         "early_stopping": stopped,
         "epochs": round(state.step / loop.steps_per_epoch, 2),

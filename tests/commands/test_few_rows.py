@@ -1,0 +1,105 @@
+"""Few rows: no encoder, and cross-validation in place of drawn dev rows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from predicting import Recur
+from running import result_of
+
+from recurcli.linear.out_of_fold import FOLDS
+
+DEFAULT = ("finetune", "--preset", "starsaber-custom")
+SMALL = [
+    part
+    for key in ("encoder.hidden_size=8", "encoder.num_layers=1", "embedding.bag=null", "finetuning.max_steps=2")
+    for part in ("--set", key)
+]
+
+
+def written(path: Path, rows: int, seed: int = 0) -> Path:
+    """Reviews, a tenth of them with the wrong label."""
+    draw, lines = np.random.default_rng(seed), ["text,label"]
+    for number in range(rows):
+        good = bool(draw.random() < 0.5)
+        word = draw.choice(["fine", "great", "sound"] if good != (number % 10 == 0) else ["poor", "bad", "dull"])
+        lines.append(f"the {word} film of day {number},{'pos' if good else 'neg'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("few") / "x.csv", 300)
+
+
+@pytest.fixture
+def few(data: Path, recur: Recur, tmp_path: Path) -> Path:
+    recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "few", "--quiet")
+    return tmp_path / "few"
+
+
+def test_all_rows_train_the_linear_model_and_are_scored_out_of_fold(few: Path, data: Path, recur: Recur) -> None:
+    result = result_of(few)
+    assert (result["encoder"], result["steps"], result["linear_baseline"].get("refit_rows")) == ("linear", 0, None)
+    assert result["cross_validation"] == {"folds": FOLDS, "rows": 300}
+    assert result["data"]["train"]["rows"] == result["data"]["dev"]["rows"] == result["ensemble"]["rows"] == 300
+    assert result["dev"]["accuracy"] == 0.9, "the wrong labels are those of rows that no fold has seen"
+    stored = [json.loads(line) for line in (few / "predictions.dev.jsonl").read_text().splitlines()]
+    assert len({row["id"] for row in stored}) == 300
+    assert "5-fold cross-validation, 300 rows" in (few / "README.md").read_text()
+    assert (few / "linear.first-fit.safetensors").exists() is False
+    assert "300 of 300 rows are in the training rows" in recur.ok("eval", few, "--data", data)[1]
+
+
+def test_eval_shows_the_stored_scores(few: Path, recur: Recur, tmp_path: Path) -> None:
+    result = result_of(few)
+    out, err = recur.ok("eval", few, "--json", "--errors", tmp_path / "e.tsv", "--report", tmp_path / "page.html")
+    found = json.loads(out)
+    assert "the scores of the training: 5-fold cross-validation, 300 rows" in err
+    for key in ("baselines", "calibration", "cross_validation", "ensemble"):
+        assert found[key] == result[key]
+    assert (found["metrics"], found["rows"], found["split"]) == (result["dev"], 300, "dev")
+    assert len((tmp_path / "e.tsv").read_text().splitlines()) == 31
+    low, high = found["intervals"]["accuracy"]
+    assert low < 0.9 < high
+
+
+def test_thresholds_are_fitted_to_the_predictions_out_of_fold(few: Path, recur: Recur) -> None:
+    found = recur.json("eval", few, "--fit-thresholds", "recall:pos", "--save")
+    assert found["thresholds"]["rows"] == 300
+    assert found["metrics"]["per_class"]["pos"]["recall"] == 1.0
+    assert recur.json("eval", few)["metrics"] == found["metrics"] == result_of(few)["dev"]
+
+
+def test_runs_on_the_same_rows_are_paired_and_others_are_refused(few: Path, data: Path, recur: Recur) -> None:
+    other, drawn = few.parent / "other", few.parent / "drawn"
+    recur.ok(*DEFAULT, "--data", data, "--output", other, "--set", "linear.characters=[2, 3]")
+    recur.ok(*DEFAULT, "--data", data, "--output", drawn, *SMALL, "--set", "finetuning.encoder=always")
+    assert recur.json("compare", few, other)["rows"] == 300
+    recur.refused(2, "", "compare", few, drawn)
+
+
+def test_an_encoder_is_trained_where_it_is_asked_for_or_the_rows_are_many(data: Path, recur: Recur) -> None:
+    many = written(data.parent / "many.csv", 1000)
+    line = (*DEFAULT, *SMALL, "--dry-run", "--json")
+    for source, more, without in (
+        (many, (), False),
+        (written(data.parent / "less.csv", 999), (), True),
+        (data, ("--set", "finetuning.encoder=always"), False),
+        (data, ("--set", "ensemble=null"), False),
+    ):
+        plan, err = recur.ok(*line, "--data", source, *more)
+        assert (
+            "embedding" in json.loads(plan)["parameters"] and not json.loads(plan)["parameters"]["encoder"]
+        ) == without
+        assert ("fewer than 1,000; --set finetuning.encoder=always trains one" in err) == without
+
+
+def test_enough_dev_rows_are_drawn(recur: Recur, tmp_path: Path) -> None:
+    data = written(tmp_path / "x.csv", 2400)
+    recur.ok("finetune", "--preset", "linear-custom", "--data", data, "--output", tmp_path / "run")
+    result = result_of(tmp_path / "run")
+    assert "cross_validation" not in result
+    assert result["data"]["dev"]["rows"] == pytest.approx(240, abs=2)
