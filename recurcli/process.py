@@ -4,10 +4,13 @@ a signal can interrupt."""
 import gc
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
+STARTED = time.monotonic()
+"""When this process began, but for the start of Python."""
 SECONDS_BETWEEN_LOOKS = 0.2
 """Seconds between two checks of the main thread for a signal that the system gave to another thread."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.commands.training.budget import with_planned_steps
 from recurcli.commands.training.resume import finished_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
 from recurcli.config import DataConfig, FinetuningConfig, LabelType
@@ -75,6 +76,10 @@ def finetune(
             return finished_run(request, log)
         if task_named(given.preset.task).plain_text:
             raise UsageError(f"task {given.preset.task} is text without labels; `recur pretrain` trains on it")
+        if request.budget and (given.preset.is_linear or request.dry_run):
+            linear = f"the linear model of preset {given.name} takes no steps"
+            what = linear if given.preset.is_linear else "a dry run measures none"
+            raise UsageError(f"--budget: plans training steps, but {what}; leave it out")
         if request.init is not None:
             if given.preset.is_linear:
                 raise UsageError(f"--init: preset {given.name} has no encoder to start from a run; leave it out")
@@ -158,7 +163,7 @@ def finetune(
             thresholds=preset.finetuning.thresholds,
             keep_texts=preset.finetuning.keep_texts,
         )
-        return Training(
+        training = Training(
             request=request,
             resolved=given,
             preset=preset,
@@ -172,7 +177,10 @@ def finetune(
             known=seen if all_known and preset.finetuning.keep_texts else None,
             teacher=None if teacher is None else teacher.facts,
             init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
-        ).execute(log)
+        )
+        if not is_linear:
+            training = with_planned_steps(training, evaluation, request.budget, log)
+        return training.execute(log)
 
 
 def _without_encoder(

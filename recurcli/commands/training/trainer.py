@@ -332,6 +332,8 @@ class Training(Session):
     """Facts of the teacher's file; None: there is none."""
     init_sha256: str | None = None
     """sha256 of the initial weights of --init; None: random initial weights."""
+    budget: float | None = None
+    """Seconds of the --budget that gave `finetuning.max_steps`; None: there was none."""
     has_published: bool = False
     """Whether this process has written a model of the run."""
 
@@ -351,6 +353,7 @@ class Training(Session):
         if self.request.dry_run:
             return plan_of(self)
         values, command = self.resolved.preset.to_dict(), self.request.command
+        command += "" if self.budget is None else f" --budget {self.budget}s"
         try:
             with self.stop.listening():
                 self._compare_facts()
