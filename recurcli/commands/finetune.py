@@ -77,8 +77,8 @@ def finetune(
         if task_named(given.preset.task).plain_text:
             raise UsageError(f"task {given.preset.task} is text without labels; `recur pretrain` trains on it")
         if request.budget and (given.preset.is_linear or request.dry_run):
-            linear = f"the linear model of preset {given.name} takes no steps"
-            what = linear if given.preset.is_linear else "a dry run measures none"
+            without = f"the linear model of preset {given.name} takes no steps"
+            what = without if given.preset.is_linear else "a dry run measures none"
             raise UsageError(f"--budget: plans training steps, but {what}; leave it out")
         if request.init is not None:
             if given.preset.is_linear:
@@ -141,9 +141,10 @@ def finetune(
         if teacher is not None:
             row_weights = row_weights * teacher.row_weights(preset.finetuning.teacher_weight)
         linear = None if request.dry_run else _fit_linear_model(preset, train, targets, task, row_weights, log)
-        held_out, folds_of = None, (train.texts, np.array(targets), len(task.labels), preset.linear, row_weights)
+        held_out = None
         if linear is not None and is_folded:
-            held_out = out_of_fold_logits(*folds_of, seed=preset.data.dev_seed)
+            classes, seed = np.array(targets), preset.data.dev_seed
+            held_out = out_of_fold_logits(train.texts, classes, len(task.labels), preset.linear, row_weights, seed=seed)
         dev_rows = ScoredRows(dev, tokens["dev"], dev_weights)
         is_part = preset.ensemble is not None
         stop = StopRequest(current())

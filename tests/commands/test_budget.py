@@ -16,14 +16,24 @@ from small_runs import fingerprint
 from tiny_task import tiny
 
 STEPS = 72
-SETTINGS = ("finetuning.epochs=9", "encoder.dropout=0.2", "embedding.dropout=0.1", "embedding.ngrams={buckets: 89}")
-SETTINGS += ("finetuning.word_dropout=0.2", "ensemble=linear", "finetuning.checkpoint_every=3")
+SETTINGS = (
+    "finetuning.epochs=9",
+    "encoder.dropout=0.2",
+    "embedding.dropout=0.1",
+    "embedding.ngrams={buckets: 89}",
+    "finetuning.word_dropout=0.2",
+    "ensemble=linear",
+    "finetuning.checkpoint_every=3",
+)
 
 
 @pytest.fixture(autouse=True)
 def restart_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Each look at the CPU time finds a second more, from 0 or a new start, so a plan is the same on every machine."""
-    restart = lambda: monkeypatch.setattr(time, "process_time", partial(next, count()))  # noqa: E731
+
+    def restart() -> None:
+        monkeypatch.setattr(time, "process_time", partial(next, count()))
+
     restart()
     return restart
 
