@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, TokenizerConfig, with_options
 from recurcli.data.columns import ColumnSchema, check_labels, label_doubts, ordered_labels
-from recurcli.data.splits import Example, Split, draw_dev_rows, load_split, separates_words, text_key
+from recurcli.data.splits import FEWEST_DEV_ROWS, Example, Split, draw_dev_rows, load_split, separates_words, text_key
 from recurcli.data.tasks import (
     CUSTOM,
     TASKS,
@@ -481,7 +481,8 @@ def _split_findings(
     elif split.alone is not None and split.alone.dev is not None:
         parts = f"{pluralize(len(split.alone.examples), 'training row')} and {pluralize(facts['dev_rows'], 'dev row')}"
         divides = f"training on this file alone divides it into {parts} (data.dev_seed {config.dev_seed})"
-        yield Finding("information", f"{file}: {divides}")
+        few = "; a model without an encoder is cross-validated on all" if facts["dev_rows"] < FEWEST_DEV_ROWS else ""
+        yield Finding("information", f"{file}: {divides}{few}")
 
 
 def _findings_between(

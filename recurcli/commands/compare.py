@@ -60,7 +60,8 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         check_over(found.runs, request.over)
     name = metric or (found.runs[0].result["metric"] if found.runs else "accuracy")
     if name != PERPLEXITY and not is_of_labels(name):
-        raise UsageError(f"--metric must be one of {', '.join(LABEL_METRICS)}, not '{escaped(name)}'")
+        whose = "" if metric else f"{found.runs[0].path}: finetuning.metric {name} is one of probabilities; "
+        raise UsageError(f"{whose}--metric must be one of {', '.join(LABEL_METRICS)}, not '{escaped(name)}'")
     metric_named(name, found.runs[0].rows.names if found.runs else ())  # refuses an unknown label
     groups, differences, other_differences = group_runs(found.runs, name)
     _notes(found.runs, request.part, log)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from recurcli.commands.trained_run import data_config, known_task, task_of, training_rows
-from recurcli.commands.training.report import model_card
+from recurcli.commands.training.report import model_card, warn_of_thresholds
 from recurcli.config import DataConfig
 from recurcli.data.columns import ColumnSchema
 from recurcli.data.readers import escapes_of
@@ -157,7 +157,15 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: 
         shares = np.array([[row["probabilities"].get(name, 0.0) for name in names] for row in rows])
         labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
     targets, metrics, facts = np.array(task.targets(labels)), trained["dev"], trained["data"]["train"]
+    if "text" not in rows[0] and (request.errors or request.report):
+        raise UsageError(
+            f"{run}: keeps no texts (finetuning.keep_texts), which --errors and --report show; leave them out"
+        )
     if request.fit_thresholds is not None:
+        if len(names) > MAX_IN_FULL:
+            raise UsageError(
+                f"{run}: keeps few probabilities of {len(names)} classes; train with finetuning.thresholds"
+            )
         kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, names))
         predictions = [names[each] for each in kept.decide(shares)]
         metrics |= classification_report(labels, predictions, names, loss=metrics["loss"])
@@ -178,6 +186,8 @@ def _finish(
     log: Log,
 ) -> Evaluation:
     """Write what `request` asks for, and return the result."""
+    if request.fit_thresholds is not None:
+        warn_of_thresholds(kept.thresholds, "leave --save out", log)
     if request.save:
         _save(run, kept, rows.names, scores.get("unseen"))
         log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")

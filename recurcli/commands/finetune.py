@@ -15,7 +15,7 @@ from recurcli.commands.training.resume import finished_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
 from recurcli.config import DataConfig, FinetuningConfig, LabelType
 from recurcli.data.columns import check_same_kind, label_doubts
-from recurcli.data.splits import Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
+from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
 from recurcli.data.teacher import Teacher, read_teacher
 from recurcli.distributed.group import current
@@ -48,8 +48,6 @@ from recurcli.validation import flatten
 FEWEST_ROWS = 1000
 """Training rows, drawn dev rows included, below which `finetuning.encoder: auto` trains no encoder. Ours: presets/RESULTS.md
 has what encoders of fewer rows bring."""
-FEWEST_DEV_ROWS = 200
-"""Drawn dev rows below which a model without an encoder is cross-validated instead. Ours."""
 
 
 class RowsInMemory(NamedTuple):
@@ -199,6 +197,8 @@ def _without_encoder(
         f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS:,}; "
         "--set finetuning.encoder=always trains one"
     )
+    if request.budget:
+        log.warn("--budget has no effect: the linear model takes no steps")
     return without_encoder(given)
 
 
@@ -337,10 +337,14 @@ def _refit_of(
 ) -> Callable[[], LinearModel] | None:
     """Return a function that fits the linear model again, on training and dev rows with these weights.
 
-    Return None if the linear model is not fitted again (`finetuning.refit`).
+    Return None if the linear model is not fitted again (`finetuning.refit`), or has all rows already.
     """
     wanted, is_drawn = preset.finetuning.refit, train.dev is not None
-    if linear is None or not (is_drawn and preset.data.train_share == 1 if wanted == "auto" else wanted):
+    if (
+        linear is None
+        or train is dev
+        or not (is_drawn and preset.data.train_share == 1 if wanted == "auto" else wanted)
+    ):
         return None
     rows = [*train.examples, *dev.examples]
     targets = task.targets(example.label for example in rows if example.label is not None)

@@ -454,6 +454,10 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
     return replace(task, labels=train.labels)
 
 
+FEWEST_DEV_ROWS = 200
+"""Drawn dev rows below which a model without an encoder is cross-validated instead. Ours."""
+
+
 def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) -> None:
     """Note how the dev rows were drawn if the training file holds them."""
     if train.dev is None:

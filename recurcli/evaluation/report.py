@@ -324,7 +324,7 @@ class DevEvaluation:
             linear = self.linear.logits if rows is self.dev else self.linear.model.logits(texts)
             if kept.ensemble is not None and kept.ensemble.linear is not self.linear.model:
                 refitted, seen = kept.ensemble.linear.logits(texts), seen.refitted()
-        trained = seen.trains(rows.split.hashes)
+        trained = None if rows is self.dev and self.folds else seen.trains(rows.split.hashes)
         report, facts, logits = report_with_parts(
             kept, encoder, linear, rows.labels, self.task, known, self.metric_name, trained, refitted
         )

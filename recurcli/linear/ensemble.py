@@ -29,7 +29,7 @@ def choose_ensemble(
     """Choose what is kept by rows with these `logits` of encoder and linear model (each N, C) and `targets` (N,).
 
     It is the ensemble with the smallest cross-entropy, with ENCODER_FACTOR of the encoder's weight. A part whose weight is not
-    above 0 by one standard error is left out; where neither is, the encoder is.
+    above 0 by one standard error is left out. Where neither is, the linear model is kept.
     """
     parts, rows = np.stack(logits), len(targets)
     alone = [fit_calibration(parts[part], targets, PRIOR_WEIGHTS[part], row_weights) for part in (ENCODER, LINEAR)]

@@ -377,7 +377,8 @@ def test_a_single_file_is_divided_as_finetune_divides_it(recur: Recur, report: R
     use_dev_split = f"{sizes['train']} training rows and {sizes['dev']} dev rows (data.dev_seed 0)"
     assert messages(found, "information") == [
         f"{path}: {HEADER_TAKEN}",
-        f"x.tsv: training on this file alone divides it into {use_dev_split}",
+        f"x.tsv: training on this file alone divides it into {use_dev_split}; "
+        "a model without an encoder is cross-validated on all",
     ]
     test = path.rename(tmp_path / "test.tsv")
     assert report(test)["splits"][0]["dev_rows"] is None

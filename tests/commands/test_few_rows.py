@@ -78,7 +78,13 @@ def test_runs_on_the_same_rows_are_paired_and_others_are_refused(few: Path, data
     recur.ok(*DEFAULT, "--data", data, "--output", other, "--set", "linear.characters=[2, 3]")
     recur.ok(*DEFAULT, "--data", data, "--output", drawn, *SMALL, "--set", "finetuning.encoder=always")
     assert recur.json("compare", few, other)["rows"] == 300
-    recur.refused(2, "", "compare", few, drawn)
+    recur.refused(
+        2, "one was cross-validated on all its rows, and --dev FILE gives both the same", "compare", few, drawn
+    )
+    alone = few.parent / "alone"
+    recur.ok("finetune", "--preset", "linear-custom", "--data", data, "--output", alone)
+    differing = {key for group in recur.json("compare", alone, other)["groups"] for key in group["values"]}
+    assert "encoder.name" not in differing and "linear.characters" in differing
 
 
 def test_an_encoder_is_trained_where_it_is_asked_for_or_the_rows_are_many(data: Path, recur: Recur) -> None:
@@ -103,3 +109,23 @@ def test_enough_dev_rows_are_drawn(recur: Recur, tmp_path: Path) -> None:
     result = result_of(tmp_path / "run")
     assert "cross_validation" not in result
     assert result["data"]["dev"]["rows"] == pytest.approx(240, abs=2)
+
+
+def test_no_row_is_fitted_twice_and_blank_rows_are_not_unseen(recur: Recur, tmp_path: Path) -> None:
+    data = written(tmp_path / "x.csv", 100)
+    data.write_text(data.read_text() + ",pos\n,neg\n")
+    recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "run", "--set", "finetuning.refit=true")
+    result = result_of(tmp_path / "run")
+    assert "refit_rows" not in result["linear_baseline"] and "unseen" not in result
+    assert not (tmp_path / "run" / "linear.first-fit.safetensors").exists()
+
+
+def test_without_texts_no_mistakes_are_listed(data: Path, recur: Recur, tmp_path: Path) -> None:
+    recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "run", "--set", "finetuning.keep_texts=false")
+    recur.refused(2, "keeps no texts (finetuning.keep_texts)", "eval", tmp_path / "run", "--errors", tmp_path / "e.tsv")
+    assert recur.json("eval", tmp_path / "run")["rows"] == 300
+
+
+def test_a_budget_says_that_it_has_no_effect(data: Path, recur: Recur, tmp_path: Path) -> None:
+    _, err = recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "run", "--budget", "60s")
+    assert "--budget has no effect: the linear model takes no steps" in err

@@ -206,6 +206,7 @@ def _facts(run: Run, result: Mapping[str, Any], section: Section) -> dict[str, A
     facts = {**preset_facts(run.read_preset(), section), "train rows": f"{train['rows']} ({train['sha256'][:8]})"}
     if result["encoder"] == LINEAR:
         facts = {key: value for key, value in facts.items() if not is_for_encoder(tuple(key.split(".")))}
+        facts["encoder.name"] = LINEAR  # which finetuning.encoder may have put in the place of the preset's
     if result.get("teacher"):
         facts["teacher"] = result["teacher"]["sha256"][:8]
     # A resume may change the precision, so it is no fact of the preset.
@@ -248,5 +249,7 @@ def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> s
         if values[0] != values[1]:
             return f"their {what} are {escaped(values[0])} and {escaped(values[1])}"
     if (first.rows.ids, first.rows.labels) != (other.rows.ids, other.rows.labels):
-        return f"their {split} rows have other ids or labels"
+        folded = split == "dev" and len({"cross_validation" in run.result for run in both}) == 2
+        reason = "; one was cross-validated on all its rows, and --dev FILE gives both the same" if folded else ""
+        return f"their {split} rows have other ids or labels{reason}"
     return None

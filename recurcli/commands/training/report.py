@@ -104,11 +104,15 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     predicted, labelled = {prediction for _, prediction in cells}, {label for label, _ in cells}
     if without := len(names) - len(labelled):
         log.note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
-    if (chosen := result.get("thresholds")) and chosen["cross_validated"] <= chosen["most_probable"]:
-        score = f"dev {words_of(chosen['metric'])}"
-        log.warn(f"thresholds do not raise the {score} by cross-validation; leave finetuning.thresholds out")
+    warn_of_thresholds(result.get("thresholds"), "leave finetuning.thresholds out", log)
     if len(predicted) == 1 < len(labelled):
         log.warn(f"every dev row is predicted as '{escaped(names[predicted.pop()])}': the model tells no classes apart")
+
+
+def warn_of_thresholds(chosen: Mapping[str, Any] | None, way_out: str, log: Log) -> None:
+    """Warn if the `chosen` thresholds are no better than the most probable labels, by cross-validation."""
+    if chosen and chosen["cross_validated"] <= chosen["most_probable"]:
+        log.warn(f"thresholds do not raise the dev {words_of(chosen['metric'])} by cross-validation; {way_out}")
 
 
 def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
