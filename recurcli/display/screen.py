@@ -208,7 +208,7 @@ class Screen(Log):
         if self.bar is not None:
             self.console.print(Text(f"recur: {text}"), soft_wrap=True)
         else:
-            print(f"recur: {text}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"recur: {text}\n")  # one call: `print` makes two, and a signal may end it between them
 
     def progress(self, state: State) -> None:
         """Show rows, the steps of a training or the trials of a study."""
