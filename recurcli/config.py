@@ -510,8 +510,8 @@ class FinetuningConfig(OptimizationConfig):
     score_test: bool = True
     """Whether the chosen model is scored once, after the training, on the test rows, if these have labels."""
     encoder: Literal["auto", "always"] = "always"
-    """Whether an encoder is trained. auto: only with 1,000 training rows or more, of which dev rows may be drawn; without
-    `ensemble`, or with --init, --teacher or --match-parameters, always."""
+    """Whether an encoder is trained. auto: only with at least 1,000 training rows, including the dev rows that are drawn from
+    them. Without `ensemble`, and with --init, --teacher or --match-parameters, auto is always."""
     linear_baseline: bool = True
     """Whether a linear model on n-grams of the training rows is fitted too; its accuracy is shown beside the encoder's. With a
     `ensemble` it is fitted in any case."""

@@ -230,7 +230,7 @@ def unseen_rows(
 
 
 def part_rows(scores: Mapping[str, Any], split: str = "", metric: str = "accuracy") -> Iterator[tuple[str, str]]:
-    """Yield the scores of the parts of an ensemble, by accuracy and `metric`, of thresholds, and those of the baselines.
+    """Yield rows of a table: the accuracy and `metric` of each part of an ensemble, the scores of thresholds, the baselines.
 
     `split` stands before each name.
     """

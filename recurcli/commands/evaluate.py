@@ -150,22 +150,17 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
 
 
 def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: Task, log: Log) -> Evaluation:
-    """Return the scores of a run whose training rows were scored out of fold, from the predictions that it keeps."""
+    """Return the scores of a cross-validated run, from its stored out-of-fold predictions."""
     trained, names = run.read_result(), task.labels
-    with naming_damage(run[PREDICTIONS].path):
-        rows = [json.loads(line) for line in run[PREDICTIONS].read().splitlines()]
-        shares = np.array([[row["probabilities"].get(name, 0.0) for name in names] for row in rows])
-        labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
+    rows, shares = _stored_predictions(run, PREDICTIONS, names)
+    labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
     targets, metrics, facts = np.array(task.targets(labels)), trained["dev"], trained["data"]["train"]
     if "text" not in rows[0] and (request.errors or request.report):
         raise UsageError(
             f"{run}: keeps no texts (finetuning.keep_texts), which --errors and --report show; leave them out"
         )
     if request.fit_thresholds is not None:
-        if len(names) > MAX_IN_FULL:
-            raise UsageError(
-                f"{run}: keeps few probabilities of {len(names)} classes; train with finetuning.thresholds"
-            )
+        _check_kept_in_full(run, names)
         kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, names))
         predictions = [names[each] for each in kept.decide(shares)]
         metrics |= classification_report(labels, predictions, names, loss=metrics["loss"])
@@ -174,6 +169,24 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: 
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
     scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "ensemble", "calibration")}
     return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
+
+
+def _stored_predictions(run: Run, name: str, names: Sequence[str]) -> tuple[list[dict[str, Any]], NDArray[np.float64]]:
+    """Return the rows of the predictions file `name`, and the probabilities (N, C) of the classes `names`.
+
+    Of more than MAX_IN_FULL classes those that a row does not keep are 0. Raises ModelError if the file is damaged.
+    """
+    missing = dict.fromkeys(names, 0.0) if len(names) > MAX_IN_FULL else {}
+    with naming_damage(run[name].path):
+        rows = [json.loads(line) for line in run[name].read().splitlines()]
+        shares = [[(missing | row["probabilities"])[label] for label in names] for row in rows]
+    return rows, np.array(shares)
+
+
+def _check_kept_in_full(run: Run, names: Sequence[str]) -> None:
+    """Raise UsageError if the run keeps the largest probabilities of a row alone, since the classes `names` are many."""
+    if len(names) > MAX_IN_FULL:
+        raise UsageError(f"{run}: keeps few probabilities of {len(names)} classes; train with finetuning.thresholds")
 
 
 def _finish(
@@ -215,14 +228,12 @@ def _save(run: Run, kept: KeptModel, names: Sequence[str], unseen: dict[str, Any
     """
     if not run.is_finished:
         raise UsageError(f"{run}: its training is not finished; --save needs the result of it")
-    if len(names) > MAX_IN_FULL:
-        raise UsageError(f"{run}: keeps few probabilities of {len(names)} classes; train with finetuning.thresholds")
+    _check_kept_in_full(run, names)
     result = {**run.read_result(), "thresholds": kept.thresholds}
     files = {THRESHOLDS: to_json(kept.thresholds)}
     for split, name in FILES.items():
         if name in run:
-            rows = [json.loads(line) for line in run[name].read().splitlines()]
-            shares = np.array([[row["probabilities"][label] for label in names] for row in rows])
+            rows, shares = _stored_predictions(run, name, names)
             labels, predictions = [row["label"] for row in rows], [names[each] for each in kept.decide(shares)]
             rows = [row | {"prediction": label} for row, label in zip(rows, predictions, strict=True)]
             files[name] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

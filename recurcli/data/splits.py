@@ -388,7 +388,7 @@ def load_split(
 
 
 def split_in_memory(rows: Iterable[tuple[str, str | None, str]], weights: Iterable[float] | None = None) -> Split:
-    """Return rows of (text, second text or None, label), with these weights, as the split that a file of them would be."""
+    """Return a split of rows in memory: (text, second text or None, label). `weights` are factors of the rows' losses."""
     weighted = zip(rows, repeat(1.0) if weights is None else weights, strict=False)
     examples = [Example(str(number), *row, weight=weight) for number, (row, weight) in enumerate(weighted)]
     pairs = any(example.pair is not None for example in examples)

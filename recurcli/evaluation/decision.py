@@ -27,12 +27,12 @@ CUTS = 50
 
 
 def mixed_share(rows: int, classes: int) -> float:
-    """Return the share of 1 / C with which probabilities must be mixed so that none is above 1 - 1 / (rows + 2)."""
+    """Return the weight of the uniform distribution in a mixture that bounds each probability by 1 - 1 / (rows + 2)."""
     return classes / ((classes - 1) * (rows + 2)) if rows and classes > 1 else 0.0
 
 
 def probabilities(logits: Logits, temperature: float = 1.0, rows: int = 0) -> Shares:
-    """Return softmax(logits / temperature) of the logits (N, C), mixed with 1 / C so that none is above 1 - 1 / (rows + 2).
+    """Return softmax(logits / temperature) of the logits (N, C), mixed with the uniform one: none is above 1 - 1 / (rows + 2).
 
     `rows` is the number of dev rows by which the model was chosen; 0: it is not known, and nothing is mixed. By Laplace's rule
     of succession the chance of a mistake after n rows without one is 1 / (n + 2). The order of the labels of a row stays, and

@@ -44,7 +44,7 @@ class Agreement:
 
     @classmethod
     def of(cls, fp32: NDArray[np.int64], int8: NDArray[np.int64], targets: NDArray[np.int64]) -> "Agreement":
-        """Compare two sets of class indices (N,) of rows with the labels `targets` (N,)."""
+        """Compare the predictions of the fp32 and the int8 model with the labels: class indices (N,)."""
         shares = (fp32 == targets, int8 == targets, fp32 == int8)
         accuracy, quantized, agreement = (float(share.mean()) for share in shares)
         return cls(rows=len(targets), fp32=accuracy, int8=quantized, agreement=agreement)

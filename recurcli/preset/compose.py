@@ -212,7 +212,7 @@ def compose(
 
 
 def without_encoder(resolved: ResolvedPreset) -> ResolvedPreset:
-    """Return the preset with the keys of presets/encoders/linear.yaml: the linear model is the whole model."""
+    """Return the preset without its encoder: the keys of presets/encoders/linear.yaml replace its own."""
     values = {**resolved.preset.to_dict(), "encoder": {}}
     _merge_into(values, _file_layer(preset_folder() / "encoders" / f"{LINEAR}.yaml").values)
     return dataclasses.replace(resolved, preset=parse_config(Preset, values))

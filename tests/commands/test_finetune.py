@@ -250,21 +250,17 @@ def test_auto_settles_tokens_and_length_by_the_texts(text: str, kind: str, recur
     assert json.loads((tmp_path / "x" / "config.json").read_text())["max_length"] == 8
 
 
+def notes_of_dry_run(recur: Recur, folder: Path) -> str:
+    """The notes of a training of an encoder on the rows of x.tsv."""
+    keys = ("--set", "encoder.hidden_size=16", "--set", "finetuning.encoder=always")
+    line = ("finetune", "--preset", "starsaber-custom", "--data", folder / "x.tsv", "--output", folder / "x", *keys)
+    return recur.ok(*line, "--dry-run")[1]
+
+
 def test_auto_measures_a_sample_of_a_whole_file(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tsv(tmp_path / "x.tsv", [f"{'字' * (5 + n // 5)}{n % 10}" for n in range(200)])
     monkeypatch.setattr("recurcli.commands.training.trainer.ROWS_COUNTED", 20)
-    options = [
-        "--data",
-        tmp_path / "x.tsv",
-        "--output",
-        tmp_path / "x",
-        "--dry-run",
-        "--set",
-        "encoder.hidden_size=16",
-        "--set",
-        "finetuning.encoder=always",
-    ]
-    _, err = recur.ok("finetune", "--preset", "starsaber-custom", *options)
+    err = notes_of_dry_run(recur, tmp_path)
     assert "data.max_length auto: 48 tokens" in err
 
 
@@ -273,18 +269,7 @@ def test_auto_is_a_length_for_texts_that_train_no_vocabulary_and_check_names_the
 ) -> None:
     words = [f"{n * 7919 % 100003:05d}".translate(str.maketrans("0123456789", "abcdefghij")) for n in range(1, 201)]
     write_tsv(tmp_path / "x.tsv", [f"{word} " * 4 for word in words])
-    options = [
-        "--data",
-        tmp_path / "x.tsv",
-        "--output",
-        tmp_path / "x",
-        "--dry-run",
-        "--set",
-        "encoder.hidden_size=16",
-        "--set",
-        "finetuning.encoder=always",
-    ]
-    _, err = recur.ok("finetune", "--preset", "starsaber-custom", *options)
+    err = notes_of_dry_run(recur, tmp_path)
     assert "data.max_length auto: 24 tokens" in err, "4 tokens each where the vocabulary has the words"
     (report,) = recur.json("check", tmp_path / "x.tsv", "--preset", "starsaber-custom")["reports"]
     assert report["tokens"]["max_length"] == 24

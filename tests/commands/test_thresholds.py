@@ -47,7 +47,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def moved(recur: Recur, plain: Path, tmp_path: Path) -> Path:
-    """A copy of the run, which has kept the thresholds for the F1 of spam."""
+    """A copy of the run in which thresholds for the F1 of spam are saved."""
     run = copy_of(plain, tmp_path / "moved")
     recur.ok("eval", run, "--fit-thresholds", "f1:spam", "--save")
     return run

@@ -22,7 +22,7 @@ from recurcli.tokens.batching import Rows, sorted_batches
 from recurcli.training.fit import TrainingState, take_step
 
 SHARE, STEPS, BATCHES = 0.1, 24, 4
-"""Measured are as many steps as the largest would fit into SHARE of the budget, at most STEPS, and BATCHES of dev. Ours."""
+"""The plan measures training steps for about SHARE of the budget, at most STEPS of them, and BATCHES of dev rows. Ours."""
 
 
 def with_planned_steps(training: Training, dev: DevEvaluation, budget: float | None, log: Log) -> Training:
@@ -101,7 +101,7 @@ def _plan(training: Training, dev: DevEvaluation, budget: float, log: Log) -> in
     end = evaluation + write + tested * (by_encoder + 2 * by_linear)
 
     def needed(steps: int) -> float:
-        """Return the seconds of the whole command, which evaluates after the last step and at the end."""
+        """Return the estimated seconds of the whole command with `steps` training steps."""
         return used + steps * step + ceil(steps / evaluate_every) * evaluation + ceil(steps / write_every) * write + end
 
     steps: int = ranks.broadcast(bisect_right(range(1, loop.total_steps + 1), budget, key=needed))
