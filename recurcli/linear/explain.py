@@ -46,9 +46,8 @@ def occurrences(row: Row, config: NgramConfig) -> list[Occurrence]:
         if not config.across_words:
             characters = _with_spaces(lower)
         words = [word.span() for word in word_pattern().finditer(lower)]
-        kinds = ((characters, config.characters, 1 if config.across_words else 2), (words, config.words, 1))
-        for units, (shortest, longest), least in kinds:
-            for length in range(max(shortest, least), longest + 1):
+        for units, (shortest, longest) in ((characters, config.characters), (words, config.words)):
+            for length in range(max(shortest, 1), longest + 1):
                 for first in range(len(units) - length + 1):
                     spans = units[first : first + length]
                     if not config.across_words and units is characters and any(a == b for a, b in spans[1:-1]):

@@ -7,7 +7,7 @@ block of texts are hashed at once. Shapes: N rows, V n-grams of the vocabulary, 
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
 from itertools import pairwise
@@ -35,6 +35,8 @@ MAX_TEXT = 1 << 16
 KEPT_WEIGHTS = 1 << 24
 """The most frequent n-grams are kept up to this number of n-grams x classes: 64 MB of weights. Ours: without the n-grams of a
 single row TNEWS lost 0.5 points."""
+FEW_WORDS = 2
+"""Words of a text, on average, up to which n-grams of words may be left out. Ours: presets/RESULTS.md has what it brings."""
 IDF_POWER = 1.3
 """Exponent of the inverse document frequency; ours: 1.0 lost 0.2 points on TNEWS and 0.3 to 0.5 on two English sets."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -56,8 +58,8 @@ class NgramConfig:
     characters: Range = (0, 0)
     words: Range = (0, 0)
     across_words: bool = True
-    """Whether n-grams of characters go across words. False: they lie in one word and a space before and after it, and have two
-    characters or more, as those of scikit-learn's `char_wb`."""
+    """Whether n-grams of characters go across words. False: they lie in one word and a space before and after it, as those of
+    scikit-learn's `char_wb`."""
 
 
 @cache
@@ -77,12 +79,19 @@ def ngram_sets(texts: Texts) -> list[NgramConfig]:
     """Return the sets of n-grams that suit the script of `texts`, the one with the fewest n-grams first [ours].
 
     Characters 1-2 or 1-3 where words are not separated by spaces; else words 1-2, alone or with characters 2-5 inside words or
-    across them.
+    across them. Texts of at most FEW_WORDS words on average, such as names, have characters inside words, with or without
+    n-grams of words: most of their words stand in a single row.
     """
     sample = [text for row in texts[:: max(1, len(texts) // 1000)] for text in row if text]
     if not separates_words(sample):
         return [NgramConfig(characters=(1, 2)), NgramConfig(characters=(1, 3))]
     words = (1, 2)
+    if sum(len(text.split()) for text in sample) <= FEW_WORDS * len(sample):
+        short, long = (
+            NgramConfig(characters=(1, 4), across_words=False),
+            NgramConfig(characters=(1, 5), across_words=False),
+        )
+        return [short, long, replace(short, words=words)]
     return [
         NgramConfig(words=words),
         NgramConfig(words=words, characters=(2, 5), across_words=False),
@@ -262,7 +271,7 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig) -> tuple[Keys, NDArra
             spaced = [f" {' '.join(words)} " if (words := text.split()) else "" for text in texts]
             kind, within, units = 2, _SPACE, _characters(spaced)
         for length, found, row in _windows(*units, longest, within):
-            if length >= max(shortest, kind):
+            if length >= shortest:
                 keys.append(_mix(found + np.uint64((kind << 8) + length)) & ~np.uint64(1) | np.uint64(is_word))
                 rows.append(row)
     return np.concatenate(keys), np.concatenate(rows)

@@ -35,9 +35,10 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
     def side_counts(text: str) -> Counter[Any]:
         found: Counter[Any] = Counter()
         lower, (shortest, longest) = text.lower(), config.characters
-        parts = [lower] if config.across_words else [f" {word} " for word in lower.split()]
+        part = lower if config.across_words else " ".join(["", *lower.split(), ""]) if lower.split() else ""
         for n in range(shortest, longest + 1) if longest else ():
-            found.update(("c", part[i : i + n]) for part in parts for i in range(len(part) - n + 1))
+            grams = [part[i : i + n] for i in range(len(part) - n + 1)]
+            found.update(("c", gram) for gram in grams if config.across_words or " " not in gram[1:-1])
         words, (shortest, longest) = ngrams.word_pattern().findall(lower), config.words
         for n in range(shortest, longest + 1) if longest else ():
             found.update(("w", *words[i : i + n]) for i in range(len(words) - n + 1))
@@ -75,7 +76,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         NgramConfig(characters=(1, 3)),
         NgramConfig(characters=(2, 4), words=(1, 2)),
         NgramConfig(words=(2, 2)),
-        NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
+        NgramConfig(characters=(1, 5), words=(1, 2), across_words=False),
     ],
 )
 def test_vectors_are_those_of_a_loop(config: NgramConfig, rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +109,7 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
 @pytest.mark.parametrize("across_words", [False, True])
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_script_of_an_export_scores_as_the_model_does(*, across_words: bool, pairs: bool) -> None:
-    config = NgramConfig(characters=(2, 4), words=(1, 2), across_words=across_words)
+    config = NgramConfig(characters=(1, 4), words=(1, 2), across_words=across_words)
     rows = [(text, pair or "" if pairs else None) for text, pair in TEXTS if "\ud800" not in text]
     fitted = fit_model(rows, [n % 3 for n in range(len(rows))], 3, Hyperparameters(config, 0.5))
     script = object.__new__(Linear)
@@ -128,7 +129,7 @@ def test_combining_marks_are_parts_of_words() -> None:
 
 def test_ngrams_follow_the_script() -> None:
     assert {ngrams.words for ngrams in ngram_sets([("股市今日大涨", "今日天气")])} == {(0, 0)}
-    assert ngram_sets([("a long review of a film " * 40, None)]) == ngram_sets([("a film", None)])
+    assert ngram_sets([("a long review of a film " * 40, None)]) == ngram_sets([("a good film", None)])
     assert {ngrams.words for ngrams in ngram_sets([("what is the price of gold?", None)])} == {(1, 2)}
 
 
@@ -406,3 +407,10 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ModelError, match=f"^{path}: is"):
         LinearModel.load(OpenedFile(path))
+
+
+def test_single_words_need_no_ngrams_of_words() -> None:
+    drawn = np.random.default_rng(0)
+    words = ["".join(drawn.choice([*"bdgklmnprst"], 7)) + ("a", "o")[n % 2] for n in range(300)]
+    chosen = search_hyperparameters([(word, None) for word in words], [n % 2 for n in range(300)], 2, LinearConfig())
+    assert (chosen.ngrams.words, chosen.ngrams.characters[0], chosen.ngrams.across_words) == ((0, 0), 1, False)

@@ -73,7 +73,7 @@ class Linear:
                 inside = starts + n <= ends[starts]  # the n-grams of one text
                 starts, hashes = starts[inside], hashes[inside]
                 hashes = hashes * PRIME + codes[starts + n - 1] + ONE
-                if n >= max(shortest, kind):
+                if n >= shortest:
                     key = mix(hashes + np.uint64((kind << 8) + n)) & ~ONE | np.uint64(is_word)
                     found.append((key, row[starts]))
         return tuple(map(np.concatenate, zip(*found, strict=True)))
