@@ -206,6 +206,11 @@ class LinearConfig:
     """Shortest and longest n-gram of words. null means none."""
     across_words: bool | Literal["auto"] = "auto"
     """Whether n-grams of characters go across words; false: they lie in one word and a space before and after it."""
+    vectors: Name | None = None
+    """Static vectors of tokens, whose mean is a feature beside the n-grams: wordllama (the installed package), a folder of
+    Model2Vec or its name on the Hub, with @ and a sha256 or without; auto: the package, if it covers the texts; null: none."""
+    vector_scale: Annotated[float, Ge(0), Le(1e3)] | Literal["auto"] = "auto"
+    """Norm of the mean vector beside that of the n-grams, which is 1 for characters and 1 for words."""
 
     def __post_init__(self) -> None:
         for name in ("characters", "words"):

@@ -20,6 +20,7 @@ from small_runs import fingerprint, options
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run
+from recurcli.linear import static_vectors
 from recurcli.requirements import unmet
 
 
@@ -56,6 +57,22 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _hardware() -> None:
     """RECUR_TEST_BF16=yes or no answers for the hardware, in the processes of `forks` too."""
     shims.answer_for_the_hardware()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_wordllama() -> Iterator[None]:
+    """`linear.vectors: auto` finds no package in this process; the tests of it ask for `wordllama`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(static_vectors, "find_spec", lambda name: None)
+        yield
+
+
+@pytest.fixture
+def wordllama(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The installed package of static vectors; without it the test is skipped."""
+    if importlib.util.find_spec("wordllama") is None:
+        pytest.skip("no package wordllama")
+    monkeypatch.setattr(static_vectors, "find_spec", importlib.util.find_spec)
 
 
 @pytest.fixture(scope="session")

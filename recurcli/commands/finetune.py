@@ -26,6 +26,7 @@ from recurcli.evaluation.report import DevEvaluation, ScoredRows, score_linear_m
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import FOLDS, out_of_fold_logits
+from recurcli.linear.static_vectors import resolve_vectors
 from recurcli.log import Log, Note
 from recurcli.metrics import OF_PROBABILITIES, metric_named
 from recurcli.model.models import Classifier
@@ -84,6 +85,7 @@ def finetune(
             init = read_init(request.init, given.preset)
             init.folder.note_if_unfinished(log)
         given, task, splits = _load_splits(given, rows, log)
+        given = _with_vectors(given, splits["train"], None if status == "new" else run.read_preset(), log)
         resolved = _without_encoder(given, request, splits, log)
         is_linear, is_folded = resolved.preset.is_linear, _join_few_rows(resolved.preset, splits)
         own, teacher = _read_rows(resolved.preset, task, splits, log, are_files=rows is None)
@@ -180,6 +182,19 @@ def finetune(
         if not is_linear:
             training = with_planned_steps(training, evaluation, request.budget, log)
         return training.execute(log)
+
+
+def _with_vectors(given: ResolvedPreset, train: Split, before: Mapping[str, Any] | None, log: Log) -> ResolvedPreset:
+    """Return the preset with the source of the linear model's static vectors; a run that is resumed keeps its own.
+
+    `before` is the preset of that run. Raises UsageError if its vectors are not there.
+    """
+    config, preset = given.preset.linear, given.preset
+    if preset.ensemble is None and not preset.finetuning.linear_baseline:
+        config = replace(config, vectors=None)
+    elif before is not None and config.vectors == "auto":
+        config = replace(config, vectors=before["linear"]["vectors"])
+    return replace(given, preset=replace(preset, linear=resolve_vectors(config, train.texts, log)))
 
 
 def _without_encoder(

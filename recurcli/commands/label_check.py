@@ -25,6 +25,7 @@ from recurcli.files import OutputKind, check_writable, write_atomically
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import search_hyperparameters
 from recurcli.linear.out_of_fold import out_of_fold_logits
+from recurcli.linear.static_vectors import resolve_vectors
 from recurcli.log import Log
 from recurcli.requests.check import CheckRequest
 
@@ -67,9 +68,9 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
             _check_holdable(path, table, added)
     labelled, fitted = np.flatnonzero(targets >= 0), (targets >= 0) & ~drawn
     texts = [train.columns.read(record)[:2] for record in train.records]
-    chosen = search_hyperparameters(
-        list(compress(texts, fitted.tolist())), targets[fitted].tolist(), len(names), LinearConfig()
-    )
+    known = list(compress(texts, fitted.tolist()))
+    linear = resolve_vectors(LinearConfig(vectors="auto"), known, log)
+    chosen = search_hyperparameters(known, targets[fitted].tolist(), len(names), linear)
     logits = out_of_fold_logits(texts, targets, len(names), chosen, fitted=fitted)
     weight = fit_calibration(logits[fitted], targets[fitted])
     shares = probabilities(logits * weight, rows=int(fitted.sum()))

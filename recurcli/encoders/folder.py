@@ -79,26 +79,26 @@ _LAYERS = ("num_layers", "num_hidden_layers", "n_layers", "num_hidden_groups", "
 _SIZES = ("hidden_size", "dim", "num_heads", "head_size")
 
 
-def folder_of(path: str, *, download: bool = False) -> Path:
+def folder_of(path: str, *, download: bool = False, key: str = "encoder.path", files: Sequence[str] = FILES) -> Path:
     """Return the folder at `path`, or of the model of that name in Hugging Face's cache.
 
-    With `download`, a model that is not in the cache is fetched, unless HF_HUB_OFFLINE is set. Raises UsageError if there
-    is none.
+    With `download`, the `files` of a model that is not in the cache are fetched, unless HF_HUB_OFFLINE is set. Raises
+    UsageError, which names the preset's `key`, if there is none.
     """
     if Path(path).is_dir():
         return Path(path)
     if not _HUB_NAME.fullmatch(path):
-        raise UsageError(f"encoder.path {escaped(path)}: is no folder")
+        raise UsageError(f"{key} {escaped(path)}: is no folder")
     from huggingface_hub import snapshot_download
 
     fault: object = ""
     for local_files_only in (True, False)[: 1 + download]:
         try:
-            return Path(snapshot_download(path, allow_patterns=list(FILES), local_files_only=local_files_only))
+            return Path(snapshot_download(path, allow_patterns=list(files), local_files_only=local_files_only))
         except Exception as error:  # of many kinds: no network, no such model, no permission
             fault = next(iter(str(error).splitlines()), type(error).__name__) if not local_files_only else ""
     raise UsageError(
-        f"encoder.path {escaped(path)}: is no folder, and no model of this name is in Hugging Face's cache"
+        f"{key} {escaped(path)}: is no folder, and no model of this name is in Hugging Face's cache"
         + (f" or can be fetched ({escaped(fault)})" if fault else "")
     )
 

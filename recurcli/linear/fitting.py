@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from recurcli.cache import cached
 from recurcli.config import LinearConfig
@@ -28,6 +29,7 @@ from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.linear.ensemble import RowWeights, fit_calibration
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, Vectors, characters_read, ngram_sets
+from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
 from recurcli.process import interruptible
 
@@ -49,7 +51,7 @@ LEARNING_RATE = 0.2
 """Ours: on 180,000 lines of 20 classes SGD has an accuracy of 82.2 with it (0.1: 81.8, 0.05: 80.4) and LinearSVC 82.3; on
 60,000 lines 77.4 and 77.7."""
 BATCH_SIZE = 32
-FORMAT = 14
+FORMAT = 15
 """Version of the fitting; the cache does not reuse models of another version."""
 MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
@@ -58,6 +60,8 @@ FOLDS = 3
 C_GRID = tuple(2.0**power for power in range(-5, 4))
 """The values of LinearSVC's C among which cross-validation chooses. It starts at INITIAL_C."""
 INITIAL_C = 0.5
+SCALES = (1.0, 0.5, 2.0, 4.0, 0.0)
+"""The norms of static vectors among which cross-validation chooses, the likeliest first. Ours: presets/RESULTS.md."""
 MIN_CHOICE = 3
 """Rows for each class that cross-validation needs. Ours."""
 
@@ -94,17 +98,21 @@ def fit_sgd(
     num_classes: int,
     start: Weights | None = None,
     row_weights: RowWeights = None,
+    dense: Callable[[slice], Tensor] | None = None,
 ) -> Weights:
     """Fit by SGD on batches of `vectors` (N, V), whose rows are in random order; the learning rate falls to 0.
 
     The order of the batches is drawn in each epoch; fewer epochs are made of larger data. From the weights `start` one epoch
-    is made, at half the learning rate.
+    is made, at half the learning rate. `dense` returns further features (n, F) of a slice of the rows; theirs are the last F
+    rows of the weights.
     """
     columns, offsets = torch.from_numpy(vectors.indices), torch.from_numpy(vectors.indptr)
     values, labels = torch.from_numpy(vectors.data), torch.from_numpy(targets)
     factors = None if row_weights is None else torch.from_numpy(row_weights).float()
-    given = (np.zeros((vectors.shape[1], num_classes), np.float32), np.zeros(num_classes, np.float32))
+    size = vectors.shape[1] + (0 if dense is None else dense(slice(0, 1)).shape[1])
+    given = (np.zeros((size, num_classes), np.float32), np.zeros(num_classes, np.float32))
     weights, bias = (torch.from_numpy(tensor.copy()) for tensor in start or given)
+    of_dense = weights[vectors.shape[1] :]
     starts = torch.arange(0, len(targets), BATCH_SIZE)
     epochs = max(1, min(MAX_EPOCHS, SGD_WORK // max(1, vectors.nnz * num_classes)))
     first_rate = LEARNING_RATE
@@ -119,6 +127,9 @@ def fit_sgd(
         logits = bias + F.embedding_bag(
             columns[here], weights, bags, mode="sum", per_sample_weights=values[here], include_last_offset=True
         )
+        features = None if dense is None else dense(slice(begin, begin + len(bags) - 1))
+        if features is not None:
+            logits += features @ of_dense
         signs = 2.0 * F.one_hot(labels[begin : begin + BATCH_SIZE], num_classes) - 1
         grad_logits = -2 * signs * (1 - signs * logits).clamp(min=0)
         if factors is not None:
@@ -126,6 +137,8 @@ def fit_sgd(
         rate = first_rate * (1 - step / len(order))
         by_value = grad_logits.repeat_interleave(bags.diff(), 0, output_size=here.stop - here.start)
         weights.index_add_(0, columns[here], by_value.mul_(values[here, None]), alpha=-rate)
+        if features is not None:
+            of_dense.addmm_(features.T, grad_logits, alpha=-rate)
         bias -= 0.1 * rate * grad_logits.sum(0)
     bias[~torch.isin(torch.arange(num_classes), labels)] = UNSEEN
     return weights.numpy(), bias.numpy()
@@ -153,12 +166,37 @@ def fit_model(
     used = order[: len(vectors.offsets) - 1]
     matrix, labels = _matrix(vectors, len(ngrams.keys)), labels[used]
     row_weights = None if row_weights is None else row_weights[used]
-    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, num_classes) else "LinearSVC")
+    scale, static, dense = hyperparameters.vector_scale, None, None
+    if hyperparameters.vectors is not None and scale:
+        static = read_static_vectors(hyperparameters.vectors)
+        dense = _scaled_features(static, [texts[row] for row in used], scale)
+    values = matrix.nnz + (0 if dense is None else len(labels) * dense(slice(0, 1)).shape[1])
+    solver = hyperparameters.solver or ("SGD" if needs_sgd(values, num_classes) else "LinearSVC")
     if solver == "SGD":
-        weights, bias = fit_sgd(matrix, labels, num_classes, row_weights=row_weights)
+        weights, bias = fit_sgd(matrix, labels, num_classes, row_weights=row_weights, dense=dense)
     else:
-        weights, bias = fit_svc(matrix, labels, num_classes, hyperparameters.c, row_weights)
-    return LinearModel(ngrams, weights, bias, len(labels), distinct_ngrams, replace(hyperparameters, solver=solver))
+        joined = matrix if dense is None else _with_dense(matrix, dense(slice(None)).numpy())
+        weights, bias = fit_svc(joined, labels, num_classes, hyperparameters.c, row_weights)
+    found = replace(hyperparameters, solver=solver)
+    if static is None:
+        found = replace(found, vectors=None, vector_scale=0.0)
+    model = LinearModel(ngrams, weights[: len(ngrams.keys)], bias, len(labels), distinct_ngrams, found)
+    return (
+        model if static is None else replace(model, vectors=static, vector_weights=scale * weights[len(ngrams.keys) :])
+    )
+
+
+def _scaled_features(static: StaticVectors, texts: Texts, scale: float) -> Callable[[slice], Tensor]:
+    """Return a function that returns `scale` times the features (n, F) of a slice of `texts`, of which only tokens are kept."""
+    tokens = static.tokenize(texts)
+    return lambda rows: scale * static.features(tokens, rows)
+
+
+def _with_dense(vectors: "csr_matrix", features: NDArray[np.float32]) -> "csr_matrix":
+    """Return the vectors (N, V) with the features (N, F) after them."""
+    from scipy.sparse import csr_matrix, hstack
+
+    return hstack([vectors, csr_matrix(features)], format="csr", dtype=np.float32)
 
 
 def search_hyperparameters(
@@ -183,8 +221,11 @@ def search_hyperparameters(
 
     sets = list(dict.fromkeys(_with_given(ngrams, config) for ngrams in ngram_sets(texts)))
     first = INITIAL_C if config.c == "auto" else config.c
-    if len(sets) == 1 and config.c != "auto":
-        return Hyperparameters(sets[0], first)
+    static = None if config.vectors is None else read_static_vectors(config.vectors)
+    scale = (1.0 if config.vector_scale == "auto" else config.vector_scale) if static else 0.0
+    unchosen = functools.partial(Hyperparameters, vectors=config.vectors, vector_scale=scale)
+    if len(sets) == 1 and config.c != "auto" and (static is None or config.vector_scale != "auto"):
+        return unchosen(sets[0], first)
     rows = np.random.default_rng(1).permutation(len(texts))[:MAX_CHOICE_ROWS]
     ends = np.cumsum([characters_read(texts[row]) for row in rows])
     rows = rows[: max(1, int(np.searchsorted(ends, MAX_CHOICE_CHARACTERS // len(sets))))]
@@ -195,7 +236,7 @@ def search_hyperparameters(
         if len(vocabulary.keys):
             matrices[ngrams] = _matrix(vectors, len(vocabulary.keys))
     if not matrices:
-        return Hyperparameters(sets[-1], first)
+        return unchosen(sets[-1], first)
     work = max(matrix.nnz for matrix in matrices.values()) * num_classes
     labels = labels[: int(len(labels) * min(1.0, MAX_CHOICE_WORK / max(1, work)))]
     own_ids = None if ids is None else [ids[row] for row in rows[: len(labels)]]
@@ -204,36 +245,54 @@ def search_hyperparameters(
         any(len(np.unique(labels[folds != fold])) < 2 for fold in range(FOLDS))
         or len(labels) < MIN_CHOICE * num_classes
     ):
-        return Hyperparameters([*matrices][-1], first)
-    share, factors = len(labels) / len(texts), np.ones(len(texts)) if row_weights is None else row_weights
+        return unchosen([*matrices][-1], first)
+    factors = np.ones(len(texts)) if row_weights is None else row_weights
     factors = factors[rows[: len(labels)]]
+    scaled = 0  # the rows of the choice of the vectors' scale
+    if static is not None:
+        features = static.features(static.tokenize(sample[: len(labels)])).numpy()
+        largest = max(matrix.nnz for matrix in matrices.values()) / len(sample) + features.shape[1]
+        scaled = min(len(labels), int(MAX_CHOICE_WORK / (largest * num_classes)))
 
     @functools.cache
     def held_out_losses(
-        ngrams: NgramConfig, c: float, fitted_folds: int = FOLDS - 1
+        ngrams: NgramConfig, c: float, scale: float = 0.0, fitted_folds: int = FOLDS - 1, rows: int = len(labels)
     ) -> tuple[NDArray[np.float64], float]:
         """Return the log loss of each row (N,) by a model of the folds after its own, times its factor; and the accuracy."""
-        vectors, logits = matrices[ngrams][: len(labels)], np.empty((len(labels), num_classes))
+        vectors, logits, own = matrices[ngrams][:rows], np.empty((rows, num_classes)), labels[:rows]
+        if scale:
+            vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
         for fold in range(FOLDS):
-            held_out, fitted = folds == fold, (folds - fold - 1) % FOLDS < fitted_folds
-            weights, bias = fit_svc(vectors[fitted], labels[fitted], num_classes, c, factors[fitted])
+            held_out, fitted = folds[:rows] == fold, (folds[:rows] - fold - 1) % FOLDS < fitted_folds
+            weights, bias = fit_svc(vectors[fitted], own[fitted], num_classes, c, factors[:rows][fitted])
             logits[held_out] = vectors[held_out] @ weights + bias
-        logits *= fit_calibration(logits, labels, 1.0, factors)
-        losses = -factors * log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
-        return losses, float((logits.argmax(axis=1) == labels).mean())
+        logits *= fit_calibration(logits, own, 1.0, factors[:rows])
+        losses = -factors[:rows] * log_softmax(logits, axis=1)[np.arange(rows), own]
+        return losses, float((logits.argmax(axis=1) == own).mean())
 
-    def expected_loss(ngrams: NgramConfig) -> float:
-        """Return the mean log loss that is expected of a model of all rows."""
-        loss = held_out_losses(ngrams, first)[0].mean()
-        of_folds = [len(np.unique(labels[folds == fold])) for fold in range(FOLDS)]
-        if share == 1 or len(matrices) == 1 or min(of_folds) < 2:
-            return loss
-        return loss + np.log2(share) * (held_out_losses(ngrams, first, 1)[0].mean() - loss)
+    def expected_losses(ngrams: NgramConfig, scale: float = 0.0, rows: int = len(labels)) -> NDArray[np.float64]:
+        """Return the losses (N,) that are expected of a model of all rows."""
+        losses = held_out_losses(ngrams, c, scale, rows=rows)[0]
+        of_folds = [len(np.unique(labels[:rows][folds[:rows] == fold])) for fold in range(FOLDS)]
+        if rows == len(texts) or min(of_folds) < 2:
+            return losses
+        return losses + np.log2(rows / len(texts)) * (held_out_losses(ngrams, c, scale, 1, rows)[0] - losses)
 
-    best, c = min(matrices, key=expected_loss), first
-    if config.c == "auto" and not needs_sgd(int(matrices[best][: len(labels)].nnz / share), num_classes):
+    def may_choose_c(dense: int = 0) -> bool:
+        values = (matrices[best].nnz / len(sample) + dense) * len(texts)
+        return config.c == "auto" and not needs_sgd(int(values), num_classes)
+
+    best, c = next(iter(matrices)), first
+    if len(matrices) > 1:
+        best = min(matrices, key=lambda ngrams: expected_losses(ngrams).mean())
+    if may_choose_c():
         c = _choose_c(lambda c: held_out_losses(best, c)[0])
-    return Hyperparameters(best, c, accuracy=held_out_losses(best, c)[1], rows=len(labels))
+    if static is not None and config.vector_scale == "auto" and scaled >= MIN_CHOICE * num_classes:
+        scale = _choose_scale(lambda scale: expected_losses(best, scale, scaled))
+        if scale and may_choose_c(features.shape[1]):
+            c = _choose_c(lambda c: held_out_losses(best, c, scale, rows=scaled)[0])
+    accuracy = held_out_losses(best, c, scale, rows=scaled if scale else len(labels))[1]
+    return Hyperparameters(best, c, accuracy=accuracy, rows=len(labels), vectors=config.vectors, vector_scale=scale)
 
 
 def _draw_folds(texts: Texts, ids: Sequence[str] | None) -> NDArray[np.int64]:
@@ -275,6 +334,18 @@ def _choose_c(losses: Callable[[float], NDArray[np.float64]]) -> float:
             break
         place -= 1
     return C_GRID[place]
+
+
+def _choose_scale(losses: Callable[[float], NDArray[np.float64]]) -> float:
+    """Return the first of SCALES whose mean of `losses` (N,) is above the lowest by one standard error of the rows'
+    differences at most.
+    """
+    best = losses(min(SCALES, key=lambda scale: float(losses(scale).mean())))
+    for scale in SCALES:
+        lost = losses(scale) - best
+        if lost.mean() <= lost.std() / len(lost) ** 0.5:
+            break
+    return scale
 
 
 def _with_given(ngrams: NgramConfig, config: LinearConfig) -> NgramConfig:
@@ -334,9 +405,14 @@ def refit_linear_model(
         model.ngrams.weigh_all(vectors)
         used = order[: len(vectors.offsets) - 1]
         labels, own = np.asarray(targets)[used], None if row_weights is None else row_weights[used]
-        start = model.weights, model.bias
-        weights, bias = fit_sgd(_matrix(vectors, len(model.ngrams.keys)), labels, len(model.bias), start, own)
-        return replace(model, weights=weights, bias=bias, rows=len(labels))
+        scale, size, start, dense = model.hyperparameters.vector_scale, len(model.ngrams.keys), model.weights, None
+        if model.vectors is not None and model.vector_weights is not None:
+            start = np.concatenate([start, model.vector_weights / scale])
+            dense = _scaled_features(model.vectors, [texts[row] for row in used], scale)
+        matrix = _matrix(vectors, size)
+        weights, bias = fit_sgd(matrix, labels, len(model.bias), (start, model.bias), own, dense)
+        of_vectors = None if dense is None else scale * weights[size:]
+        return replace(model, weights=weights[:size], bias=bias, rows=len(labels), vector_weights=of_vectors)
     known = model.hyperparameters
     return _fit(texts, targets, len(model.bias), lambda: known, asdict(known), row_weights)[0]
 
@@ -369,7 +445,7 @@ def _fit(
     try:
         file, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
         if not fitted:
-            model = LinearModel.load(file)
+            model = LinearModel.load(file, lambda: read_static_vectors(depends_on["vectors"]))
             return model, f"linear model: {model.in_words(len(texts))}, from the cache"
     except (StorageError, ModelError) as error:
         reason = f" (not cached: {error})"

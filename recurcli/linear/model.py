@@ -4,6 +4,7 @@ Both are trained apart on the training rows, so the encoder is that of a run wit
 the vocabulary, C classes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from recurcli.errors import pluralize
 from recurcli.files import OpenedFile, naming_damage, stored_arrays
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, row_blocks
+from recurcli.linear.static_vectors import StaticVectors
 
 Logits = NDArray[np.float64]
 
@@ -31,11 +33,15 @@ class Hyperparameters:
     """Accuracy in cross-validation; None: nothing was chosen by it."""
     rows: int = 0
     """Number of training rows of the cross-validation."""
+    vectors: str | None = None
+    """The source of the static vectors; None: the model has none."""
+    vector_scale: float = 0.0
+    """The norm of their features."""
 
 
 @dataclass(frozen=True)
 class LinearModel:
-    """One weight for each n-gram and class: logits = tfidf(text) W + b."""
+    """One weight for each n-gram and class, and for each feature of the static vectors: logits = tfidf(text) W + v U + b."""
 
     ngrams: Ngrams
     weights: NDArray[np.float32]
@@ -48,6 +54,14 @@ class LinearModel:
     """Number of distinct n-grams of the training rows. The most frequent ones were kept."""
     hyperparameters: Hyperparameters
     """The n-grams, the solver and C with which the model was fitted."""
+    vectors: StaticVectors | None = None
+    vector_weights: NDArray[np.float32] | None = None
+    """U (F, C), with `vectors`: the features of norm 1 have the weights U."""
+
+    @property
+    def parameters(self) -> int:
+        """The number of fitted weights."""
+        return sum(array.size for array in (self.weights, self.vector_weights, self.bias) if array is not None)
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for result.json: numbers of training rows and n-grams, the n-grams, the solver and its C."""
@@ -61,6 +75,7 @@ class LinearModel:
             "solver": found.solver,
             "c": found.c if found.solver == "LinearSVC" else None,
             "cross_validation": None if found.accuracy is None else {"accuracy": found.accuracy, "rows": found.rows},
+            "vectors": self.vectors and {**self.vectors.about, "scale": found.vector_scale},
         }
 
     def in_words(self, rows: int) -> str:
@@ -73,7 +88,8 @@ class LinearModel:
         used = pluralize(self.rows, "row", of=None if self.rows == rows else rows)
         sgd = self.hyperparameters.solver == "SGD"
         solver = "by SGD, since LinearSVC takes too long for so many" if sgd else f"C {self.hyperparameters.c:g}"
-        return f"{ngrams} of {sorts}{inside} in {used}, {solver}"
+        vectors = f", vectors of {self.vectors.name} x {self.hyperparameters.vector_scale:g}" if self.vectors else ""
+        return f"{ngrams} of {sorts}{inside} in {used}{vectors}, {solver}"
 
     def logits(self, texts: Texts) -> Logits:
         """Return the logits (N, C) of `texts`."""
@@ -84,8 +100,15 @@ class LinearModel:
             sums = F.embedding_bag(
                 ngrams, weights, bags, mode="sum", per_sample_weights=tfidf, include_last_offset=True
             )
-            logits.append(sums.double().numpy() + self.bias)
+            logits.append(sums.double().numpy() + self.bias + self.vector_logits(block))
         return np.concatenate(logits)
+
+    def vector_logits(self, texts: Texts) -> Logits:
+        """Return the part (N, C) of the logits of `texts` that comes from their static vectors; zeros without any."""
+        if self.vectors is None or self.vector_weights is None:
+            return np.zeros((len(texts), len(self.bias)))
+        features = self.vectors.features(self.vectors.tokenize(texts))
+        return features.double().numpy() @ self.vector_weights.astype(np.float64)
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""
@@ -104,26 +127,40 @@ class LinearModel:
             "c": np.array([0.0 if found.solver == "SGD" else found.c], np.float64),  # 0 stands for SGD
             "cross_validation": np.array([found.accuracy or 0.0, found.rows], np.float64),
         }
+        if self.vectors is not None and self.vector_weights is not None:
+            digest = np.frombuffer(bytes.fromhex(self.vectors.digest), np.uint8)
+            tensors |= {"vector_weights": self.vector_weights, "vectors": digest}
+            tensors["vector_scale"] = np.array([found.vector_scale], np.float64)
         return save(tensors)
 
     @classmethod
-    def load(cls, file: OpenedFile) -> "LinearModel":
-        """Read a file with the content of `to_bytes`. Raises ModelError for any other file."""
+    def load(cls, file: OpenedFile, read_vectors: Callable[[], StaticVectors] | None = None) -> "LinearModel":
+        """Read a file with the content of `to_bytes`; `read_vectors` returns the static vectors that it may need.
+
+        Raises ModelError for any other file, and for other vectors than those that the model was fitted with.
+        """
         with naming_damage(file.path):
-            tensors = stored_arrays(file)
+            tensors, vectors = stored_arrays(file), None
+            if "vectors" in tensors:
+                vectors = None if read_vectors is None else read_vectors()
+                if vectors is None or tensors["vectors"].tobytes().hex() != vectors.digest:
+                    raise ValueError("its static vectors are not those that it was fitted with")
             characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
             config = NgramConfig(characters=characters, words=words, across_words=bool(tensors["across_words"][0]))
             accuracy, rows = tensors["cross_validation"].tolist()
             c = float(tensors["c"][0])
             solver: Literal["LinearSVC", "SGD"] = "LinearSVC" if c else "SGD"
-            hyperparameters = Hyperparameters(config, c, solver, accuracy if rows else None, int(rows))
+            source, scale = (vectors.source, float(tensors["vector_scale"][0])) if vectors else (None, 0.0)
+            hyperparameters = Hyperparameters(config, c, solver, accuracy if rows else None, int(rows), source, scale)
             ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
             weights, bias = tensors["weights"], tensors["bias"]
             if weights.shape != (len(ngrams.keys), len(bias)):
                 raise ValueError(f"weights {weights.shape} are not those of its n-grams and classes")
-            return cls(
-                ngrams, weights, bias, int(tensors["rows"][0]), int(tensors["distinct_ngrams"][0]), hyperparameters
-            )
+            used, distinct = (int(tensors[name][0]) for name in ("rows", "distinct_ngrams"))
+            own = tensors.get("vector_weights")
+            if own is not None and own.shape[1:] != bias.shape:
+                raise ValueError(f"weights {own.shape} of the vectors are not those of {len(bias)} classes")
+            return cls(ngrams, weights, bias, used, distinct, hyperparameters, vectors, own)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from recurcli.files import (
     write_manifest,
 )
 from recurcli.linear.model import Ensemble, LinearModel
+from recurcli.linear.static_vectors import StaticVectors
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
 from recurcli.model.models import Classifier, LanguageModel
@@ -48,6 +49,7 @@ from recurcli.runs.run_directory import (
     LINEAR_MODEL,
     MODEL_FILES,
     OF_MODEL,
+    VECTORS,
     WEIGHTS,
     Run,
     keys,
@@ -243,8 +245,8 @@ def write_model(
 ) -> None:
     """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies.
 
-    `more`: the content of `linear.safetensors`, of the known rows and of the ensemble. Without it the first two stay, if they
-    are already there.
+    `more`: the content of `linear.safetensors`, of its static vectors, of the known rows and of the ensemble. Without it the
+    first three stay, if they are already there.
     """
     for name in (MANIFEST, *OF_MODEL):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
@@ -253,7 +255,7 @@ def write_model(
     write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
     for name, content in (more or {}).items():
         write_atomically(folder / name, content)
-    present = (name for name in (LINEAR_MODEL, KNOWN_ROWS, ENSEMBLE) if (folder / name).is_file())
+    present = (name for name in (LINEAR_MODEL, VECTORS, KNOWN_ROWS, ENSEMBLE) if (folder / name).is_file())
     write_manifest(folder, (*MODEL_FILES, *present))
 
 
@@ -265,7 +267,7 @@ def read_linear_model(folder: CommittedFolder, num_classes: int, *, first_fit: b
     name = LINEAR_FIRST_FIT if first_fit and LINEAR_FIRST_FIT in folder else LINEAR_MODEL
     if name not in folder:
         return None
-    linear = LinearModel.load(folder[name])
+    linear = LinearModel.load(folder[name], lambda: StaticVectors.load(folder[VECTORS]))
     if len(linear.bias) != num_classes:
         raise ModelError(f"{folder.path / name}: has {len(linear.bias)} classes, but the model has {num_classes}")
     return linear

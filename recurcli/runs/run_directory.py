@@ -50,6 +50,8 @@ TEST_PREDICTIONS = "predictions.test.jsonl"
 TEXT_LOSSES = "losses.dev.json"
 """The losses of a language model on the blocks of its dev text."""
 LINEAR_MODEL = "linear.safetensors"
+VECTORS = "vectors.safetensors"
+"""The static vectors of the linear model, where it has any."""
 """The linear model on n-grams of the training rows, if the run has one."""
 LINEAR_FIRST_FIT = "linear.first-fit.safetensors"
 """The linear model on the training rows alone, which scores the dev rows, if LINEAR_MODEL was fitted again on these too."""
@@ -63,7 +65,7 @@ THRESHOLDS = "thresholds.json"
 """The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
 OF_MODEL = (ENSEMBLE, CALIBRATION, THRESHOLDS, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
-_FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
+_FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, VECTORS, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
 CONTENTS = (*_FILES, CHECKPOINTS)
 """All files that a run writes, except its lock."""
 LOCK = ".lock"

@@ -32,7 +32,8 @@ class Vectors(NamedTuple):
 def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
     """Read the vectors of `tokens` from a text file or a folder of Model2Vec; rows of missing tokens are zeros.
 
-    The first vector of a repeated token counts. Raises ModelError for a folder as `_read_folder` does. Raises DataError, with
+    The first vector of a repeated token counts. Raises ModelError for a folder as `read_table` does, or a vector that is not
+    finite. Raises DataError, with
     the line, if a vector in a text file has another size than the first one or a value is not finite, and if the file ends
     before the count in its header.
     """
@@ -74,12 +75,20 @@ def _vector(numbers: list[bytes], *, where: str) -> NDArray[np.float32]:
     return vector.astype(np.float32)
 
 
-def _read_folder(folder: Path, tokens: Sequence[str]) -> Vectors:
-    """Read the vectors of `tokens` from a folder of Model2Vec, whose tokens are those of its tokenizer.json.
+class Table(NamedTuple):
+    """The vector of the token with id i is factors[i] * table[rows[i]], as in Model2Vec."""
 
-    The vector of the token with id i is weights[i] * embeddings[mapping[i]], as in its library. Without `mapping` the row is
-    i, without `weights` the factor is 1. Raises ModelError if a file is missing or damaged, if a tensor has another type or
-    shape, if the mapping points outside, or a vector is not finite.
+    table: NDArray[np.generic]
+    rows: NDArray[np.integer]
+    factors: NDArray[np.floating]
+    ids: dict[str, int]
+
+
+def read_table(folder: Path) -> Table:
+    """Read a folder of Model2Vec, whose tokens are those of its tokenizer.json.
+
+    Without `mapping` the row is i, without `weights` the factor is 1. Raises ModelError if a file is missing or damaged, if a
+    tensor has another type or shape, or if the mapping points outside.
     """
     path = folder / MODEL
     for name in (MODEL, TOKENIZER):
@@ -94,11 +103,17 @@ def _read_folder(folder: Path, tokens: Sequence[str]) -> Vectors:
     are_of_tokens = rows.shape == factors.shape == (count,) and rows.dtype.kind == "i" and factors.dtype.kind == "f"
     if not (is_table and are_of_tokens and ((rows >= 0) & (rows < len(table))).all()):
         raise ModelError(f"{path}: its tensors are not those of Model2Vec for the {count:,} ids of {TOKENIZER}")
+    return Table(table, rows, factors, ids)
+
+
+def _read_folder(folder: Path, tokens: Sequence[str]) -> Vectors:
+    """Read the vectors of `tokens` from a folder of Model2Vec. Raises ModelError as `read_table`, and for one not finite."""
+    table, rows, factors, ids = read_table(folder)
     known = np.array([token in ids for token in tokens], np.bool_)
     found = np.array([ids[token] for token in tokens if token in ids], np.int64)
     vectors = table[rows[found]].astype(np.float64) * factors[found, None]
     if not (np.abs(vectors) <= np.finfo(np.float32).max).all():  # NaN is not
-        raise ModelError(f"{path}: a vector is not finite")
+        raise ModelError(f"{folder / MODEL}: a vector is not finite")
     matrix = np.zeros((len(tokens), table.shape[1]), np.float32)
     matrix[known] = vectors
     return Vectors(matrix, known)

@@ -130,7 +130,7 @@ def _facts_of(training: "Training") -> dict[str, Any]:
     loop = training.loop
     parameters = count_parameters(loop.model)
     if loop.model.config.is_linear and training.linear is not None:
-        size = training.linear.model.weights.size + training.linear.model.bias.size
+        size = training.linear.model.parameters
         parameters = {"embedding": 0, "linear": size, "total": size}
     return {
         "command": training.request.command,

@@ -39,12 +39,14 @@ def facts_before_and_now(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the facts of the preset of `run` and of the preset `values`, which a resume compares.
 
-    A delimiter that nobody names is that of the run, which recognised it: the same data, compared by hash, have the same. The
-    steps that the run has planned by --budget stay, unless fewer are asked for.
+    A delimiter that nobody names is that of the run, which recognised it: the same data, compared by hash, have the same. So
+    are the static vectors that `auto` came to. The steps that the run has planned by --budget stay, unless fewer are asked for.
     """
     before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
     if now["data.delimiter"] is None:
         now["data.delimiter"] = before["data.delimiter"]
+    if now["linear.vectors"] == "auto":
+        now["linear.vectors"] = before["linear.vectors"]
     if section == "finetuning" and run.read_budget() and isinstance(planned := before.get(MAX_STEPS), int):
         now[MAX_STEPS] = min(planned, now[MAX_STEPS] or planned)
     return before, now
@@ -57,7 +59,8 @@ def check_inputs(
     what `preset` names, or the pretrained run `init`."""
     data, finetuning = preset.data, preset.finetuning
     named = (Path(data.path or "", file) for file in (data.files or {}).values())
-    files = (data.path, *named, finetuning.teacher, preset.embedding.vectors, preset.tokenizer.vocabulary)
+    static = preset.linear.vectors and preset.linear.vectors.partition("@")[0]
+    files = (data.path, *named, finetuning.teacher, preset.embedding.vectors, preset.tokenizer.vocabulary, static)
     runs, own = (init, finetuning.teacher_run, preset.encoder.get("path")), output.resolve()
     for path in (path for path in (*files, *runs) if path is not None and Path(path).exists()):
         place = Path(path).resolve()

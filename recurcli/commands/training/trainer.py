@@ -53,6 +53,7 @@ from recurcli.runs.run_directory import (
     ENSEMBLE,
     KNOWN_ROWS,
     LINEAR_MODEL,
+    VECTORS,
     RunDirectory,
     RunStatus,
     check_same,
@@ -425,7 +426,10 @@ class Training(Session):
         more: dict[str, bytes] = {}
         if not self.has_published:
             more[KNOWN_ROWS] = known_to_bytes(self.known)
-            more |= {} if self.linear is None else {LINEAR_MODEL: self.linear.model.to_bytes()}
+            if self.linear is not None:
+                linear = self.linear.model
+                more[LINEAR_MODEL] = linear.to_bytes()
+                more |= {} if linear.vectors is None else {VECTORS: linear.vectors.content}
         if self.linear is not None and self.linear.alone is not None:
             more[ENSEMBLE] = to_json(self.linear.alone.to_json()).encode()
         write_model(self.run.path, self.loop.model.config, self.tokenizer, tensors, more)

@@ -1,0 +1,232 @@
+"""Static vectors of tokens in the linear model: a text's vector is the mean of its tokens' vectors, scaled to norm 1 [ours].
+
+The vectors were made by others from large models: those in the package wordllama, or a folder of Model2Vec. The tokens are
+those of the vectors' own tokenizer. Shapes: N rows, K tokens of the table, M tokens of all texts, S the size of a vector, F the
+features of a row: S, or 4 S for a pair.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from importlib.metadata import metadata
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recurcli.config import LinearConfig
+from recurcli.encoders.folder import folder_of
+from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.files import OpenedFile, naming_damage, read_limited, stored_arrays
+from recurcli.linear.ngrams import MAX_TEXT, ROWS_AT_ONCE, Texts
+from recurcli.log import Log
+from recurcli.tokens.tokenizer import MAX_FILE, encodable
+from recurcli.tokens.vectors import MODEL, TOKENIZER, read_table
+
+PACKAGE = "wordllama"
+PACKAGE_FILES = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
+MAX_FALLBACK = 0.1
+"""Largest share of characters that the tokenizer spells in bytes for which `auto` uses the package. Ours: 0 in texts in Latin
+letters, 0.22 and more in Chinese ones."""
+SAMPLE = 1000
+"""Texts on which the share is measured."""
+_WAY_OUT = "install the version of the preset (pip install 'recurcli[vectors]'), or set linear.vectors=null"
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+class Tokens(NamedTuple):
+    """The tokens of N texts: those of text i are ids[offsets[i] : offsets[i + 1]]."""
+
+    ids: Tensor
+    """(M,) int32."""
+    offsets: Tensor
+    """(N + 1,) int32."""
+
+
+class StaticVectors:
+    """A table of vectors, in 8 bits a value with one scale a token, and its tokenizer."""
+
+    def __init__(self, values: NDArray[np.int8], scales: NDArray[np.float32], tokenizer: bytes, about: dict[str, str]):
+        self.values, self.scales = values, scales
+        """(K, S) and (K,): the vector of a token is its scale times its values."""
+        self.tokenizer = tokenizer
+        """The content of tokenizer.json."""
+        self.about = about
+        """The `source` and its `licence`."""
+        self.backend = tokenizers.Tokenizer.from_str(tokenizer.decode())
+        self.backend.no_padding()
+        self.backend.no_truncation()
+        if self.backend.get_vocab_size() != len(values):
+            raise ValueError(
+                f"the table has {len(values):,} vectors, the tokenizer {self.backend.get_vocab_size():,} tokens"
+            )
+
+    @classmethod
+    def quantize(cls, table: NDArray[np.float32], tokenizer: bytes, about: dict[str, str]) -> "StaticVectors":
+        """Return the vectors of `table` (K, S) in 8 bits. Raises ValueError for one that is not finite, or another number K."""
+        if table.ndim != 2 or not np.isfinite(table).all():
+            raise ValueError("a vector is not finite")
+        scales = np.maximum(np.abs(table).max(axis=1), 1e-12).astype(np.float32) / 127
+        return cls(np.rint(table / scales[:, None]).astype(np.int8), scales, tokenizer, about)
+
+    @classmethod
+    def load(cls, file: OpenedFile) -> "StaticVectors":
+        """Read a file with the content of `to_bytes`. Raises ModelError for any other file."""
+        with naming_damage(file.path):
+            stored = stored_arrays(file)
+            about = json.loads(stored["about"].tobytes())
+            return cls(stored["values"], stored["scales"], stored["tokenizer"].tobytes(), about)
+
+    @cached_property
+    def content(self) -> bytes:
+        """The content of a safetensors file."""
+        from safetensors.numpy import save
+
+        texts = {"tokenizer": self.tokenizer, "about": json.dumps(self.about, sort_keys=True).encode()}
+        arrays = {name: np.frombuffer(content, np.uint8) for name, content in texts.items()}
+        return save({"values": self.values, "scales": self.scales, **arrays})
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of table and tokenizer. It does not depend on where they were found."""
+        return sha256(self.values.tobytes() + self.scales.tobytes() + self.tokenizer).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Name and version."""
+        return self.about["source"]
+
+    @property
+    def source(self) -> str:
+        """Name, version and sha256."""
+        return f"{self.name}@{self.digest}"
+
+    @cached_property
+    def _table(self) -> Tensor:
+        return torch.from_numpy(self.values).float().mul_(torch.from_numpy(self.scales)[:, None])
+
+    def tokenize(self, texts: Texts) -> list[Tokens]:
+        """Return the tokens of the rows' first texts; of pairs, those of their second texts too."""
+        sides = [[row[side] or "" for row in texts] for side in range(1 + any(row[1] is not None for row in texts))]
+        return [self._tokenize(own) for own in sides]
+
+    def _tokenize(self, texts: Sequence[str]) -> Tokens:
+        ids, lengths = [np.zeros(0, np.int32)], [0]
+        for start in range(0, len(texts), ROWS_AT_ONCE):
+            block = [encodable(text[:MAX_TEXT]) for text in texts[start : start + ROWS_AT_ONCE]]
+            for encoding in self.backend.encode_batch_fast(block, add_special_tokens=False):
+                ids.append(np.array(encoding.ids, np.int32))
+                lengths.append(len(ids[-1]))
+        return Tokens(torch.from_numpy(np.concatenate(ids)), torch.from_numpy(np.cumsum(lengths, dtype=np.int32)))
+
+    def means(self, tokens: Tokens) -> Tensor:
+        """Return the mean (N, S) of the vectors of each text's tokens; 0 for a text without a token."""
+        return F.embedding_bag(tokens.ids, self._table, tokens.offsets, mode="mean", include_last_offset=True)
+
+    def features(self, sides: Sequence[Tokens], rows: slice = slice(None)) -> Tensor:
+        """Return the features (N, F) of `rows` whose texts have the tokens `sides`: v, each vector scaled to norm 1.
+
+        For pairs with the vectors u and v: u, v, |u - v| and u * v.
+        """
+        parts = []
+        for ids, offsets in sides:
+            own = offsets[rows.start or 0 : None if rows.stop is None else rows.stop + 1]
+            parts.append(F.normalize(self.means(Tokens(ids[own[0] : own[-1]], own - own[0]))))
+        if len(parts) == 2:
+            parts += [F.normalize((parts[0] - parts[1]).abs()), F.normalize(parts[0] * parts[1])]
+        return torch.cat(parts, dim=1)
+
+    def fallback_share(self, texts: Texts) -> float:
+        """Return the share of the characters of the first texts that are spelled in bytes, or are unknown."""
+        sample = [
+            encodable(text[:MAX_TEXT]) for text in islice((text for row in texts for text in row if text), SAMPLE)
+        ]
+        spelled = 0
+        for encoding in self.backend.encode_batch(sample, add_special_tokens=False):
+            pieces = zip(encoding.offsets, encoding.tokens, strict=True)
+            spelled += sum(end - start for start, end in {span for span, token in pieces if _BYTE.fullmatch(token)})
+        return spelled / max(1, sum(len("".join(text.split())) for text in sample))
+
+
+def resolve_vectors(config: LinearConfig, texts: Texts, log: Log) -> LinearConfig:
+    """Return `config` with the source of its vectors: name, version and sha256, or None for `auto` where none suit `texts`.
+
+    `auto` takes the package wordllama if it is installed, and its tokens cover the texts. Raises UsageError for vectors that
+    are not there or are not those of the sha256, ModelError for damaged ones.
+    """
+    if config.vectors is None:
+        return config
+    if config.vectors != "auto":
+        return replace(config, vectors=read_static_vectors(config.vectors).source)
+    if find_spec(PACKAGE) is None:
+        log.note(f"no static vectors: {PACKAGE} is not installed; pip install 'recurcli[vectors]'")
+        return replace(config, vectors=None)
+    vectors = read_static_vectors(PACKAGE)
+    share = vectors.fallback_share(texts)
+    if share > MAX_FALLBACK:
+        log.note(f"no static vectors: {PACKAGE} has no tokens for {share:.0%} of the characters")
+        return replace(config, vectors=None)
+    log.note(f"static vectors: {vectors.name}")
+    return replace(config, vectors=vectors.source)
+
+
+def read_static_vectors(source: str) -> StaticVectors:
+    """Read the vectors of `source`: wordllama, with or without a version, a folder of Model2Vec, or its name on the Hub.
+
+    After an @ it may have their sha256. Raises UsageError if they are not there, are of another version, or not those of the
+    sha256; ModelError if they are damaged.
+    """
+    name, digest = source, ""
+    if found := re.fullmatch(r"(.+)@([0-9a-f]{64})", source):
+        name, digest = found.groups()
+    of_package = name == PACKAGE or name.startswith(f"{PACKAGE}==")
+    vectors = _read_package() if of_package else _read_folder(name)
+    if of_package and name not in (PACKAGE, vectors.name):
+        raise UsageError(f"linear.vectors {escaped(name)}: {vectors.name} is installed; {_WAY_OUT}")
+    if digest not in ("", vectors.digest):
+        raise UsageError(
+            f"linear.vectors {escaped(name)}: its vectors do not have the sha256 {digest[:12]}…; {_WAY_OUT}"
+        )
+    return vectors
+
+
+@lru_cache(maxsize=1)
+def _read_package() -> StaticVectors:
+    """Read the vectors in the installed package wordllama, which is not imported."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise UsageError(f"linear.vectors: {PACKAGE} is not installed; {_WAY_OUT}")
+    facts = metadata(PACKAGE)
+    source = f"{PACKAGE}=={facts['Version']}"
+    table, tokenizer = (Path(spec.origin).parent / file for file in PACKAGE_FILES)
+    if not (table.is_file() and tokenizer.is_file()):
+        raise ModelError(f"{source}: has no {' and no '.join(PACKAGE_FILES)}; {_WAY_OUT}")
+    licence = str(facts["License"] or facts["License-Expression"] or "unknown").splitlines()[0]
+    with naming_damage(table):
+        values = stored_arrays(OpenedFile(table))["embedding.weight"].astype(np.float32)
+        about = {"source": source, "licence": licence}
+        return StaticVectors.quantize(values, read_limited(tokenizer, MAX_FILE), about)
+
+
+@lru_cache(maxsize=1)
+def _read_folder(name: str) -> StaticVectors:
+    """Read a folder of Model2Vec, or the one of this name on the Hub."""
+    folder = folder_of(name, download=True, key="linear.vectors", files=(MODEL, TOKENIZER, "README.md"))
+    table, rows, factors, _ = read_table(folder)
+    card = folder / "README.md"
+    words = read_limited(card, MAX_FILE).decode(errors="replace") if card.is_file() else ""
+    stated = re.search(r"^license: *(\S+)", words, re.MULTILINE)
+    about = {"source": name, "licence": stated[1] if stated else "unknown"}
+    with naming_damage(folder / MODEL):
+        vectors = table[rows].astype(np.float32) * factors[:, None].astype(np.float32)
+        return StaticVectors.quantize(vectors, read_limited(folder / TOKENIZER, MAX_FILE), about)
