@@ -149,6 +149,8 @@ LABEL_METRICS = (*METRICS, *(f"{kind}:LABEL" for kind in OF_LABEL))
 
 PERPLEXITY = "perplexity"
 """The dev metric of a language model, exp of the mean cross-entropy of its tokens in nats."""
+LOG_LOSS = "log_loss"
+"""The mean cross-entropy of rows in nats, by which `tune` compares what runs keep."""
 
 
 def undefined(counts: ClassCounts) -> "np.ndarray":
@@ -163,11 +165,11 @@ def is_of_labels(name: str) -> bool:
 
 
 def metric_named(name: str, names: Sequence[str] = ()) -> Metric:
-    """Return the metric of labels with this name, or the perplexity; of any other metric only the name is known.
+    """Return the metric of labels with this name, or a loss; of any other metric only the name is known.
 
     A metric of one label is computed from counts of the classes `names`. Raises UsageError if it is of none of them.
 
-    A perplexity has no largest value; far bounds have no effect on its tests.
+    A loss has no largest value; far bounds have no effect on its tests.
     """
     kind, _, label = name.partition(":")
     if label and is_of_labels(name):
@@ -176,8 +178,8 @@ def metric_named(name: str, names: Sequence[str] = ()) -> Metric:
         place, (words, of_classes) = names.index(label) if names else 0, OF_LABEL[kind]
         own = slice(place, place + 1)  # counts may end before it
         return Metric(f"{words} of {escaped(label)}", lambda counts: of_classes(counts)[:, own].sum(axis=1))
-    words = OF_PROBABILITIES.get(name, name)
-    return METRICS.get(name) or Metric(words, undefined, (-1e9, 1e9), minimize=name == PERPLEXITY)
+    words = {**OF_PROBABILITIES, LOG_LOSS: "log loss"}.get(name, name)
+    return METRICS.get(name) or Metric(words, undefined, (-1e9, 1e9), minimize=name in (PERPLEXITY, LOG_LOSS))
 
 
 def score_in(report: Mapping[str, Any], name: str) -> Any:
@@ -192,8 +194,9 @@ def words_of(metric: str) -> str:
 
 
 def format_score(metric: str, score: float) -> str:
-    """Return a score as text for the screen: a perplexity with two decimals, any other metric in per cent with one."""
-    return f"{score:.2f}" if metric == PERPLEXITY else f"{100 * score:.1f}"
+    """Return a score as text for the screen: a perplexity with two decimals, a log loss with four, others in per cent."""
+    decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(metric)
+    return f"{100 * score:.1f}" if decimals is None else f"{score:.{decimals}f}"
 
 
 _PARTS = {"encoder": "encoder", "linear": "linear model"}

@@ -1,7 +1,7 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run (`--init`)."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,11 +62,17 @@ class RowsInMemory(NamedTuple):
 
 
 def finetune(
-    request: FinetuneRequest, log: Log, resolved: ResolvedPreset | None = None, rows: RowsInMemory | None = None
+    request: FinetuneRequest,
+    log: Log,
+    resolved: ResolvedPreset | None = None,
+    rows: RowsInMemory | None = None,
+    trial_fit: Callable[..., LinearModel] | None = None,
 ) -> dict[str, Any]:
     """Train a classifier as `request` says, and return the content of result.json.
 
-    `resolved` takes the place of the preset of the request, and `rows` that of the rows which the preset names.
+    `resolved` takes the place of the preset of the request, and `rows` that of the rows which the preset names. `trial_fit`, in
+    place of `fit_linear_model`, is that of a trial of `tune`: the linear model is fitted once, and an ensemble is scored on
+    held-out halves of the dev rows.
     """
     given = resolved or request.resolved
     init = None
@@ -140,13 +146,15 @@ def finetune(
         )
         if teacher is not None:
             row_weights = row_weights * teacher.row_weights(preset.finetuning.teacher_weight)
-        linear = None if request.dry_run else _fit_linear_model(preset, train, targets, task, row_weights, log)
+        fit = partial(trial_fit or fit_linear_model, train.texts, targets, len(task.labels), log, preset.linear)
+        ids = [example.id for example in train.examples]
+        linear = None if request.dry_run else _fit_linear_model(preset, partial(fit, row_weights, ids), log)
         held_out = None
         if linear is not None and is_folded:
             classes, seed = np.array(targets), preset.data.dev_seed
             held_out = out_of_fold_logits(train.texts, classes, len(task.labels), preset.linear, row_weights, seed=seed)
         dev_rows = ScoredRows(dev, tokens["dev"], dev_weights)
-        is_part = preset.ensemble is not None
+        is_part, refitted = preset.ensemble is not None, None if trial_fit else linear
         stop = StopRequest(current())
         evaluation = DevEvaluation(
             model=model,
@@ -158,7 +166,8 @@ def finetune(
             check_stop=stop.raise_if_agreed,
             linear=None if linear is None else score_linear_model(linear, dev_rows, task, held_out, is_part=is_part),
             known=seen,
-            refit=_refit_of(preset, linear, train, dev, task, np.concatenate([row_weights, dev_weights])),
+            refit=_refit_of(preset, refitted, train, dev, task, np.concatenate([row_weights, dev_weights])),
+            halves_seed=preset.data.dev_seed if trial_fit and is_part else None,
             folds=FOLDS if is_folded else None,
             test=None if test is None else ScoredRows(test, tokens["test"]),
             thresholds=preset.finetuning.thresholds,
@@ -327,18 +336,15 @@ def _check_metrics(config: FinetuningConfig, task: Task, dev: Split) -> None:
         raise UsageError(f"finetuning.metric {config.metric} is not defined: {own}; choose other dev rows or accuracy")
 
 
-def _fit_linear_model(
-    preset: Preset, train: Split, targets: Sequence[int], task: Task, row_weights: NDArray[np.float64], log: Log
-) -> LinearModel | None:
+def _fit_linear_model(preset: Preset, fit: Callable[[], LinearModel], log: Log) -> LinearModel | None:
     """Return the linear model on the training rows; None if the preset wants none, and on ranks other than 0.
 
     `DevEvaluation` scores it beside the encoder and in the ensemble; the trainer writes it with the first model of the run.
     """
     if not (preset.finetuning.linear_baseline or preset.ensemble is not None) or not current().is_main:
         return None
-    ids = [example.id for example in train.examples]
     try:
-        return fit_linear_model(train.texts, targets, len(task.labels), log, preset.linear, row_weights, ids)
+        return fit()
     except DataError as error:
         reason = f"no linear model beside the encoder: {error}"
         if preset.is_linear:

@@ -1,19 +1,18 @@
-"""`recur tune`: searches the settings of a preset for the best dev metric. Each trial is a fine-tuning run.
+"""`recur tune`: searches the settings of a preset for the best dev score. Each trial is a fine-tuning run.
 
 Optuna runs the trials and stores them in its SQLite storage, whose transactions survive a kill and which pickles nothing. (Its
 journal file may end in half a line after a kill, and its lock stays.)
 """
 
 import contextlib
-import dataclasses
 import functools
 import math
 import operator
 import shlex
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,8 +24,9 @@ from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
 from recurcli.files import refuse_links, remove, write_atomically
+from recurcli.linear.fitting import fit_linear_model
 from recurcli.log import Log, Progress, State, TrialProgress
-from recurcli.metrics import format_score, metric_named, score_in, words_of
+from recurcli.metrics import LOG_LOSS, format_score, metric_named, score_in, words_of
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.training import FinetuneRequest
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 BEST = "best.yaml"
 TRIALS, STUDY = "trials", "study.db"
 JOURNAL = f"{STUDY}-journal"
-FIXED: Mapping[str, object] = {"ensemble": None, "finetuning.linear_baseline": False, "finetuning.score_test": False}
-"""The settings of every trial. They leave out the ensemble and the test rows, and the linear model after the first trial."""
-STUDY_FORMAT = 1
+FIXED: Mapping[str, Any] = {"finetuning.encoder": "always", "finetuning.score_test": False}
+"""The settings of every trial: an encoder of few rows too, and no test rows."""
+STUDY_FORMAT = 2
 """Version of what a study holds."""
-STATES = ("complete", "pruned", "diverged")
+STATES = ("complete", "pruned", "diverged", "refused")
 PARTS = 20
 """Parts of a training's steps at which the pruner compares trials. Ours: each report is a write to the disk."""
 DEFAULT_RANGES = (
@@ -59,9 +59,16 @@ DEFAULT_RANGES = (
 )
 """The default ranges, which are ours. They lie around the defaults of the presets, for a training from scratch on a few
 thousand rows."""
+LINEAR_RANGES = (
+    "linear.words=null|[1,1]|[1,2]|[1,3]",
+    "linear.characters=null|[1,2]|[1,3]|[2,5]|[1,5]",
+    "linear.across_words=true|false",
+    "linear.c=0.03..8:log",
+)
+"""The default ranges of a preset without an encoder, which are ours: around what `auto` chooses among."""
 TUNED_SECTIONS = ("encoder.", "embedding.", "tokenizer.", "finetuning.", "pooling", "pair_pooling", "data.max_length")
 """The beginnings of the keys that may be searched. Other keys have no effect, or they change the rows or the seed."""
-NOT_TUNED = ("finetuning.metric", "finetuning.thresholds", "finetuning.score_test", "finetuning.linear_baseline")
+NOT_TUNED = tuple(f"finetuning.{key}" for key in ("metric", "thresholds", "score_test", "linear_baseline", "encoder"))
 SIGNIFICANT_DIGITS = 3
 """The number of digits of a sampled number in the training. Few digits make the best preset readable."""
 
@@ -77,13 +84,14 @@ class Range:
 
     def __str__(self) -> str:
         if self.scale == "choices":
-            return "|".join(str(value) for value in self.values)
+            return "|".join(map(text_of, self.values))
         return f"{self.values[0]}..{self.values[1]}{':log' if self.scale == 'log' else ''}"
 
     def suggest(self, trial: "optuna.Trial") -> Any:
         """Return the value that Optuna chooses for a trial, as the training takes it."""
         if self.scale == "choices":
-            return trial.suggest_categorical(self.key, self.values)
+            choices = {text_of(value): value for value in self.values}  # Optuna stores no list
+            return choices[trial.suggest_categorical(self.key, [*choices])]
         low, high = self.values
         if isinstance(low, int):
             return trial.suggest_int(self.key, low, high, log=self.scale == "log")
@@ -116,15 +124,15 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
     if not request.resume:
         file = Path(request.preset).expanduser() if is_file_name(request.preset) else None
         check_inputs(folder, preset, file, (BEST, TRIALS, STUDY, JOURNAL))
-    facts = facts_of(preset, ranges)
+    facts = facts_of(request, ranges)
     with RunDirectory(folder).lock(), storage_errors(folder / STUDY):
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        study = open_study(folder / STUDY, minimize=_minimizes(request))
+        study = open_study(folder / STUDY, request.metric)
         if not results_of(study):
             _clear(folder)  # what a kill in the first trial left
-            study = open_study(folder / STUDY, minimize=_minimizes(request))
+            study = open_study(folder / STUDY, request.metric)
             study.set_user_attr("facts", facts)
         elif not request.resume:
             raise UsageError(
@@ -144,10 +152,10 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
         return result_of(request, results_of(study), ranges)
 
 
-def facts_of(preset: Preset, ranges: Sequence[Range]) -> dict[str, Any]:
+def facts_of(request: TuneRequest, ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the facts that a resume of a study must match, without those of the data."""
-    asked = {f"--range {each.key}": str(each) for each in ranges}
-    return {"study format": STUDY_FORMAT, **preset_facts(preset.to_dict(), "finetuning"), **asked}
+    asked = {"metric of the trials": request.metric, **{f"--range {each.key}": str(each) for each in ranges}}
+    return {"study format": STUDY_FORMAT, **preset_facts(request.resolved.preset.to_dict(), "finetuning"), **asked}
 
 
 def _clear(folder: Path) -> None:
@@ -164,6 +172,7 @@ class _Search:
 
     def __init__(self, request: TuneRequest, ranges: Sequence[Range], study: "optuna.Study", log: Log) -> None:
         self.request, self.ranges, self.study, self.log = request, ranges, study, log
+        self.fitted: tuple[Any, Any] = (None, None)  # what the last linear model was fitted on, and the model
 
     def run(self) -> None:
         """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings."""
@@ -171,8 +180,9 @@ class _Search:
         values = dict(flatten(self.request.resolved.preset.to_dict()))
         self.preset = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
         if not results_of(self.study):
-            known = [each.key for each in self.ranges if each.contains(self.preset[each.key])]
-            self.study.enqueue_trial({key: self.preset[key] for key in known})
+            known = [(each, self.preset[each.key]) for each in self.ranges if each.contains(self.preset[each.key])]
+            stored = {each.key: text_of(value) if each.scale == "choices" else value for each, value in known}
+            self.study.enqueue_trial(stored)
         missing = self.request.trials - len(results_of(self.study))
         self.study.optimize(self._objective, n_trials=missing, callbacks=[self._show])
 
@@ -191,39 +201,51 @@ class _Search:
         for each in self.ranges:
             if results or each.contains(settings[each.key]):
                 settings[each.key] = each.suggest(trial)
-        minimize = _minimizes(self.request)
-        best = best_of(results, minimize=minimize)
+        best, number = best_of(results, self.request.metric), len(results) + 1
         earlier = None if best is None else best["dev_metric"]
-        log = TrialLog(self.log, self.request.trials, len(results) + 1, trial, earlier, minimize=minimize)
-        result = self._train(len(results) + 1, settings, log)
+        log = TrialLog(self.log, self.request.trials, number, trial, earlier, of_encoder=self.request.of_encoder)
+        result = self._train(number, settings, log)
         trial.set_user_attr("result", result)
         if result["state"] != "complete":
             raise TrialPruned
         return result["dev_metric"]
 
     def _train(self, number: int, settings: Mapping[str, Any], log: "TrialLog") -> dict[str, Any]:
-        """Train a trial until it is finished, pruned or diverged, and return its result. The first trial is the preset."""
+        """Train a trial until it ends in one of STATES, and return its result. The first trial is the preset.
+
+        It is refused if the preset rejects its values together.
+        """
         from optuna import TrialPruned
 
-        preset = self.request.resolved.preset
         overrides: dict[str, tuple[str, Any]] = {key: ("recur tune", value) for key, value in FIXED.items()}
         if number > 1:
+            overrides["finetuning.linear_baseline"] = ("recur tune", False)
             overrides |= {key: ("--range", value) for key, value in settings.items()}
-        elif preset.finetuning.linear_baseline or preset.ensemble is not None:
-            overrides["finetuning.linear_baseline"] = ("recur tune", True)
         run = self.request.folder / TRIALS / f"{number:03}"
         remove(run)  # what a kill left
-        result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete"}
+        result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete", "dev_metric": None}
         started = time.perf_counter()
         try:
+            check_encoder(resolved := self.request.compose(overrides))
+        except UsageError as error:
+            self.request.compose({})  # raises an error if it is not for these values
+            return {**result, "state": "refused", "reason": str(error), "evaluations": 0, "seconds": 0.0}
+        try:
             request = FinetuneRequest(preset=self.request.preset, output=run)
-            trained = finetune(request, log, self.request.compose(overrides))
+            trained = finetune(request, log, resolved, trial_fit=self._fit)
             result |= self._outcome(number, settings, trained)
         except TrialPruned:
             result |= {"state": "pruned", "dev_metric": log.best}
         except NumericError as error:
             result |= {"state": "diverged", "dev_metric": log.best, "reason": str(error)}
         return {**result, "evaluations": log.count, "seconds": round(time.perf_counter() - started, 1)}
+
+    def _fit(self, texts: Any, targets: Any, classes: int, log: Log, config: Any, weights: Any, ids: Any) -> Any:
+        """Fit the linear model, once for trials that change neither it nor the rows, even where no cache can be written."""
+        given = (texts, targets, classes, config, weights.tolist(), ids)
+        if given != self.fitted[0]:
+            self.fitted = given, fit_linear_model(texts, targets, classes, log, config, weights, ids)
+        return self.fitted[1]
 
     def _outcome(self, number: int, settings: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a study keeps of the result of a training. The settings of the preset are those that `auto` came to.
@@ -233,10 +255,11 @@ class _Search:
         data = {f"{split} sha256": trained["data"][split]["sha256"] for split in ("train", "dev")}
         check_same(self.study.user_attrs.get("data", data), data, self.request.folder)
         self.study.set_user_attr("data", data)
-        dev_metric = score_in(trained["dev"], trained["metric"])
+        metric = self.request.metric
+        dev_metric = score_in(trained.get("held_out", trained["dev"]), metric)
         if number > 1:
             return {"dev_metric": dev_metric}
-        linear = trained.get("linear_baseline", {}).get("dev", {}).get(trained["metric"])
+        linear = trained.get("linear_baseline", {}).get("dev", {}).get(metric)
         settled = {key: trained["settled"].get(key, value) for key, value in settings.items()}
         return {"dev_metric": dev_metric, "settings": settled, "linear_dev_metric": linear}
 
@@ -250,7 +273,7 @@ class _Search:
         if not self.request.keep_runs:
             remove(self.request.folder / TRIALS)
         results = results_of(self.study)
-        if best_of(results, minimize=_minimizes(self.request)):
+        if best_of(results, self.request.metric):
             write_atomically(self.request.folder / BEST, best_preset(self.request, results))
 
 
@@ -261,20 +284,13 @@ class TrialLog(Log):
     """
 
     def __init__(
-        self,
-        shown: Log,
-        trials: int,
-        number: int,
-        trial: "optuna.Trial",
-        earlier: float | None = None,
-        *,
-        minimize: bool = False,
+        self, shown: Log, trials: int, number: int, trial: "optuna.Trial", earlier: float | None, *, of_encoder: bool
     ) -> None:
         self._shown, self._trials, self._trial, self._earlier = shown, trials, trial, earlier
-        self._better: Callable[[float, float], float] = min if minimize else max
+        self._of_encoder, self._sign = of_encoder, -1 if trial.study.direction.name == "MINIMIZE" else 1
         self.number, self.count = number, 0
         self.best: float | None = None
-        """The best dev metric of the trial."""
+        """The encoder's best dev metric, if the trial is scored by it."""
         self._part: int | None = None
         """The last of PARTS equal parts of the schedule that was reported."""
         self._last = 0.0
@@ -293,13 +309,12 @@ class TrialLog(Log):
         if state.dev_metric is not None:
             self.report(state.step, state.total_steps, state.dev_metric)
         known = [score for score in (self._earlier, self.best) if score is not None]
-        best = functools.reduce(self._better, known) if known else None
-        self._shown.progress(TrialProgress(self.number, self._trials, state, best))
+        self._shown.progress(TrialProgress(self.number, self._trials, state, max(known, default=None)))
         if state.dev_metric is not None and state.step < state.total_steps and self.should_prune():
             raise TrialPruned
 
     def report(self, step: int, total_steps: int, dev_metric: float) -> None:
-        """Report an evaluation after `step` of `total_steps`.
+        """Report an evaluation of the encoder after `step` of `total_steps`, with the sign by which the study compares.
 
         The pruner compares trials at equal shares of their steps, because the learning rate of a training of two epochs has
         decayed at its second evaluation and that of twenty epochs has not. A trial keeps its last metric until the next
@@ -307,21 +322,17 @@ class TrialLog(Log):
         """
         now = step * PARTS // total_steps
         for part in range(now if self._part is None else self._part + 1, now + 1):
-            self._trial.report(dev_metric if part == now else self._last, part)
+            self._trial.report(self._sign * (dev_metric if part == now else self._last), part)
         self._part, self._last, self.count = now, dev_metric, self.count + 1
-        self.best = dev_metric if self.best is None else self._better(self.best, dev_metric)
+        if self._of_encoder:
+            self.best = dev_metric if self.best is None else max(self.best, dev_metric)
 
     def should_prune(self) -> bool:
         """Return whether the trial is below the median of the complete ones, from its second evaluation on."""
         return self.count > 1 and self._trial.should_prune()
 
 
-def _minimizes(request: TuneRequest) -> bool:
-    """Return whether a smaller dev metric is better."""
-    return metric_named(request.resolved.preset.finetuning.metric).minimize
-
-
-def open_study(path: Path, *, minimize: bool = False) -> "optuna.Study":
+def open_study(path: Path, metric: str = "accuracy") -> "optuna.Study":
     """Return the study in the file `path`, which is created if it is missing. Raises ModelError for a damaged one.
 
     Trials that a kill interrupted are marked as failed: the sampler would count them as bad ones that still run. Median
@@ -342,7 +353,7 @@ def open_study(path: Path, *, minimize: bool = False) -> "optuna.Study":
         study = optuna.create_study(
             storage=storage,
             study_name="recur tune",
-            direction="minimize" if minimize else "maximize",
+            direction="minimize" if metric_named(metric).minimize else "maximize",
             load_if_exists=True,
             pruner=pruner,
         )
@@ -388,10 +399,11 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise ModelError(f"{path}: is damaged: {reason}; start again with --overwrite") from None
 
 
-def best_of(results: Sequence[Mapping[str, Any]], *, minimize: bool) -> Mapping[str, Any] | None:
-    """Return the complete trial with the best dev metric, the first one of equal trials, or None if no trial is complete."""
+def best_of(results: Sequence[Mapping[str, Any]], metric: str) -> Mapping[str, Any] | None:
+    """Return the complete trial with the best score by `metric`, the first one of equal ones, or None if none is complete."""
     complete = [result for result in results if result["state"] == "complete"]
-    return (min if minimize else max)(complete, key=lambda result: result["dev_metric"], default=None)
+    best = min if metric_named(metric).minimize else max
+    return best(complete, key=lambda result: result["dev_metric"], default=None)
 
 
 def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -401,17 +413,17 @@ def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def line_of(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the line of the last trial: its number, settings, dev metric and early end, and the best dev metric so far."""
-    result, best = results[-1], best_of(results, minimize=_minimizes(request))
-    names, name = short_names(result["settings"]), request.resolved.preset.finetuning.metric
+    """Return the line of the last trial: its number, settings, score and early end, and the best score so far."""
+    result, best = results[-1], best_of(results, request.metric)
+    names, name = short_names(result["settings"]), request.metric
     shown = " ".join(f"{names[key]}={text_of(value)}" for key, value in result["settings"].items())
     line = f"trial {result['trial']} of {request.trials}: {shown}"
     if result["dev_metric"] is not None:
         line += f"; dev {words_of(name)} {format_score(name, result['dev_metric'])}"
     if result["state"] == "pruned":
-        line += f", pruned after {pluralize(result['evaluations'], 'evaluation')}"
-    elif result["state"] == "diverged":
-        line += f"; diverged: {result['reason']}"
+        line += f"; pruned after {pluralize(result['evaluations'], 'evaluation')}"
+    elif result["state"] in ("diverged", "refused"):
+        line += f"; {result['state']}: {result['reason']}"
     if best is not None:
         line += f"; best dev {words_of(name)} {format_score(name, best['dev_metric'])} (trial {best['trial']})"
     return line
@@ -429,29 +441,30 @@ def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> s
 
     Comments at its top give the dev metric and say that it is no test score. At least one trial is complete.
     """
-    preset, best = request.resolved.preset, best_of(results, minimize=_minimizes(request)) or {}
+    preset, best = request.resolved.preset, best_of(results, request.metric) or {}
     named = is_file_name(request.preset)
     values: dict[str, Any] = {"extends": str(Path(request.preset).expanduser().absolute()) if named else request.preset}
     whole = preset.to_dict()
     changed = {key: functools.reduce(operator.getitem, key.split("."), whole) for key in request.set_keys}
-    for key, value in {**changed, **best["settings"]}.items():
+    encoder = {} if preset.is_linear else {"finetuning.encoder": "always"}  # as in the trials
+    for key, value in {**changed, **encoder, **best["settings"]}.items():
         *sections, last = key.split(".")
         functools.reduce(lambda holder, section: holder.setdefault(section, {}), sections, values)[last] = value
     counts = ", ".join(f"{count} {state}" for state, count in trials_by_state(results).items() if count)
-    metric = preset.finetuning.metric
+    metric = request.metric
     comment = [
         f"dev {words_of(metric)} {format_score(metric, best['dev_metric'])}: the best of "
         f"{pluralize(len(results), 'trial')} of `recur tune` ({counts}), trial {best['trial']}"
         f"{', the preset itself' if best['trial'] == 1 else ''}.",
         "This score is optimistic, because it selected the trial; it is no test score.",
-        "It is that of the encoder alone, without ensemble.",
+        f"It is the {request.score_in_words}.",
     ]
     return "".join(f"# {line}\n" for line in comment) + dump(values)
 
 
 def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the result of the study. Raises NumericError if no trial is complete."""
-    best = best_of(results, minimize=_minimizes(request))
+    best = best_of(results, request.metric)
     if best is None:
         reason, count = results[-1].get("reason", ""), len(results)
         fault = f"none of the {pluralize(count, 'trial')} ended with a finite dev metric; trial {count}: {reason}"
@@ -460,14 +473,15 @@ def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges
     return {
         "preset": request.resolved.name,
         "task": preset.task,
-        "metric": preset.finetuning.metric,
+        "metric": request.metric,
+        "score": request.score_in_words,
         "seed": preset.runtime.seed,
         "output": str(request.folder),
         "ranges": {each.key: str(each) for each in ranges},
         "trials": [dict(result) for result in results],
         **trials_by_state(results),
         "preset_dev_metric": results[0]["dev_metric"],
-        "linear_dev_metric": results[0].get("linear_dev_metric"),
+        "linear_dev_metric": None if preset.is_linear else results[0].get("linear_dev_metric"),
         "command": command_of(request),
         "best": {**best, "preset": str(request.folder / BEST), "chosen_by_this_score": True},
     }
@@ -481,9 +495,9 @@ def parse_range(text: str) -> Range:
         raise UsageError(f"{shown}: is not KEY=LOW..HIGH or KEY=A|B, such as finetuning.learning_rate=1e-4..3e-3:log")
     if "|" in written or ".." not in written:
         choices = [parse_value(part, shown) for part in written.split("|")]
-        are_scalars = all(isinstance(choice, str | int | float) for choice in choices)
-        if not are_scalars or len(set(choices)) < max(2, len(choices)):
-            raise UsageError(f"{shown}: is not two or more words or numbers that differ; --set fixes one value")
+        are_known = all(choice is None or isinstance(choice, str | int | float | list) for choice in choices)
+        if not are_known or len(set(map(text_of, choices))) < max(2, len(choices)):
+            raise UsageError(f"{shown}: is not two or more words, numbers or lists that differ; --set fixes one value")
         return Range(key, tuple(choices), "choices")
     ends, colon, scale = written.partition(":")
     low, high = (parse_value(part, shown) for part in ends.split("..", 1))
@@ -500,12 +514,11 @@ def ranges_of(request: TuneRequest) -> list[Range]:
     rejects.
     """
     preset = request.resolved.preset
-    if preset.is_linear:
-        name = request.resolved.name
-        raise UsageError(f"--preset: {name} has no encoder to tune; `recur finetune` chooses its `linear:` keys")
     fixed = tuple(f"{key}." for key in request.set_keys)
-    ranges = [parse_range(text) for text in request.ranges or DEFAULT_RANGES]
+    ranges = [parse_range(text) for text in request.ranges or (LINEAR_RANGES if preset.is_linear else DEFAULT_RANGES)]
     if not request.ranges:
+        if None in (preset.linear.words, preset.linear.characters):
+            ranges = [replace(each, values=tuple(x for x in each.values if x is not None)) for each in ranges]
         missing = {"encoder.dropout"} if "dropout" not in preset.encoder else set()
         missing |= {"finetuning.epochs"} if preset.finetuning.max_steps else set()
         ranges = [each for each in ranges if each.key not in missing and not f"{each.key}.".startswith(fixed)]
@@ -520,29 +533,27 @@ def ranges_of(request: TuneRequest) -> list[Range]:
 
 
 def _typed(request: TuneRequest, searched: Range) -> Range:
-    """Return the range with numbers of the type of its key.
+    """Return the range with values of the type of their key.
 
     Raises UsageError if the preset rejects one of the values, and for a key that is not searched.
     """
-    shown, presets = f"--range {escaped(searched.key)}={escaped(searched)}", []
+    shown, values = f"--range {escaped(searched.key)}={escaped(searched)}", []
     for value in searched.values:
         try:
-            resolved = request.compose({searched.key: (shown, value)})
-            check_encoder(resolved)
+            check_encoder(resolved := request.compose({searched.key: (shown, value)}))
         except UsageError as error:
             raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
-        presets.append(resolved.preset)
-    if not searched.key.startswith(TUNED_SECTIONS) or searched.key in NOT_TUNED:
+        values.append(_value_of(searched.key, resolved.preset))
+    sections = TUNED_SECTIONS if request.resolved.preset.ensemble is None else (*TUNED_SECTIONS, "linear.")
+    others = (*NOT_TUNED, "finetuning.class_weights") if request.metric == LOG_LOSS else NOT_TUNED
+    if not searched.key.startswith(sections) or searched.key.startswith(others):
         fault = "is not searched: it has no effect on the dev metric, or changes what it means"
         raise UsageError(f"--range {searched.key}: {fault}")
-    if searched.scale == "choices":
-        return searched
-    is_float = any(isinstance(_value_of(searched.key, preset), float) for preset in presets)
-    return dataclasses.replace(searched, values=tuple(map(float, searched.values))) if is_float else searched
+    return replace(searched, values=tuple(values))
 
 
 def _value_of(key: str, preset: Preset) -> Any:
     """Return the value of a key of a preset. A whole number is a float if the key takes floats."""
     keys = {key: value for key, value in preset.encoder.items() if key != "name"}
     encoder = parse_config(encoder_class(preset.encoder["name"]).Config, keys)
-    return dict(flatten({**preset.to_dict(), "encoder": dataclasses.asdict(encoder)}))[tuple(key.split("."))]
+    return dict(flatten({**preset.to_dict(), "encoder": asdict(encoder)}))[tuple(key.split("."))]

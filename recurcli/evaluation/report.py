@@ -17,14 +17,15 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from recurcli.data.splits import Split
+from recurcli.data.splits import RowHashes, Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.decision import PLAIN, KeptModel, Labels, fit_thresholds, probabilities
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
 from recurcli.files import to_json
 from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
-from recurcli.metrics import PERPLEXITY, classification_report, rank_report, score_in
+from recurcli.linear.out_of_fold import draw_folds
+from recurcli.metrics import LOG_LOSS, PERPLEXITY, classification_report, rank_report, score_in
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import KnownRows, write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, THRESHOLDS
@@ -178,7 +179,8 @@ def choose_model(
         assert encoder is not None, "a model without an encoder has a linear model"
         return KeptModel(None, fit_temperature(encoder, targets, row_weights))
     if encoder is None:
-        return KeptModel(linear.alone)
+        weight = fit_calibration(linear.logits, targets, row_weights=row_weights)
+        return KeptModel(replace(linear.alone, linear_weight=weight, rows=len(targets), linear_alone_weight=weight))
     return KeptModel(choose_ensemble(linear.model, (encoder, linear.logits), targets, row_weights))
 
 
@@ -254,6 +256,8 @@ class DevEvaluation:
     """Number of folds by which the dev rows, which are the training rows, are scored out of fold. None: they are others."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
+    halves_seed: int | None = None
+    """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is no such trial."""
     thresholds: str | None = None
     """The metric for which thresholds of the labels are chosen in the end. None: the label is the most probable one."""
     keep_texts: bool = True
@@ -283,22 +287,22 @@ class DevEvaluation:
         tested = self._encoder_logits(self.test) if has_encoder and self.test is not None else None
         if not self.inference.ranks.is_main:
             return {}
-        targets = np.array(self.task.targets(self.dev.labels))
-        kept = choose_model(encoder, self.linear, targets, self.dev.row_weights)
-        kept = kept._replace(rows=len(targets))
+        kept = self._choose(encoder)
         if kept.ensemble is not None:
             write_listed(folder / ENSEMBLE, to_json(kept.ensemble.to_json()))
         else:
-            calibration = {"temperature": kept.temperature, "fitted_on": "dev", "rows": len(targets)}
+            calibration = {"temperature": kept.temperature, "fitted_on": "dev", "rows": kept.rows}
             write_listed(folder / CALIBRATION, to_json(calibration))
-        if self.thresholds is not None:
-            shares = kept.probabilities(kept.logits(encoder, None if self.linear is None else self.linear.logits))
-            kept = kept._replace(thresholds=fit_thresholds(shares, targets, self.thresholds, self.task.labels))
+        if kept.thresholds is not None:
             write_listed(folder / THRESHOLDS, to_json(kept.thresholds))
         dev, facts = self._write_scores(folder / PREDICTIONS, self.dev, kept, encoder, self.task.baselines)
+        if self.halves_seed is not None:
+            facts["held_out"] = self._held_out(encoder)
         if self.linear is not None:
             scores = _scores(self.linear.report, self.metric_name)
             facts["linear_baseline"] = {**self.linear.model.facts(), "dev": scores}
+            if self.halves_seed is not None:
+                scores |= {LOG_LOSS: self._held_out(None)[LOG_LOSS]}
         if self.refit is not None and kept.ensemble is not None and kept.ensemble.linear_weight:
             fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             write_refit(folder, fitted)
@@ -309,8 +313,36 @@ class DevEvaluation:
             of_test.pop("ensemble", None)  # stands beside the dev metrics
             facts["test"] = {**test, **of_test}
         if self.folds is not None:
-            facts["cross_validation"] = {"folds": self.folds, "rows": len(targets)}
+            facts["cross_validation"] = {"folds": self.folds, "rows": kept.rows}
         return {"metric": self.metric_name, "dev": dev, **facts, "thresholds": kept.thresholds}
+
+    def _choose(self, encoder: Logits | None, rows: NDArray[np.bool_] | slice = slice(None)) -> KeptModel:
+        """Choose what is kept, and its thresholds, by these `rows` (N,) of the dev rows; `encoder`: its logits (N, C)."""
+        targets, weights = np.array(self.task.targets(self.dev.labels))[rows], self.dev.row_weights
+        own, linear = None if encoder is None else encoder[rows], self.linear
+        linear = linear and linear._replace(logits=linear.logits[rows])
+        kept = choose_model(own, linear, targets, None if weights is None else weights[rows])
+        kept = kept._replace(rows=len(targets))
+        if self.thresholds is None or not len(targets):
+            return kept
+        shares = kept.probabilities(kept.logits(own, linear and linear.logits))
+        return kept._replace(thresholds=fit_thresholds(shares, targets, self.thresholds, self.task.labels))
+
+    def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
+        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
+
+        Rows of one group (see `RowHashes`) are in one half. `encoder`: its logits (N, C); None: it is left out.
+        """
+        targets, names = np.array(self.task.targets(self.dev.labels)), self.task.labels
+        halves = draw_folds(RowHashes.of(self.dev.split.texts).group_ids, targets, self.halves_seed or 0, folds=2)
+        shares, predictions = np.empty((len(targets), len(names))), np.empty_like(targets)
+        for half in (0, 1):
+            own, kept = halves == half, self._choose(encoder, halves != half)
+            of_all = kept.probabilities(kept.logits(encoder, self.linear and self.linear.logits))
+            shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
+        report = classification_report(self.dev.labels, [names[index] for index in predictions], names)
+        losses = -np.log(shares[np.arange(len(targets)), targets].clip(min=np.finfo(float).tiny))
+        return {**report, **rank_report(targets, shares), LOG_LOSS: np.average(losses, weights=self.dev.row_weights)}
 
     def _write_scores(
         self, path: Path, rows: ScoredRows, kept: KeptModel, encoder: Logits | None, known: Mapping[str, float]

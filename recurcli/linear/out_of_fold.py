@@ -53,13 +53,15 @@ def out_of_fold_logits(
     return logits
 
 
-def draw_folds(group_ids: NDArray[np.uint64], targets: NDArray[np.int64], seed: int = 0) -> NDArray[np.int64]:
+def draw_folds(
+    group_ids: NDArray[np.uint64], targets: NDArray[np.int64], seed: int = 0, folds: int = FOLDS
+) -> NDArray[np.int64]:
     """Return the fold of each row (N,). Rows of a group (see `RowHashes`) share a fold. A class's groups are dealt out."""
     counts = Counter(dict(enumerate(range(int(targets.max(initial=0)) + 1))))  # rare classes begin in different folds
-    folds: dict[int, int] = {}
+    drawn: dict[int, int] = {}
     for row in np.random.default_rng(seed).permutation(len(targets)).tolist():
         group_id, target = int(group_ids[row]), int(targets[row])
-        if group_id not in folds:
-            folds[group_id] = counts[target] % FOLDS
+        if group_id not in drawn:
+            drawn[group_id] = counts[target] % folds
             counts[target] += 1
-    return np.array([folds[group_id] for group_id in group_ids.tolist()], np.int64)
+    return np.array([drawn[group_id] for group_id in group_ids.tolist()], np.int64)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from recurcli.errors import check_not_both
+from recurcli.metrics import LOG_LOSS, words_of
 from recurcli.requests.training import LabelledRequest
 
 
@@ -23,7 +24,8 @@ class TuneRequest(LabelledRequest):
             "--range",
             help="A key and the values to choose among: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A|B; may be repeated. "
             "Default (ours): finetuning.learning_rate=1e-4..3e-3:log, encoder.dropout=0..0.5, embedding.dropout=0..0.5, "
-            "finetuning.epochs=5..20:log, finetuning.batch_size=16|32|64|128 and pooling=mean|max, without what --set fixes.",
+            "finetuning.epochs=5..20:log, finetuning.batch_size=16|32|64|128 and pooling=mean|max, without what --set fixes. "
+            "Without an encoder: n-grams and C of the linear model.",
             metavar="KEY=VALUES",
         ),
     ] = None
@@ -44,6 +46,24 @@ class TuneRequest(LabelledRequest):
     def folder(self) -> Path:
         """The folder of the study."""
         return self.output or Path("runs") / f"{self.resolved.name}-tuned"
+
+    @property
+    def of_encoder(self) -> bool:
+        """Whether a trial is scored by its encoder; else by what it keeps of encoder and linear model, on held-out rows."""
+        return self.resolved.preset.ensemble is None
+
+    @property
+    def metric(self) -> str:
+        """The metric of the trials: `finetuning.metric`, but the log loss of held-out rows where nothing sets that key."""
+        is_set = ("finetuning", "metric") in self.resolved.origins
+        return self.resolved.preset.finetuning.metric if is_set or self.of_encoder else LOG_LOSS
+
+    @property
+    def score_in_words(self) -> str:
+        """What the score of a trial is."""
+        words, kept = words_of(self.metric), "linear model" if self.resolved.preset.is_linear else "ensemble"
+        held_out = f"{words} of the {kept} on held-out halves of the dev rows"
+        return f"dev {words} of the encoder alone, without ensemble" if self.of_encoder else held_out
 
     @property
     def set_keys(self) -> list[str]:

@@ -88,7 +88,10 @@ def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -
     [
         (("pretrain", "--preset", "linear-custom"), "has no encoder to pretrain"),
         (("finetune", "--preset", "linear-ptb"), "a linear model on n-grams cannot be causal"),
-        (("tune", "--preset", "linear-custom"), "has no encoder to tune"),
+        (
+            ("tune", "--preset", "linear-custom", "--range", "encoder.dropout=0..0.5"),
+            "without an encoder, so this key has no",
+        ),
         (("bench", "--preset", "linear-custom"), "has no encoder to measure"),
         ((*FINETUNE, "--init", "somewhere"), "has no encoder to start from a run"),
         ((*FINETUNE, "--match-parameters", "3M"), "has no encoder whose size could change"),

@@ -1,16 +1,19 @@
 """`recur tune`: the search, the preset that it writes, interrupted studies, and the ranges that are refused."""
 
 import json
+import math
 import shlex
 import shutil
 import signal
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from forked import ForkServer
-from running import Recur
+from running import Recur, lines_of, result_of
 from tiny_task import TINY, rows, write_rows
 
 from recurcli.commands.tune import (
@@ -24,8 +27,15 @@ from recurcli.commands.tune import (
     ranges_of,
     storage_errors,
 )
+from recurcli.data.splits import RowHashes
 from recurcli.display import screen
 from recurcli.errors import Interrupted, StorageError
+from recurcli.evaluation.decision import mixed_share, probabilities
+from recurcli.files import OpenedFile
+from recurcli.linear import fitting
+from recurcli.linear.ensemble import choose_ensemble
+from recurcli.linear.model import LinearModel
+from recurcli.linear.out_of_fold import draw_folds
 from recurcli.log import Log, Progress, TrialProgress
 from recurcli.requests.tune import TuneRequest
 from recurcli.runs.run_directory import RunDirectory
@@ -61,7 +71,7 @@ def timeless(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def study(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A study of three trials that nothing disturbed."""
+    """A study of three trials that nothing disturbed. They are judged by the log loss of their ensembles."""
     folder = tmp_path_factory.mktemp("study") / "tuned"
     ended = forks.run(*options(tiny_tnews, folder, "--trials", TRIALS, "--json"))
     assert ended.code == 0, ended.err
@@ -89,17 +99,104 @@ def test_the_first_trial_is_the_preset_itself(recur: Recur, study: Study, tiny_t
     settings = [part for setting in [*SETTINGS, "ensemble=null"] for part in ("--set", setting)]
     line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "run", *settings)
     preset = recur.json("finetune", *line)
-    assert result["trials"][0]["dev_metric"] == preset["dev"]["accuracy"] == result["preset_dev_metric"]
+    more = ("--trials", 1, "--set", "ensemble=null")
+    alone = recur.json(*options(tiny_tnews, tmp_path / "alone", *more))
+    assert alone["trials"][0]["dev_metric"] == preset["dev"]["accuracy"] == alone["preset_dev_metric"]
+    assert alone["linear_dev_metric"] == preset["baselines"]["linear"] == preset["linear_baseline"]["dev"]["accuracy"]
+    assert (alone["metric"], alone["score"]) == ("accuracy", "dev accuracy of the encoder alone, without ensemble")
     values = RunDirectory(tmp_path / "run").read_preset()
     shown = {RATE: preset["settled"][RATE], LAYERS: values["encoder"]["num_layers"], "pooling": values["pooling"]}
     assert result["trials"][0]["settings"] == shown
     assert isinstance(shown[RATE], float)
-    assert result["linear_dev_metric"] == preset["baselines"]["linear"] == preset["linear_baseline"]["dev"]["accuracy"]
+    assert alone["trials"][0]["settings"] == shown
     assert f"linear model: {preset['linear_baseline']['ngrams']} n-grams" in study.err
     out, _ = recur.ok(*options(tiny_tnews, study.folder, "--trials", TRIALS, "--resume"))
     best, linear = result["best"], result["linear_dev_metric"]
-    scores = f"best trial ({best['trial']}) {100 * best['dev_metric']:.1f}, linear model {100 * linear:.1f}"
-    assert f"preset {100 * result['preset_dev_metric']:.1f}, {scores}" in " ".join(out.split())
+    scores = f"best trial ({best['trial']}) {best['dev_metric']:.4f}, linear model {linear:.4f}"
+    assert f"dev log loss: preset {result['preset_dev_metric']:.4f}, {scores}" in " ".join(out.split())
+    assert (result["metric"], result["score"]) == (
+        "log_loss",
+        "log loss of the ensemble on held-out halves of the dev rows",
+    )
+    assert f"It is the {result['score']}." in out
+
+
+def test_an_ensemble_is_scored_on_rows_that_did_not_fit_its_weights(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    more = ("--trials", 1, "--keep-runs", "--set", "finetuning.class_weights={'100': 5}", "--set", "data.dev_seed=3")
+    found, run = recur.json(*options(tiny_tnews, tmp_path, *more)), tmp_path / "trials" / "001"
+    lines = lines_of(run / "predictions.dev.jsonl")
+    names = [*lines[0]["probabilities"]]
+    targets, mixed = np.array([names.index(line["label"]) for line in lines]), mixed_share(len(lines), len(names))
+    shares = [[[*line[f"{part}_probabilities"].values()] for line in lines] for part in ("encoder", "linear")]
+    encoder, linear = np.log((np.array(shares) - mixed / len(names)) / (1 - mixed))
+    weights = np.where(targets == names.index("100"), 5.0, 1.0)
+    halves = draw_folds(RowHashes.of((line["text"], None) for line in lines).group_ids, targets, seed=3, folds=2)
+    assert sorted(np.bincount(halves)) == [12, 12]
+    model, losses, alone = (
+        LinearModel.load(OpenedFile(run / "linear.safetensors")),
+        np.empty(len(lines)),
+        np.empty(len(lines)),
+    )
+    for half in (0, 1):
+        own, other = halves == half, halves != half
+        kept = choose_ensemble(model, (encoder[other], linear[other]), targets[other], weights[other])
+        for holder, ensemble in ((losses, kept), (alone, kept.without_encoder())):
+            joined = ensemble.join(encoder[own], linear[own])
+            holder[own] = -np.log(probabilities(joined, rows=12)[np.arange(12), targets[own]])
+    assert math.isclose(found["preset_dev_metric"], weights @ losses / weights.sum(), rel_tol=1e-6)
+    assert math.isclose(found["linear_dev_metric"], weights @ alone / weights.sum(), rel_tol=1e-6)
+    assert "refit_rows" not in result_of(run)["linear_baseline"]
+
+
+def test_trials_share_a_linear_model_where_no_cache_can_be_written(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits: list[float] = []
+
+    def counted(*given: Any) -> LinearModel:
+        fits.append(given[3].c)
+        return fit_model(*given)
+
+    fit_model, blocked = fitting.fit_model, tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setattr(fitting, "fit_model", counted)
+    monkeypatch.setenv("RECUR_CACHE", str(blocked / "cache"))
+    more = ("--trials", 5, "--set", "finetuning.max_steps=1")
+    found = recur.json(*options(tiny_tnews, tmp_path / "x", *more, ranges=("linear.c=1|2",)))
+    values = [trial["settings"]["linear.c"] for trial in found["trials"]]
+    assert fits[1:] == [value for before, value in pairwise(values) if value != before]
+    assert 1 < len(fits) < len(values)
+
+
+def test_a_linear_model_is_tuned(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    ranges = [f"--range=linear.{each}" for each in ("words=null|[1,1]", "characters=null|[1,2]", "c=0.1..10:log")]
+    line = ["tune", "--preset", "linear-tnews", "--data", tiny_tnews, "--set", "data.extra_rows=[]", *ranges]
+    line += ["--output", tmp_path]
+    recur.ok(*line, "--trials", 3)
+    out, err = recur.ok(*line, "--trials", 8, "--resume", "--json")
+    found = json.loads(out)
+    assert (found["complete"] + found["refused"], found["linear_dev_metric"]) == (8, None)
+    assert found["score"] == "log loss of the linear model on held-out halves of the dev rows"
+    assert found["trials"][0]["settings"] == dict.fromkeys(found["ranges"], "auto")
+    (refused, *_) = (trial for trial in found["trials"] if trial["state"] == "refused")
+    assert [refused["settings"][f"linear.{key}"] for key in ("words", "characters")] == [None, None]
+    assert "refused: --range: linear.characters: must not be null where words is null too" in err
+    assert found["best"]["dev_metric"] == min(each["dev_metric"] for each in found["trials"] if "reason" not in each)
+    best = read_mapping(tmp_path / "best.yaml")[0]["linear"]
+    assert {f"linear.{key}": value for key, value in best.items()} == found["best"]["settings"]
+    alone = ("tune", "--preset", "starsaber-tnews", "--set", "ensemble=null", "--range", "linear.c=1..2")
+    recur.refused(2, "--range linear.c: is not searched: it has no effect", *alone)
+
+
+def test_a_metric_that_is_set_scores_the_held_out_rows(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    line = ["tune", "--preset", "linear-tnews", "--data", tiny_tnews, "--output", tmp_path, "--trials", 2]
+    found = recur.json(*line, "--set", "finetuning.metric=accuracy", "--set", "linear.words=null")
+    assert found["ranges"]["linear.characters"] == "[1, 2]|[1, 3]|[2, 5]|[1, 5]"  # a model counts some n-grams
+    assert (found["metric"], found["best"]["dev_metric"]) == ("accuracy", max(t["dev_metric"] for t in found["trials"]))
+    reason = "metric of the trials was 'accuracy' and is now 'log_loss'"
+    recur.refused(2, reason, *line, "--resume", "--set", "linear.words=null")
 
 
 def test_the_command_for_the_best_preset_runs_as_it_is_printed(recur: Recur, study: Study) -> None:
@@ -125,20 +222,21 @@ def test_each_trial_lies_in_the_ranges_and_has_a_line(study: Study) -> None:
         assert line in study.err
     assert len({json.dumps(trial["settings"]) for trial in result["trials"]}) > 1
     scores = {trial["trial"]: trial["dev_metric"] for trial in result["trials"]}
-    assert result["best"]["dev_metric"] == max(scores.values()) == scores[result["best"]["trial"]]
+    assert result["best"]["dev_metric"] == min(scores.values()) == scores[result["best"]["trial"]]
     assert sorted(path.name for path in study.folder.iterdir()) == [".lock", "best.yaml", "study.db"]
 
 
 def test_the_best_preset_trains_to_its_score(recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:
     best, path = study.result["best"], study.folder / "best.yaml"
     text, values = path.read_text(), read_mapping(path)[0]
-    assert f"accuracy {100 * best['dev_metric']:.1f}: the best of {TRIALS} trials" in text
+    assert f"log loss {best['dev_metric']:.4f}: the best of {TRIALS} trials" in text
     assert "it is no test score" in text
+    assert "It is the log loss of the ensemble on held-out halves" in text
     assert values["extends"] == "starsaber-tnews"
     assert values["encoder"] == {"hidden_size": 16, "num_layers": best["settings"][LAYERS]}
     assert values["finetuning"][RATE.partition(".")[2]] == best["settings"][RATE]
-    line = ("--preset", path, "--data", tiny_tnews, "--output", tmp_path / "run", "--set", "ensemble=null")
-    assert recur.json("finetune", *line)["dev"]["accuracy"] == best["dev_metric"]
+    line = ("--preset", path, "--data", tiny_tnews, "--output", tmp_path / "again", "--trials", 1)
+    assert recur.json("tune", *line)["preset_dev_metric"] == best["dev_metric"]
 
 
 @pytest.mark.slow
@@ -157,7 +255,7 @@ def test_stopped_studies_go_on(forks: ForkServer, recur: Recur, study: Study, ti
     assert ended.err.splitlines()[-1].startswith("recur: stopped by SIGTERM")
     assert ended.err.endswith("2 of 3 trials are kept; continue with the same command and --resume\n")
     out, err = recur.ok(*arguments, "--resume", "--json")
-    assert err.count("; dev accuracy") == 1
+    assert err.count("; dev log loss") == 1
     assert timeless(json.loads(out)) == timeless(study.result)
     assert not (tmp_path / "x" / "trials").exists()
 
@@ -167,7 +265,7 @@ def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> N
 
     def trial(*metrics: tuple[int, float], of: int) -> list[bool]:
         """Report metrics at steps; returns whether the trial should be pruned after each of them."""
-        evaluations, should = TrialLog(Log(), 9, 2, study.ask()), []
+        evaluations, should = TrialLog(Log(), 9, 2, study.ask(), None, of_encoder=True), []
         for step, metric in metrics:
             evaluations.report(step, of, metric)
             should.append(evaluations.should_prune())
@@ -182,13 +280,17 @@ def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> N
     assert trial((110, 0.5), of=200) == [False]  # at its second evaluation at the earliest
 
 
-def test_of_a_metric_to_minimize_the_smallest_value_is_the_best(tmp_path: Path) -> None:
-    study = open_study(tmp_path / "study.db", minimize=True)
-    evaluations = TrialLog(Log(), 9, 2, study.ask(), minimize=True)
-    for step, metric in ((1, 0.5), (2, 0.25), (3, 0.75)):
-        evaluations.report(step, 4, metric)
-    results = [{"state": "complete", "dev_metric": metric} for metric in (0.5, 0.25, 0.75)]
-    assert (study.direction.name, evaluations.best, best_of(results, minimize=True)) == ("MINIMIZE", 0.25, results[1])
+def test_the_smallest_log_loss_is_the_best_and_the_worst_encoder_is_pruned(tmp_path: Path) -> None:
+    study = open_study(tmp_path / "study.db", "log_loss")
+    for number, accuracy in enumerate((0.5, 0.5, 0.5, 0.5, 0.5, 0.4, 0.6)):
+        evaluations = TrialLog(Log(), 9, 2, study.ask(), 1.5, of_encoder=False)
+        for step in (1, 2):
+            evaluations.report(step, 4, accuracy)
+        assert evaluations.should_prune() == (accuracy == 0.4)
+        assert evaluations.best is None
+        study.tell(number, 1.5)
+    results = [{"state": "complete", "dev_metric": loss} for loss in (0.5, 0.25, 0.75)]
+    assert (study.direction.name, best_of(results, "log_loss")) == ("MINIMIZE", results[1])
 
 
 def test_a_trial_that_a_kill_left_running_does_not_count(tmp_path: Path) -> None:
@@ -227,12 +329,12 @@ def test_a_signal_while_a_trial_is_stored_stops_the_study(tmp_path: Path) -> Non
 def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = [*SETTINGS, "finetuning.evaluate_every=2"]
     request = TuneRequest(preset="starsaber-tnews", data=tiny_tnews, settings=settings, ranges=[*RANGES])
-    earlier = open_study(tmp_path / "study.db")
-    earlier.set_user_attr("facts", facts_of(request.resolved.preset, ranges_of(request)))
+    earlier = open_study(tmp_path / "study.db", "log_loss")
+    earlier.set_user_attr("facts", facts_of(request, ranges_of(request)))
     for number in range(1, 6):
         trial = earlier.ask()
         chosen = {each.key: each.suggest(trial) for each in ranges_of(request)}
-        evaluations = TrialLog(Log(), 6, number, trial)
+        evaluations = TrialLog(Log(), 6, number, trial, None, of_encoder=False)
         for evaluation in range(1, 9):
             evaluations.report(2 * evaluation, 16, 2.0)  # better than any accuracy
         result = {"trial": number, "settings": chosen, "state": "complete", "dev_metric": 0.5}
@@ -240,7 +342,7 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
         earlier.tell(trial, 0.5)
     more = ("--trials", 6, "--resume", "--set", "finetuning.evaluate_every=2", "--json")
     out, err = recur.ok(*options(tiny_tnews, tmp_path, *more))
-    assert "pruned after 2 evaluations; best dev accuracy 50.0 (trial 1)" in err
+    assert "; pruned after 2 evaluations; best dev log loss 0.5000 (trial 1)" in err
     found = json.loads(out)
     assert (found["complete"], found["pruned"], found["best"]["trial"]) == (5, 1, 1)
     assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)
@@ -345,6 +447,9 @@ def test_no_link_in_the_folder_is_followed(name: str, recur: Recur, tiny_tnews: 
         ("encoder.hidden_size=16..32", "--set fixes it"),
         ("runtime.seed=1..3", "is not searched"),
         ("finetuning.metric=accuracy|macro_f1", "is not searched"),
+        ("finetuning.class_weights=none|balanced", "is not searched"),
+        ("linear.words=null|[2,1]", "linear.words: must be [shortest, longest]"),
+        ("linear.words=null|{a: 1}", "is not two or more words, numbers or lists"),
     ],
 )
 def test_a_wrong_range_is_refused_in_one_line(recur: Recur, tmp_path: Path, text: str, reason: str) -> None:
