@@ -300,7 +300,7 @@ class DevEvaluation:
             facts["held_out"] = self._held_out(encoder)
         if self.linear is not None:
             scores = _scores(self.linear.report, self.metric_name)
-            facts["linear_baseline"] = {**self.linear.model.facts(), "dev": scores}
+            facts["linear_baseline"] = {**self.linear.model.facts(self.dev.split.texts), "dev": scores}
             if self.halves_seed is not None:
                 scores |= {LOG_LOSS: self._held_out(None)[LOG_LOSS]}
         if self.refit is not None and kept.ensemble is not None and kept.ensemble.linear_weight:

@@ -83,6 +83,12 @@ def export_onnx(
     if ensemble is not None and weights[1]:
         half = ", in half precision" if dev else ""
         files["linear.npz"] = _npz(ensemble.linear, half=bool(dev)), f"linear model on n-grams{half}"
+        if (vectors := ensemble.linear.vectors) is not None:
+            files["vectors.npz"] = (
+                _vectors_npz(ensemble.linear, half=bool(dev)),
+                f"static vectors of {vectors.name}{half}",
+            )
+            files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
@@ -139,6 +145,14 @@ def _npz(linear: LinearModel, *, half: bool) -> bytes:
     return buffer.getvalue()
 
 
+def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
+    assert linear.vectors is not None and linear.vector_weights is not None
+    buffer, weights = io.BytesIO(), linear.vector_weights
+    own = as_half(weights) if half else weights
+    np.savez(buffer, values=linear.vectors.values, scales=linear.vectors.scales, weights=own)
+    return buffer.getvalue()
+
+
 def _config(predictor: Predictor, weights: tuple[float, float]) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     tokenizer, config, ensemble = predictor.tokenizer, predictor.model.config, predictor.ensemble
@@ -156,6 +170,7 @@ def _config(predictor: Predictor, weights: tuple[float, float]) -> dict[str, Any
         "characters_per_token": CHARACTERS_PER_TOKEN,
         "longest_text": MAX_TEXT,
         "ngrams": None if ensemble is None else ngrams_to_dict(ensemble.linear.ngrams.config),
+        "vectors": None if ensemble is None else ensemble.linear.vectors and ensemble.linear.vectors.about,
     }
 
 
@@ -180,7 +195,9 @@ def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
 
     `runtime` is the least version of onnxruntime. None: there is no encoder.
     """
-    packages = f"'onnxruntime>={runtime}' tokenizers numpy" if runtime else "numpy"
+    packages, ensemble = f"'onnxruntime>={runtime}' tokenizers numpy" if runtime else "numpy", predictor.ensemble
+    if not runtime and ensemble is not None and ensemble.linear.vectors is not None:
+        packages = "tokenizers numpy"
     texts = "two texts a line, separated by a TAB" if predictor.model.config.columns.get("pair") else "one text a line"
     if predictor.is_linear:
         about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev accuracy.\n"

@@ -72,7 +72,10 @@ def as_half(values: NDArray[np.float32]) -> NDArray[np.float16]:
 def in_half(linear: LinearModel) -> LinearModel:
     """Return the linear model with the weights of half precision."""
     ngrams = Ngrams(linear.ngrams.config, linear.ngrams.keys, as_half(linear.ngrams.weights).astype(np.float32))
-    return replace(linear, ngrams=ngrams, weights=as_half(linear.weights).astype(np.float32))
+    weights, of_vectors = as_half(linear.weights).astype(np.float32), linear.vector_weights
+    if of_vectors is not None:
+        of_vectors = as_half(of_vectors).astype(np.float32)
+    return replace(linear, ngrams=ngrams, weights=weights, vector_weights=of_vectors)
 
 
 def onnx_session(content: bytes) -> Any:

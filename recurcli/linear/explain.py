@@ -74,14 +74,16 @@ def _with_spaces(text: str) -> list[tuple[int, int]]:
 def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     """Return the parts of a row with the largest share in the logit of the class `label` against the best other class.
 
-    The share of an n-gram is divided equally among the words that it touches, or among its characters where the model counts
-    no words. Neighbours with at least MIN_SHARE of the largest share are one part [ours]. The largest share stands first.
-    For a pair each part names its text, or both.
+    The share of an n-gram, and that of a token in the mean of static vectors, is divided equally among the words that it
+    touches, or among its characters where the model counts no words. Of a pair's vectors |u - v| and u * v have no share.
+    Neighbours with at least MIN_SHARE of the largest share are one part [ours]. The largest share stands first. For a pair each
+    part names its text, or both.
     """
     _, columns, values = model.ngrams.transform([row])
-    logits = model.bias + values @ model.weights[columns]
+    logits = model.bias + values @ model.weights[columns] + model.vector_logits([row])[0]
     logits[label] = -np.inf
-    weights = model.weights[columns, label] - model.weights[columns, int(logits.argmax())]
+    other = int(logits.argmax())
+    weights = model.weights[columns, label] - model.weights[columns, other]
     shares = dict(zip(columns.tolist(), (values * weights).tolist(), strict=True))
     found = model.ngrams.columns_of(hash_ngrams([row], model.ngrams.config)[0]).tolist()
     times = Counter(found)
@@ -90,15 +92,21 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     units = [[match.span() for match in unit.finditer(text)] for text in lower]
     starts, ends = ([[span[edge] for span in own] for own in units] for edge in (0, 1))
     unit_shares = [np.zeros(len(own)) for own in units]
-    for column, (side, start, end) in zip(found, occurrences(row, model.ngrams.config), strict=True):
-        if column in shares:
-            touched = slice(bisect_right(ends[side], start), bisect_left(starts[side], end))
-            unit_shares[side][touched] += shares[column] / times[column] / max(1, touched.stop - touched.start)
+    places = zip(occurrences(row, model.ngrams.config), found, strict=True)
+    shared = [(place, shares[column] / times[column]) for place, column in places if column in shares]
+    if model.vectors is not None and model.vector_weights is not None:
+        of_label = model.vector_weights[:, label] - model.vector_weights[:, other]
+        for side, text in enumerate(row):
+            found_shares = model.vectors.shares((text or "")[:MAX_TEXT], of_label, side)
+            shared += [(Occurrence(side, *span), share) for span, share in found_shares]
+    for (side, start, end), share in shared:
+        touched = slice(bisect_right(ends[side], start), bisect_left(starts[side], end))
+        unit_shares[side][touched] += share / max(1, touched.stop - touched.start)
     least = MIN_SHARE * max((float(share.max()) for share in unit_shares if len(share)), default=0.0)
     if least <= 0:
         return []
     parts: dict[str, float] = defaultdict(float)
-    places: dict[str, list[Occurrence]] = defaultdict(list)
+    found_at: dict[str, list[Occurrence]] = defaultdict(list)
     for side, (text, own, share) in enumerate(zip(lower, units, unit_shares, strict=True)):
         named = [
             large and not _has_punctuation(text[slice(*span)]) for span, large in zip(own, share >= least, strict=True)
@@ -109,9 +117,9 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
                 place = Occurrence(side, own[run[0]][0], own[run[-1]][1])
                 part = text[place.start : place.end]
                 parts[part] += share[run].sum()
-                places[part].append(place)
+                found_at[part].append(place)
     best = sorted(parts, key=lambda part: -parts[part])[:MOST]
-    return [_named(part, places[part], row) for part in best]
+    return [_named(part, found_at[part], row) for part in best]
 
 
 def _has_punctuation(text: str) -> bool:

@@ -63,11 +63,15 @@ class LinearModel:
         """The number of fitted weights."""
         return sum(array.size for array in (self.weights, self.vector_weights, self.bias) if array is not None)
 
-    def facts(self) -> dict[str, Any]:
-        """Return the facts for result.json: numbers of training rows and n-grams, the n-grams, the solver and its C."""
+    def facts(self, texts: Texts) -> dict[str, Any]:
+        """Return the facts for result.json: numbers of training rows and weights, the n-grams, the vectors, the solver and C.
+
+        The `share` of the vectors is theirs in the difference of the logits of the best two classes, as the mean of `texts`.
+        """
         config, found = self.ngrams.config, self.hyperparameters
         return {
             "rows": self.rows,
+            "parameters": self.parameters,
             "ngrams": len(self.ngrams.keys),
             "characters": list(config.characters),
             "words": list(config.words),
@@ -75,8 +79,15 @@ class LinearModel:
             "solver": found.solver,
             "c": found.c if found.solver == "LinearSVC" else None,
             "cross_validation": None if found.accuracy is None else {"accuracy": found.accuracy, "rows": found.rows},
-            "vectors": self.vectors and {**self.vectors.about, "scale": found.vector_scale},
+            "vectors": self.vectors
+            and {**self.vectors.about, "scale": found.vector_scale, "share": self._vector_share(texts)},
         }
+
+    def _vector_share(self, texts: Texts) -> float:
+        logits, of_vectors = self.logits(texts), self.vector_logits(texts)
+        best = np.argsort(logits, axis=1)[:, -2:]
+        total, own = (np.diff(np.take_along_axis(part, best, 1), axis=1) for part in (logits, of_vectors))
+        return float((np.abs(own) / np.maximum(np.abs(own) + np.abs(total - own), 1e-12)).mean())
 
     def in_words(self, rows: int) -> str:
         """Describe the model in words: its n-grams, its solver, and how many of the `rows` training rows were used."""

@@ -146,6 +146,20 @@ class StaticVectors:
             parts += [F.normalize((parts[0] - parts[1]).abs()), F.normalize(parts[0] * parts[1])]
         return torch.cat(parts, dim=1)
 
+    def shares(self, text: str, weights: NDArray[np.float32], side: int) -> list[tuple[tuple[int, int], float]]:
+        """Return the place of each token of a text, and its share of the text's vector times `weights` (F,).
+
+        The text is the first or second of its row, by `side`: its vector has the S weights from S * `side` on.
+        """
+        encoding = self.backend.encode(encodable(text), add_special_tokens=False)
+        own, size = self._table[encoding.ids], self.values.shape[1]
+        if not len(own):
+            return []
+        parts = (
+            own @ torch.from_numpy(weights[side * size : (side + 1) * size]) / own.sum(dim=0).norm().clamp(min=1e-12)
+        )
+        return list(zip(encoding.offsets, parts.tolist(), strict=True))
+
     def fallback_share(self, texts: Texts) -> float:
         """Return the share of the characters of the first texts that are spelled in bytes, or are unknown."""
         sample = [
@@ -166,6 +180,7 @@ def resolve_vectors(config: LinearConfig, texts: Texts, log: Log) -> LinearConfi
     """
     if config.vectors is None:
         return config
+    _read_folder.cache_clear()  # in a long process the folder may have changed since the last training
     if config.vectors != "auto":
         return replace(config, vectors=read_static_vectors(config.vectors).source)
     if find_spec(PACKAGE) is None:

@@ -113,7 +113,15 @@ _WEIGHT = cs.float_schema(ge=0, le=1e6)
 WEIGHTS = {"encoder_weight": _WEIGHT, "linear_weight": _WEIGHT, "linear_alone_weight": _WEIGHT, "rows": COUNT}
 _OF_LABELS = cs.dict_schema(TEXT, cs.float_schema(gt=0, le=1))
 _THRESHOLDS = keys({"metric": TEXT, "thresholds": _OF_LABELS, "cross_validated": NUMBER, "most_probable": NUMBER})
-_LINEAR_BASELINE = keys({"ngrams": COUNT, "refit_rows?": COUNT, "dev": cs.dict_schema(TEXT, _SCORE)})
+_VECTORS = keys({"source": TEXT, "licence": TEXT, "scale": FINITE, "share": FINITE})
+_LINEAR_BASELINE = keys(
+    {
+        "parameters": COUNT,
+        "refit_rows?": COUNT,
+        "vectors": cs.nullable_schema(_VECTORS),
+        "dev": cs.dict_schema(TEXT, _SCORE),
+    }
+)
 _STOPPED = keys({"metric": TEXT, "best": cs.nullable_schema(FINITE), "evaluations": COUNT, "steps": COUNT})
 _QUESTION = keys({"asked": _FACT, "other": cs.any_schema()})
 _TARGET = cs.int_schema(gt=0, le=_LARGEST)
@@ -214,14 +222,11 @@ def check_same(stored: Facts, current: Facts, path: Path) -> None:
 
 
 def parameters_in_words(result: Mapping[str, Any]) -> str:
-    """Return the number of parameters that `recur predict` runs, from the content of result.json.
-
-    The linear model of an ensemble has a weight for each n-gram and class, and a bias for each class.
-    """
+    """Return the number of parameters that `recur predict` runs, from the content of result.json."""
     encoder, ensemble = result["parameters"]["total"], result.get("ensemble")
     if not ensemble or not ensemble["linear_weight"]:
         return f"{encoder:,}"
-    linear = (result["linear_baseline"]["ngrams"] + 1) * len(result["dev"]["names"])
+    linear = result["linear_baseline"]["parameters"]
     if "parts" not in result or not ensemble["encoder_weight"]:  # no encoder is run
         return f"{linear:,} of the linear model"
     return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"

@@ -260,6 +260,11 @@ def _card_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if result["steps"]:  # else there is no encoder
         whose = "encoder" if result.get("ensemble") else "model"
         yield "steps", f"{result['steps']:,} ({result['epochs']} epochs), {whose} of step {result['best_step']:,}"
+    if vectors := result.get("linear_baseline", {}).get("vectors"):
+        yield (
+            "static vectors",
+            f"of {escaped(vectors['source'])} in the linear model, licence {escaped(vectors['licence'])}",
+        )
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
     if result.get("metric") == PERPLEXITY:

@@ -38,6 +38,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
             *([("encoder", trained["encoder"])] if trained["steps"] else []),
             ("training rows", f"{trained['data']['train']['rows']:,}"),
             *training_facts(trained),
+            *_vector_facts(trained),
             ("machine", f"{machine['device']}, {machine['precision']}"),
         ]
     pairs = _pairs(rows)
@@ -66,6 +67,13 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
         mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
         diagnosis=diagnosis and _diagnosis(diagnosis),
     )
+
+
+def _vector_facts(trained: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how much of a decision comes from static vectors, where the linear model has any."""
+    if vectors := trained.get("linear_baseline", {}).get("vectors"):
+        of = "of the distance between the two best labels in the linear model, on dev rows"
+        yield "static vectors", f"{vectors['source']}: {vectors['share']:.0%} {of}"
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:

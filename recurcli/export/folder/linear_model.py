@@ -1,4 +1,7 @@
-"""The linear model on TF-IDF vectors of n-grams, for predict.py. Shapes: N rows, V n-grams, C labels."""
+"""The linear model on TF-IDF vectors of n-grams, for predict.py. Shapes: N rows, V n-grams, C labels.
+
+It may have static vectors of tokens too, of which a text has the mean: S values, F features of a row.
+"""
 
 import re
 from hashlib import blake2b
@@ -16,6 +19,7 @@ class Linear:
         self.keys, self.idf = stored["keys"], stored["idf"]  # (V,), the n-grams' hashes, ascending, and their weights
         self.weights, self.bias = stored["weights"], stored["bias"]  # (V, C) and (C,)
         self.config, self.longest_text = config["ngrams"], config["longest_text"]
+        self.vectors = Vectors(path.parent, self.longest_text) if config["vectors"] else None
 
     def logits(self, rows: list[tuple[str, ...]]) -> Any:
         """Return the logits (N, C): the TF-IDF vectors of `rows` times the weights."""
@@ -31,7 +35,7 @@ class Linear:
         logits = np.tile(self.bias, (len(rows), 1))
         filled, starts = np.unique(place, return_index=True)
         logits[filled] += np.add.reduceat(values.astype(np.float32)[:, None] * self.weights[columns], starts)
-        return logits
+        return logits if self.vectors is None else logits + self.vectors.logits(rows)
 
     def ngrams(self, rows: list[tuple[str, ...]]) -> Any:
         """Return the hash of each n-gram of each row, and its row."""
@@ -77,6 +81,41 @@ class Linear:
                     key = mix(hashes + np.uint64((kind << 8) + n)) & ~ONE | np.uint64(is_word)
                     found.append((key, row[starts]))
         return tuple(map(np.concatenate, zip(*found, strict=True)))
+
+
+class Vectors:
+    def __init__(self, folder: Path, longest_text: int) -> None:
+        import tokenizers
+
+        stored = np.load(folder / "vectors.npz")
+        self.values, self.scales = (
+            stored["values"],
+            stored["scales"],
+        )  # (K, S) of 8 bits, and a factor for each token (K,)
+        self.weights, self.longest_text = stored["weights"], longest_text  # (F, C)
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "vectors.tokenizer.json"))
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+
+    def logits(self, rows: list[tuple[str, ...]]) -> Any:
+        """Return the logits (N, C): each vector of a row scaled to norm 1, times the weights."""
+        parts = [unit(self.means(texts)) for texts in zip(*rows, strict=True)]
+        if len(parts) == 2:
+            parts += [unit(np.abs(parts[0] - parts[1])), unit(parts[0] * parts[1])]
+        return np.concatenate(parts, axis=1) @ self.weights
+
+    def means(self, texts: tuple[str, ...]) -> Any:
+        """Return the mean vector (N, S) of the tokens of each text."""
+        cut = [text[: self.longest_text] for text in texts]
+        means = np.zeros((len(texts), self.values.shape[1]))
+        for row, encoding in enumerate(self.tokenizer.encode_batch_fast(cut, add_special_tokens=False)):
+            if ids := encoding.ids:
+                means[row] = self.scales[ids] @ self.values[ids] / len(ids)
+        return means
+
+
+def unit(vectors: Any) -> Any:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def hash_word(word: str) -> int:

@@ -4,7 +4,8 @@ Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) a
 line, in order. A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
 Exit code 2: a missing package, or an onnxruntime that is too old. Exit code 3: a line of pairs without one TAB; the lines
 before it are answered. Exit code 5: a full disk.
-It needs numpy, and where there is a model.onnx, onnxruntime (README.md has its least version) and tokenizers.
+It needs numpy. Where there is a model.onnx it needs onnxruntime (README.md has its least version) and tokenizers, and where
+there are static vectors (vectors.npz) tokenizers.
 OMP_NUM_THREADS limits the threads.
 """
 
@@ -127,7 +128,11 @@ def main() -> None:
     if CONFIG["linear_weight"]:
         from linear_model import Linear
 
-        parts.append((CONFIG["linear_weight"], Linear(FOLDER / "linear.npz", CONFIG)))
+        try:
+            parts.append((CONFIG["linear_weight"], Linear(FOLDER / "linear.npz", CONFIG)))
+        except ImportError as error:
+            tell(f"error: {error}: pip install tokenizers numpy")
+            sys.exit(2)
     done, replaced, fault = 0, 0, ""
     while lines := sys.stdin.buffer.readlines(WINDOW):
         lines[0] = lines[0] if done else lines[0].removeprefix(b"\xef\xbb\xbf")  # a byte order mark

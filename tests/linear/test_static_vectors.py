@@ -1,0 +1,243 @@
+"""Static vectors in the linear model: their features, the choice of their scale, and runs that keep the table."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from logs import Kept
+from numpy.typing import NDArray
+from running import Recur, result_of
+from safetensors.numpy import load_file, save_file
+
+from recurcli import load
+from recurcli.config import LinearConfig
+from recurcli.errors import ModelError, UsageError
+from recurcli.files import OpenedFile
+from recurcli.linear import fitting, static_vectors
+from recurcli.linear.explain import explain
+from recurcli.linear.fitting import fit_model, refit_linear_model, search_hyperparameters
+from recurcli.linear.model import Hyperparameters, LinearModel
+from recurcli.linear.ngrams import NgramConfig
+from recurcli.linear.static_vectors import StaticVectors, read_static_vectors, resolve_vectors
+
+POSITIVE, NEGATIVE = ([f"{stem}{n}" for n in range(40)] for stem in ("good", "bad"))
+NEUTRAL = [f"film{n}" for n in range(20)]
+WORDS = ["[UNK]", *POSITIVE, *NEGATIVE, *NEUTRAL]
+Rows = list[tuple[str, str | None]]
+
+
+def table() -> NDArray[np.float32]:
+    """A vector for each word: those of one feeling have the same direction, and some noise."""
+    drawn = np.random.default_rng(0)
+    vectors = drawn.normal(size=(len(WORDS), 8))
+    vectors[1:41, 0] += 4
+    vectors[41:81, 0] -= 4
+    return vectors.astype(np.float32)
+
+
+def model2vec(folder: Path, vectors: NDArray[np.float32], words: Sequence[str] = WORDS) -> Path:
+    """Write a folder as Model2Vec does."""
+    folder.mkdir(parents=True)
+    vocabulary = {word: number for number, word in enumerate(words)}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    backend.save(str(folder / "tokenizer.json"))
+    save_file({"embeddings": vectors}, folder / "model.safetensors")
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model2vec(tmp_path_factory.mktemp("vectors") / "m2v", table())
+
+
+def made_rows(count: int, words: int = 40, seed: int = 0) -> tuple[Rows, list[int]]:
+    """Return texts with one word of a feeling, of the first `words` of their class, and their classes."""
+    drawn = np.random.default_rng(seed)
+    targets = [n % 2 for n in range(count)]
+    rows: Rows = []
+    for target in targets:
+        before, after = drawn.choice(NEUTRAL, 2)
+        rows.append((f"{before} {(NEGATIVE, POSITIVE)[target][drawn.integers(words)]} {after}", None))
+    return rows, targets
+
+
+def choice(folder: Path, scale: float = 1.0) -> Hyperparameters:
+    return Hyperparameters(NgramConfig(words=(1, 1)), 1.0, vectors=str(folder), vector_scale=scale)
+
+
+def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    return vector / max(float(np.linalg.norm(vector)), 1e-12)
+
+
+def test_a_text_has_the_mean_of_its_tokens_and_a_pair_four_vectors(folder: Path) -> None:
+    vectors = read_static_vectors(str(folder))
+    known = vectors.values * vectors.scales[:, None]
+    np.testing.assert_allclose(known, table(), atol=float(np.abs(table()).max()) / 250)
+
+    def mean(text: str) -> NDArray[np.float32]:
+        numbers = [WORDS.index(word) if word in WORDS else 0 for word in text.split()]
+        return unit(known[numbers].mean(axis=0)) if numbers else np.zeros(8, np.float32)
+
+    texts: Rows = [("good1 film2 film2", None), ("", None), ("never seen bad3", None), ("\ud800 bad1", None)]
+    found = vectors.features(vectors.tokenize(texts))
+    np.testing.assert_allclose(found, [mean(text) for text, _ in texts], atol=1e-6)
+    pairs: Rows = [("good1 film2", "bad1"), ("film1", ""), ("good2", "good2")]
+    found = vectors.features(vectors.tokenize(pairs))
+    expected = []
+    for one, other in pairs:
+        u, v = mean(one), mean(other or "")
+        expected.append(np.concatenate([u, v, unit(np.abs(u - v)), unit(u * v)]))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_array_equal(vectors.features(vectors.tokenize(pairs), slice(1, 3)), found[1:])
+
+
+def test_the_model_is_that_of_ngrams_and_features_side_by_side(folder: Path) -> None:
+    rows, targets = made_rows(200)
+    model = fit_model(rows, targets, 2, choice(folder, 2.0))
+    assert model.vectors is not None and model.vector_weights is not None
+    plain = LinearModel(model.ngrams, model.weights, model.bias, 200, 0, model.hyperparameters)
+    features = model.vectors.features(model.vectors.tokenize(rows)).numpy()
+    np.testing.assert_allclose(model.logits(rows), plain.logits(rows) + features @ model.vector_weights, atol=1e-5)
+    one = fit_model(rows, targets, 2, choice(folder, 1.0)).vector_weights
+    assert one is not None and np.abs(model.vector_weights).sum() > np.abs(one).sum()
+    assert model.facts(rows)["vectors"] == {
+        **model.vectors.about,
+        "scale": 2.0,
+        "share": pytest.approx(0.5, abs=0.49),
+    }
+
+
+@pytest.mark.parametrize("solver", ["LinearSVC", "SGD"])
+def test_a_word_of_no_training_row_is_understood(folder: Path, solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if solver == "SGD":
+        monkeypatch.setattr(fitting, "SVC_WORK", 0)
+    rows, targets = made_rows(400, words=20)
+    unseen: Rows = [(word, None) for word in (*NEGATIVE[20:], *POSITIVE[20:])]
+    of_unseen = np.repeat([0, 1], 20)
+    model = fit_model(rows, targets, 2, choice(folder))
+    assert model.hyperparameters.solver == solver
+    assert (model.logits(unseen).argmax(axis=1) == of_unseen).mean() > 0.9
+    again = refit_linear_model(model, *made_rows(500, words=20))
+    assert (again.logits(unseen).argmax(axis=1) == of_unseen).mean() > 0.9
+    plain = fit_model(rows, targets, 2, choice(folder, 0.0))
+    assert plain.vectors is None and len(set(plain.logits(unseen).argmax(axis=1))) == 1
+
+
+def test_a_file_of_the_model_needs_the_table_that_it_was_fitted_with(folder: Path, tmp_path: Path) -> None:
+    rows, targets = made_rows(100)
+    model = fit_model(rows, targets, 2, choice(folder))
+    path, of_vectors = tmp_path / "linear.safetensors", tmp_path / "vectors.safetensors"
+    path.write_bytes(model.to_bytes())
+    assert model.vectors is not None
+    of_vectors.write_bytes(model.vectors.content)
+    read = LinearModel.load(OpenedFile(path), lambda: StaticVectors.load(OpenedFile(of_vectors)))
+    np.testing.assert_array_equal(read.logits(rows), model.logits(rows))
+    assert (read.to_bytes(), read.hyperparameters.vector_scale) == (model.to_bytes(), 1.0)
+    other = StaticVectors.quantize(-table(), model.vectors.tokenizer, model.vectors.about)
+    with pytest.raises(ModelError, match=r"linear\.safetensors.*static vectors are not those"):
+        LinearModel.load(OpenedFile(path), lambda: other)
+
+
+def test_the_scale_is_chosen_and_0_is_the_model_without(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, targets = made_rows(600, words=40)
+    given = LinearConfig(words=(1, 1), characters=None, vectors=str(folder))
+    assert search_hyperparameters(rows, targets, 2, given).vector_scale > 0
+    few = search_hyperparameters(rows[:4], targets[:4], 2, given)
+    assert (few.vector_scale, few.accuracy) == (1.0, None)
+    monkeypatch.setattr(fitting, "SCALES", (0.0,))
+    none, bare = (search_hyperparameters(rows, targets, 2, own) for own in (given, replace(given, vectors=None)))
+    assert fit_model(rows, targets, 2, none).to_bytes() == fit_model(rows, targets, 2, bare).to_bytes()
+
+
+def test_one_standard_error_decides_between_scales() -> None:
+    drawn = np.random.default_rng(0).normal(size=100)
+    means = {1.0: 0.5, 0.5: 0.45, 2.0: 0.6, 4.0: 0.9, 0.0: 0.4}
+    drawn -= drawn.mean()
+    assert fitting._choose_scale(lambda scale: means[scale] + 5 * scale * drawn) == 1.0
+    assert fitting._choose_scale(lambda scale: means[scale] + 0.1 * scale * drawn) == 0.0
+    assert fitting._choose_scale(lambda scale: means[scale] + (scale == 0.5) * drawn) == 0.5
+
+
+def test_explanations_name_words_by_their_vectors(folder: Path) -> None:
+    rows, targets = made_rows(400, words=20)
+    model = fit_model(rows, targets, 2, choice(folder, 4.0))
+    assert "good33" in explain(model, ("film1 good33 film3", None), 1)[0]
+    pairs: Rows = [(text, "film1") for text, _ in rows]
+    assert explain(fit_model(pairs, targets, 2, choice(folder, 4.0)), ("bad30", "film1"), 0)[0] == "first: bad30"
+
+
+def test_auto_takes_the_installed_package_for_texts_that_it_covers(wordllama: None) -> None:
+    log = Kept()
+    found = resolve_vectors(LinearConfig(vectors="auto"), [("How do I reset my password?", None)], log)
+    assert found.vectors is not None and found.vectors.startswith("wordllama==")
+    assert resolve_vectors(found, [], log) == found
+    assert resolve_vectors(LinearConfig(vectors="wordllama"), [("今天天气", None)], log) == found
+    assert resolve_vectors(LinearConfig(vectors="auto"), [("今天天气怎么样，股市大涨", None)], log).vectors is None
+    assert read_static_vectors(found.vectors) is read_static_vectors("wordllama")
+    for wrong in ("wordllama==0.0.1", f"wordllama@{'0' * 64}"):
+        with pytest.raises(UsageError, match=r"linear\.vectors wordllama.*pip install 'recurcli\[vectors\]'"):
+            read_static_vectors(wrong)
+
+
+def test_vectors_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Kept()
+    assert resolve_vectors(LinearConfig(vectors="auto"), [("a", None)], log).vectors is None
+    assert "pip install 'recurcli[vectors]'" in log.notes[0]
+    static_vectors._read_package.cache_clear()
+    with pytest.raises(UsageError, match="wordllama is not installed"):
+        read_static_vectors("wordllama")
+    with pytest.raises(UsageError, match=r"linear\.vectors no/such: is no folder"):
+        read_static_vectors("no/such")
+    fetched = model2vec(tmp_path / "hub", table())
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: str(fetched))
+    assert read_static_vectors("maker/small").about == {"source": "maker/small", "licence": "mit"}
+
+
+def test_damaged_folders_are_refused(tmp_path: Path) -> None:
+    short, wrong = table()[:-1], table()
+    wrong[3, 2] = np.nan
+    for name, vectors, reason in (("short", short, "not those of Model2Vec"), ("nan", wrong, "not finite")):
+        with pytest.raises(ModelError, match=rf"{name}.*{reason}"):
+            read_static_vectors(str(model2vec(tmp_path / name, vectors)))
+
+
+def test_a_run_keeps_its_vectors(folder: Path, recur: Recur, tmp_path: Path) -> None:
+    """It labels, evaluates and exports without the folder, and is repeated and resumed with it alone."""
+    source, run = shutil.copytree(folder, tmp_path / "own"), tmp_path / "run"
+    rows, targets = made_rows(300, words=20)
+    data = tmp_path / "rows.tsv"
+    lines = [f"{text}\t{('bad', 'good')[target]}\n" for (text, _), target in zip(rows, targets, strict=True)]
+    data.write_text("text\tlabel\n" + "".join(lines), encoding="utf-8")
+    train = ("finetune", "--preset", "linear-custom", "--data", data, "--set", f"linear.vectors={source}")
+    recur.ok(*train, "--output", run)
+    result = result_of(run)
+    assert result["linear_baseline"]["vectors"]["source"] == str(source)
+    assert "licence mit" in (run / "README.md").read_text(encoding="utf-8")
+    assert f"vectors: {source}@" in (run / "preset.yaml").read_text(encoding="utf-8")
+    source.rename(tmp_path / "gone")
+    new = tmp_path / "new.txt"
+    new.write_text("good33\nbad33\nfilm1 good25 film3\n", encoding="utf-8")
+    answers = recur.ok("predict", run, new, "--output", "-")[0].splitlines()
+    assert [line.split("\t")[1] for line in answers] == ["good", "bad", "good"]
+    assert load(run).predict(["good33"])[0].label == "good"
+    recur.ok("eval", run, "--report", tmp_path / "page.html", "--quiet")
+    assert f"{source}" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    exported = tmp_path / "exported"
+    recur.ok("export", run, "--format", "onnx", "--output", exported)
+    command = [sys.executable, str(exported / "predict.py")]
+    done = subprocess.run(command, input=new.read_text(encoding="utf-8"), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["\t".join(line.split("\t")[1:]) for line in answers]
+    for again in (("finetune", "--preset", run / "preset.yaml"), train):
+        recur.refused(2, "is no folder", *again, "--output", tmp_path / "again")
+    table = run / "vectors.safetensors"
+    stored = load_file(table)
+    save_file({**stored, "scales": stored["scales"] * 2}, table)
+    recur.refused(4, "vectors.safetensors", "predict", run, new, "--output", "-")
