@@ -116,7 +116,7 @@ def test_the_script_of_an_export_scores_as_the_model_does(*, across_words: bool,
     script.keys, script.idf = fitted.ngrams.keys, fitted.ngrams.weights
     script.weights, script.bias = fitted.weights, fitted.bias
     script.config = ngrams_to_dict(config)
-    script.longest_text = MAX_TEXT
+    script.longest_text, script.vectors = MAX_TEXT, None
     texts = [tuple(text for text in row if text is not None) for row in rows]
     np.testing.assert_allclose(script.logits(texts), fitted.logits(rows), atol=1e-5)
 
