@@ -159,7 +159,7 @@ def test_the_scale_is_chosen_and_0_is_the_model_without(folder: Path, monkeypatc
 
 def test_one_standard_error_decides_between_scales() -> None:
     drawn = np.random.default_rng(0).normal(size=100)
-    means = {1.0: 0.5, 0.5: 0.45, 2.0: 0.6, 4.0: 0.9, 0.0: 0.4}
+    means = {1.0: 0.5, 0.5: 0.45, 0.25: 0.5, 2.0: 0.6, 0.0: 0.4}
     drawn -= drawn.mean()
     assert fitting._choose_scale(lambda scale: means[scale] + 5 * scale * drawn) == 1.0
     assert fitting._choose_scale(lambda scale: means[scale] + 0.1 * scale * drawn) == 0.0
