@@ -85,15 +85,6 @@ BINS = 15
 """Number of equal bins of the highest probability, as in Guo et al., section 4."""
 
 
-def fit_temperature(logits: NDArray[np.float64], targets: NDArray[np.int64], row_weights: RowWeights = None) -> float:
-    """Return the temperature T with which softmax(logits / T) has the smallest cross-entropy (Guo et al., section 4.2).
-
-    The logits are (N, C), the targets (N,), the weights of the rows' losses (N,). The penalty |1/T - 1|^2 / 2 is added to the
-    sum over the rows; it is ours. It decides if a few rows, or rows without a mistake, would lead to a temperature near 0.
-    """
-    return 1 / fit_calibration(logits, targets, 1.0, row_weights)
-
-
 def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], kept: KeptModel) -> dict[str, Any]:
     """Return the calibration of the probabilities of `kept` with these logits (N, C) on the targets (N,), for the JSON.
 
@@ -143,16 +134,16 @@ class ScoredLinear(NamedTuple):
     model: LinearModel
     logits: Logits
     """(N, C)."""
-    report: dict[str, Any]
-    """The `classification_report`."""
+    scores: dict[str, Any]
+    """The metrics and the loss, with the metric that selects the encoder's step."""
     alone: Ensemble | None
     """The linear model as the whole model, calibrated. None: the encoder is only compared with it."""
 
 
 def score_linear_model(
-    model: LinearModel, dev: ScoredRows, task: Task, out_of_fold: Logits | None = None, *, is_part: bool
+    model: LinearModel, dev: ScoredRows, task: Task, metric: str, out_of_fold: Logits | None = None, *, is_part: bool
 ) -> ScoredLinear:
-    """Score the linear model on the dev rows. `is_part`: it may be kept, alone or in an ensemble.
+    """Score the linear model on the dev rows, by `metric` too. `is_part`: it may be kept, alone or in an ensemble.
 
     Rows that it is trained on have `out_of_fold` logits (N, C) of models that are not.
     """
@@ -161,7 +152,7 @@ def score_linear_model(
     if is_part:
         weight = fit_calibration(logits, targets, row_weights=dev.row_weights)
         alone = Ensemble(model, 0.0, weight, len(targets), weight)
-    return ScoredLinear(model, logits, report_of(logits, dev.labels, task), alone)
+    return ScoredLinear(model, logits, _scores(report_of(logits, dev.labels, task), metric), alone)
 
 
 def choose_model(
@@ -172,11 +163,12 @@ def choose_model(
 ) -> KeptModel:
     """Choose what is kept, by the dev rows with these logits (N, C) of the encoder, `targets` (N,) and weights (N,).
 
-    `encoder` is None without an encoder, `linear` is None without a linear model.
+    `encoder` is None without an encoder, `linear` is None without a linear model. The probabilities of an encoder alone have a
+    fitted temperature.
     """
     if linear is None or linear.alone is None:
         assert encoder is not None, "a model without an encoder has a linear model"
-        return KeptModel(None, fit_temperature(encoder, targets, row_weights))
+        return KeptModel(None, 1 / fit_calibration(encoder, targets, 1.0, row_weights))
     if encoder is None:
         return KeptModel(linear.alone)
     return KeptModel(choose_ensemble(linear.model, (encoder, linear.logits), targets, row_weights))
@@ -192,6 +184,7 @@ def report_with_parts(
     metric: str,
     trained: NDArray[np.bool_] | None,
     refitted: Logits | None = None,
+    linear_scores: Mapping[str, float | None] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
     """Return the report on the kept model, facts for the JSON, and its logits (N, C).
 
@@ -201,7 +194,8 @@ def report_with_parts(
     `calibration`. With an ensemble they also have its weights and the scores of both parts, by `metric` too. Where some of the
     rows, but not all, were `trained` on (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it
     is not known which were. `refitted` are the logits of a linear model that takes the place of the one of `linear` in the
-    ensemble; the scores of the linear model are those of `linear`, which was fitted on the encoder's rows.
+    ensemble; the scores of the linear model are those of `linear`, which was fitted on the encoder's rows (`linear_scores`, if
+    they are known).
     """
     logits = kept.logits(encoder, linear if refitted is None else refitted)
     facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
@@ -213,7 +207,7 @@ def report_with_parts(
     if encoder is not None and linear is not None:
         parts = {
             "encoder": _scores(report_of(encoder, labels, task), metric),
-            "linear": _scores(report_of(linear, labels, task), metric),
+            "linear": linear_scores or _scores(report_of(linear, labels, task), metric),
         }
         facts["baselines"]["linear"] = parts["linear"]["accuracy"]
         if kept.ensemble is not None:
@@ -297,8 +291,7 @@ class DevEvaluation:
             write_listed(folder / THRESHOLDS, to_json(kept.thresholds))
         dev, facts = self._write_scores(folder / PREDICTIONS, self.dev, kept, encoder, self.task.baselines)
         if self.linear is not None:
-            scores = _scores(self.linear.report, self.metric_name)
-            facts["linear_baseline"] = {**self.linear.model.facts(), "dev": scores}
+            facts["linear_baseline"] = {**self.linear.model.facts(), "dev": self.linear.scores}
         if self.refit is not None and kept.ensemble is not None and kept.ensemble.linear_weight:
             fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             write_refit(folder, fitted)
@@ -319,14 +312,16 @@ class DevEvaluation:
 
         `encoder` are the encoder's logits (N, C). The scores of the linear model are those of its first fit.
         """
-        texts, linear, refitted, seen = rows.split.texts, None, None, self.known
+        texts, linear, linear_scores, refitted, seen = rows.split.texts, None, None, None, self.known
         if self.linear is not None:
-            linear = self.linear.logits if rows is self.dev else self.linear.model.logits(texts)
+            is_dev = rows is self.dev
+            linear = self.linear.logits if is_dev else self.linear.model.logits(texts)
+            linear_scores = self.linear.scores if is_dev else None
             if kept.ensemble is not None and kept.ensemble.linear is not self.linear.model:
                 refitted, seen = kept.ensemble.linear.logits(texts), seen.refitted()
         trained = None if rows is self.dev and self.folds else seen.trains(rows.split.hashes)
         report, facts, logits = report_with_parts(
-            kept, encoder, linear, rows.labels, self.task, known, self.metric_name, trained, refitted
+            kept, encoder, linear, rows.labels, self.task, known, self.metric_name, trained, refitted, linear_scores
         )
         shares = {"probabilities": kept.probabilities(logits)}
         if kept.ensemble is not None and encoder is not None and linear is not None:

@@ -13,7 +13,8 @@ from recurcli.linear.fitting import UNSEEN, fit_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, Logits
 from recurcli.linear.ngrams import Texts
 
-FOLDS = 5
+OUTER_FOLDS = 5
+"""Each fold's model chooses its n-grams and C in folds of its own (`fitting.FOLDS`)."""
 
 
 def out_of_fold_logits(
@@ -26,7 +27,7 @@ def out_of_fold_logits(
     fitted: NDArray[np.bool_] | None = None,
     seed: int = 0,
 ) -> Logits:
-    """Return logits (N, C) of the linear models of FOLDS folds, each of which was fitted without the rows that it scores.
+    """Return logits (N, C) of the linear models of OUTER_FOLDS folds, each of which was fitted without the rows that it scores.
 
     `targets` (N,) are class numbers, `row_weights` (N,) factors of the rows' losses. Models are fitted on the `fitted` rows
     (N,), which have a class; None: on all rows. The n-grams and C are `chosen`, or each model chooses those that a
@@ -60,6 +61,6 @@ def draw_folds(group_ids: NDArray[np.uint64], targets: NDArray[np.int64], seed: 
     for row in np.random.default_rng(seed).permutation(len(targets)).tolist():
         group_id, target = int(group_ids[row]), int(targets[row])
         if group_id not in folds:
-            folds[group_id] = counts[target] % FOLDS
+            folds[group_id] = counts[target] % OUTER_FOLDS
             counts[target] += 1
     return np.array([folds[group_id] for group_id in group_ids.tolist()], np.int64)

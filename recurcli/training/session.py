@@ -260,6 +260,10 @@ class Session:
     run: RunDirectory
     loop: TrainingLoop
     stop: StopRequest
+    publish: Callable[[Mapping[str, Tensor]], None]
+    """Writes these weights as those of the model of the run."""
+    linear_dev_metric: float | None = None
+    """The dev metric of the linear model, which the progress shows. None if there is no linear model."""
     resume_key: Mapping[str, Any] = field(default_factory=dict)
     """Facts that a resume must match; a different value raises UsageError."""
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -269,15 +273,6 @@ class Session:
 
     def __post_init__(self) -> None:
         self.ranks = self.loop.ranks
-
-    @property
-    def linear_dev_metric(self) -> float | None:
-        """The dev metric of the linear model, which the progress shows. None if there is no linear model."""
-        return None
-
-    def publish(self, tensors: Mapping[str, Tensor]) -> None:
-        """Write `tensors` as the weights of the model of the run."""
-        raise NotImplementedError
 
     def restore(self, log: Log) -> None:
         """Load the newest checkpoint, if there is one.

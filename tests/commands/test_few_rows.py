@@ -8,7 +8,7 @@ import pytest
 from predicting import Recur
 from running import result_of
 
-from recurcli.linear.out_of_fold import FOLDS
+from recurcli.linear.out_of_fold import OUTER_FOLDS
 
 DEFAULT = ("finetune", "--preset", "starsaber-custom")
 SMALL = [
@@ -43,7 +43,7 @@ def few(data: Path, recur: Recur, tmp_path: Path) -> Path:
 def test_all_rows_train_the_linear_model_and_are_scored_out_of_fold(few: Path, data: Path, recur: Recur) -> None:
     result = result_of(few)
     assert (result["encoder"], result["steps"], result["linear_baseline"].get("refit_rows")) == ("linear", 0, None)
-    assert result["cross_validation"] == {"folds": FOLDS, "rows": 300}
+    assert result["cross_validation"] == {"folds": OUTER_FOLDS, "rows": 300}
     assert result["data"]["train"]["rows"] == result["data"]["dev"]["rows"] == result["ensemble"]["rows"] == 300
     assert result["dev"]["accuracy"] == 0.9, "the wrong labels are those of rows that no fold has seen"
     stored = [json.loads(line) for line in (few / "predictions.dev.jsonl").read_text().splitlines()]
