@@ -199,6 +199,16 @@ def format_score(metric: str, score: float) -> str:
 _PARTS = {"encoder": "encoder", "linear": "linear model"}
 
 
+def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the scores on dev and test rows in result.json for a table, with those of the parts and the baselines."""
+    if result.get("metric") == PERPLEXITY:
+        yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
+    elif "dev" in result:
+        yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
+        if test := result.get("test"):
+            yield from score_rows(test, "test ", result["metric"])
+
+
 def score_rows(scores: Mapping[str, Any], split: str, metric: str = "accuracy") -> Iterator[tuple[str, str]]:
     """Yield the names and values of the metrics of a model for a table, and those of `unseen_rows` and `part_rows`.
 

@@ -23,6 +23,7 @@ from typer.core import TyperArgument, TyperCommand
 
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
+from recurcli.files import storage_errors
 from recurcli.process import disable_gc, skip_final_gc
 from recurcli.requirements import check_packages
 
@@ -164,7 +165,8 @@ def run(arguments: list[str]) -> int:
             open_streams()
             group.join()
             code = app(arguments, prog_name="recur", standalone_mode=False)
-            flush_output()
+            with storage_errors("standard output"):
+                sys.stdout.flush()
             if code == 130:
                 raise KeyboardInterrupt  # as which it began: Typer has made a number of it
             if received:
@@ -281,16 +283,6 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def flush_output() -> None:
-    """Flush stdout. Raises StorageError if the disk behind it is full."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StorageError(f"standard output: cannot be written: {error.strerror}") from None
 
 
 def drop_output() -> None:

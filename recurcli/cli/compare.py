@@ -48,7 +48,7 @@ def compare(
     """
     from recurcli.commands.compare import compare as run_compare
     from recurcli.display.comparison import TABLE, print_comparison, write_plot, write_report, write_table
-    from recurcli.display.screen import Screen, print_json
+    from recurcli.display.screen import Screen, print_result
     from recurcli.errors import UsageError
     from recurcli.files import PLOT, REPORT, check_writable
     from recurcli.runs.run_directory import contents_of
@@ -64,10 +64,7 @@ def compare(
         if output is not None:
             write_table(output, result)
             log.note(f"{output}: written")
-        if json:
-            print_json(result)
-        else:
-            print_comparison(result)
+        print_result(result, print_comparison, json=json)
         for path, write in ((plot, write_plot), (report, write_report)):
             if path is not None:
                 write(path, result)

@@ -172,15 +172,10 @@ class OutputStream:
 
     def _append(self, data: bytes) -> None:
         left = memoryview(data)
-        try:
+        with storage_errors("standard output" if str(self.output) in _STANDARD else self.output):
             while left:
                 left = left[self._stream.write(left) :]
             self._stream.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            name = "standard output" if str(self.output) in _STANDARD else self.output
-            raise StorageError(f"{name}: cannot be written: {error.strerror or error}") from None
 
 
 def make_blocking(stream: TextIO) -> None:
