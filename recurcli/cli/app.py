@@ -24,7 +24,7 @@ from typer.core import TyperArgument, TyperCommand
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
 from recurcli.files import storage_errors
-from recurcli.process import disable_gc, skip_final_gc
+from recurcli.process import SignalHandler, disable_gc, signal_handlers, skip_final_gc
 from recurcli.requirements import check_packages
 
 app = typer.Typer(
@@ -208,17 +208,14 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
         received.append(Interrupted(number, f"stopped by {signal.Signals(number).name}"))
         raise received[-1]
 
-    before = {}
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, stop)
+    stops = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    handlers: dict[int, SignalHandler] = {
+        number: stop for number in stops if signal.getsignal(number) is not signal.SIG_IGN
+    }
     if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda number, frame: None)
-    try:
+        handlers[signal.SIGUSR1] = lambda number, frame: None
+    with signal_handlers(handlers):
         yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def explained(error: BaseException) -> tuple[int, str]:

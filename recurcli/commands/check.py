@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
@@ -35,7 +35,7 @@ from recurcli.data.tasks import (
 from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize
 from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity, validate
 from recurcli.log import Log
-from recurcli.preset import Preset, compose
+from recurcli.preset import compose
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
@@ -92,7 +92,7 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
                 kind, findings = "submission", validate(path)
             else:
                 name = task or _task_of(path)
-                used = settings or _preset_of(name)
+                used = settings or compose(f"transformer-{name}").preset  # its encoder is not used
                 config = with_options(used.data, path, columns)
                 if number < len(together):
                     config = replace(config, path=None, files=files)
@@ -129,12 +129,6 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
         )
         result |= write_label_check(request, *checked[0], log)
     return result
-
-
-@cache
-def _preset_of(task: str) -> Preset:
-    """Return a preset with the data and tokenizer of the task; its encoder is not used."""
-    return compose(f"transformer-{task}").preset
 
 
 def _task_of(path: Path) -> str:

@@ -69,16 +69,16 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSpa
     """
     assert config.learning_rate is not None
     table, rate, decay = ngram_table(model), config.learning_rate, config.weight_decay
+    settings = {
+        "matrices": (decay, 1.0),
+        "vectors": (0.0, 1.0),  # and what else has no weight decay
+        "scalars": (0.0, config.scalar_lr_factor),
+        "bag": (decay, getattr(config, "bag_learning_rate", rate) / rate),
+        "table": (0.0, config.ngram_learning_rate / rate),
+    }
     groups: dict[str, dict[str, Any]] = {
-        "matrices": {"params": [], "weight_decay": decay, "lr_factor": 1.0},
-        "vectors": {"params": [], "weight_decay": 0.0, "lr_factor": 1.0},  # and what else has no weight decay
-        "scalars": {"params": [], "weight_decay": 0.0, "lr_factor": config.scalar_lr_factor},
-        "bag": {
-            "params": [],
-            "weight_decay": decay,
-            "lr_factor": getattr(config, "bag_learning_rate", rate) / rate,
-        },
-        "table": {"params": [], "weight_decay": 0.0, "lr_factor": config.ngram_learning_rate / rate},
+        kind: {"params": [], "weight_decay": own_decay, "lr_factor": factor}
+        for kind, (own_decay, factor) in settings.items()
     }
     for name, parameter in model.named_parameters():
         kind = "matrices"

@@ -22,6 +22,7 @@ from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, e
 from recurcli.files import CommittedFolder, commit_directory, remove, storage_errors, to_json
 from recurcli.log import Log, Progress
 from recurcli.model.models import Backbone
+from recurcli.process import signal_handlers
 from recurcli.runs.model_files import load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, check_same, checkpoint_folders, first_difference
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
@@ -234,15 +235,9 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {}
-        for number in _HANDLED:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup; it stays ignored
-                before[number] = signal.signal(number, self._handle)
-        try:
+        heard = (number for number in _HANDLED if signal.getsignal(number) is not signal.SIG_IGN)  # it is under nohup
+        with signal_handlers(dict.fromkeys(heard, self._handle)):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:
