@@ -188,12 +188,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class _Targets(NamedTuple):
+    """The different labels (C,), sorted, with their names in the run (C), and the names of the rows' labels (N)."""
+
     classes: np.ndarray
-    """The different labels (C,), sorted."""
     known: tuple[str, ...]
-    """The name of each class in the run (C)."""
     names: list[str]
-    """The name of each row's class (N)."""
 
     @property
     def label_type(self) -> LabelType:

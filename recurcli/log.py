@@ -41,9 +41,7 @@ class Progress:
     """The dev metric, if the model was evaluated after this step."""
     best_dev_metric: float | None = None
     linear_dev_metric: float | None = None
-    """The dev metric of the linear model, if there is one."""
     improved: bool = False
-    """Whether this step has the best dev metric so far."""
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ MAX_IN_FULL = 100
 
 
 class ClassCounts(NamedTuple):
-    """Numbers of rows of each class, each (B, C)."""
+    """Numbers of rows of each class, (B, C) each.
+
+    `hits` have its label and are predicted as it, `predicted` are predicted as it, `support` have its label.
+    """
 
     hits: "np.ndarray"
-    """Rows of the class that are predicted as it."""
     predicted: "np.ndarray"
-    """Rows that are predicted as the class."""
     support: "np.ndarray"
-    """Rows that have the class as label."""
 
 
 CountMetric = Callable[[ClassCounts], "np.ndarray"]

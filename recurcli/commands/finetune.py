@@ -1,6 +1,7 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run (`--init`)."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -413,6 +414,11 @@ def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
             f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
         )
+    rows = Counter(example.label for example in train.examples)
+    if single := [f"'{escaped(label)}'" for label, count in rows.items() if count == 1]:
+        has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
+        shown = ", ".join([*single[:8], *["…"][: len(single) > 8]])
+        log.warn(f"{has} one training row ({shown}), from which a model learns little, and no dev row can show it")
     if task_named(task.name).labels:
         return
     read = " and ".join(

@@ -253,7 +253,6 @@ _ROWS = (
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
-"""Every task by name."""
 
 
 def task_named(name: str) -> Task:

@@ -51,11 +51,9 @@ class Table:
     """A table as every output shows it. Its texts are not escaped: `to_rich`, Markdown and parts.html do that."""
 
     columns: Sequence[str]
-    """The headers."""
     rows: Sequence[Sequence[Cell]]
     """Each row has a cell for each column. Cells at the end may be missing."""
     notes: Sequence[str] = ()
-    """Sentences below the table."""
 
     @property
     def texts(self) -> list[list[str]]:

@@ -40,7 +40,6 @@ class InferenceConfig(NamedTuple):
     """fp32 wherever a stored model is read, so that a score is the same by every command and on every machine."""
     batch_size: int = 64
     ranks: Ranks = SINGLE_PROCESS
-    """The processes that share the batches."""
 
 
 def compute_logits(

@@ -34,18 +34,17 @@ from recurcli.tokens.tokenizer import Tokens
 
 @dataclass(frozen=True)
 class EvaluatedRows:
-    """Labelled rows with the probabilities that a classifier gives them."""
+    """Labelled rows with the probabilities (N, C) that a classifier gives them.
+
+    The labels and the predictions (N,) are indices of the C `names`.
+    """
 
     ids: Sequence[str]
     texts: Sequence[tuple[str, str | None]]
     names: Sequence[str]
-    """The C classes."""
     labels: NDArray[np.int64]
-    """(N,) class indices."""
     probabilities: NDArray[np.float64]
-    """(N, C) probabilities of the classes."""
     predictions: Labels
-    """(N,) indices of the predicted classes."""
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
@@ -133,7 +132,6 @@ class ScoredLinear(NamedTuple):
 
     model: LinearModel
     logits: Logits
-    """(N, C)."""
     scores: dict[str, Any]
     """The metrics and the loss, with the metric that selects the encoder's step."""
     alone: Ensemble | None

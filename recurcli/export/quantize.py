@@ -32,15 +32,12 @@ SMALLEST_SCALE = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What int8 changes on the dev rows."""
+    """What int8 changes on the dev rows: both accuracies, and the `agreement`, the share of the rows whose label stays."""
 
     rows: int
     fp32: float
-    """Accuracy in fp32."""
     int8: float
-    """Accuracy in int8."""
     agreement: float
-    """Share of the rows whose label stays."""
 
     @classmethod
     def of(cls, fp32: NDArray[np.int64], int8: NDArray[np.int64], targets: NDArray[np.int64]) -> "Agreement":

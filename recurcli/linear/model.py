@@ -35,15 +35,12 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """One weight for each n-gram and class: logits = tfidf(text) W + b."""
+    """One weight for each n-gram and class, fitted on so many `rows`: logits = tfidf(text) W + b, W (V, C), b (C,)."""
 
     ngrams: Ngrams
     weights: NDArray[np.float32]
-    """W (V, C)."""
     bias: NDArray[np.float32]
-    """b (C,)."""
     rows: int
-    """Number of training rows that were used."""
     distinct_ngrams: int
     """Number of distinct n-grams of the training rows. The most frequent ones were kept."""
     hyperparameters: Hyperparameters

@@ -55,12 +55,13 @@ class Predictions(NamedTuple):
 
 
 class TextLosses(NamedTuple):
-    """The summed cross-entropy of a language model on each of the K blocks of its dev text (`TextScore` cuts them)."""
+    """The summed cross-entropy of a language model on each of the K blocks of its dev text, and their numbers of tokens, (K,) each.
+
+    `TextScore` cuts them.
+    """
 
     nats: list[float]
-    """The sum over the tokens of each block (K,)."""
     tokens: list[int]
-    """The number of tokens of each block (K,)."""
 
 
 class RowText(NamedTuple):

@@ -213,7 +213,6 @@ class TextSplit:
     """Number of lines or rows that were skipped because they cannot be read."""
     first_bad: str = ""
     notes: tuple[Note, ...] = ()
-    """Notes for the user on how the file was read."""
 
     @cached_property
     def hashes(self) -> NDArray[np.uint64]:

@@ -149,9 +149,7 @@ class TrainingState:
     """Everything that a resume needs besides the weights and the optimizer state."""
 
     step: int = 0
-    """Optimiser steps taken."""
     evaluated_step: int = 0
-    """The step of the last evaluation."""
     best_dev_metric: float | None = None
     """The best dev metric so far. None before the first evaluation."""
     second_dev_metric: float | None = None
@@ -159,7 +157,6 @@ class TrainingState:
     best_dev_loss: float | None = None
     """The smallest dev loss of a model with that metric."""
     best_step: int | None = None
-    """The step of `best_dev_metric`."""
     stale_evaluations: int = 0
     """Evaluations since the last improvement: a better dev metric, or an equal one with a smaller dev loss."""
     loss_sum: float = 0.0
@@ -194,7 +191,6 @@ class TrainingLoop:
     minimize: bool = False
     """Whether a smaller dev metric is better."""
     ranks: Ranks = SINGLE_PROCESS
-    """The processes that share each batch."""
     state: TrainingState = field(default_factory=TrainingState)
 
     @property

@@ -63,7 +63,6 @@ class PredictionProgress:
     rows: int = 0
     """Rows read, without a header."""
     faults: int = 0
-    """Number of rows that could not be read completely."""
     first_fault: str | None = None
     unlabelled: int = 0
     """Number of rows whose score was below the threshold."""
@@ -72,7 +71,6 @@ class PredictionProgress:
     input_sha256: str = _EMPTY
     """Hash of the rows read; used only if the output can be resumed."""
     size: int = 0
-    """Bytes written."""
     output_sha256: str = _EMPTY
     replaces: bool = False
     """Whether the output replaces a finished file."""

@@ -145,17 +145,13 @@ def resolve_tokens(
     themselves if it is None. Raises UsageError if the encoder cannot read rows of that length.
     """
     config: TokenizerConfig | None = None
-
-    def texts() -> Iterator[str]:
-        return single_texts(rows())
-
     if tokenizer is None and preset.encoder["name"] == PRETRAINED:
         tokenizer = PretrainedTokenizer.of_folder(folder_of(preset.encoder["path"]))
     if tokenizer is None:
-        config = resolved_tokenizer(preset.tokenizer, texts())
+        config = resolved_tokenizer(preset.tokenizer, single_texts(rows()))
         if config != preset.tokenizer:
             log.note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
-        tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
+        tokenizer = Tokenizer.train(single_texts(rows()), config) if build is None else build(config)
     if isinstance(preset.data.max_length, int):
         max_length = preset.data.max_length
     else:
@@ -332,13 +328,10 @@ class Training:
     """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
     texts too, and in a dry run."""
     teacher: Mapping[str, Any] | None = None
-    """Facts of the teacher's file; None: there is none."""
     init_sha256: str | None = None
-    """sha256 of the initial weights of --init; None: random initial weights."""
     budget: float | None = None
     """Seconds of the --budget that gave `finetuning.max_steps`; None: there was none."""
     has_published: bool = False
-    """Whether this process has written a model of the run."""
 
     @property
     def linear(self) -> ScoredLinear | None:
