@@ -34,7 +34,6 @@ class Progress:
     loss: float
     """The mean loss of the steps since the last line of metrics.jsonl."""
     measures: dict[str, float]
-    """Learning rate, gradient norm and auxiliary losses of the step."""
     tokens: int
     seconds: float
     dev_metric: float | None = None

@@ -59,11 +59,6 @@ def gc_between_steps() -> None:
         gc.enable()
 
 
-def skip_final_gc() -> None:
-    """Let the interpreter exit without a look at all objects, which after `import torch` takes 0.3 seconds or more."""
-    gc.freeze()
-
-
 @contextlib.contextmanager
 def signal_handlers(handlers: Mapping[int, SignalHandler]) -> Iterator[None]:
     """Handle signals by these `handlers` within the block, and by those of before after it."""

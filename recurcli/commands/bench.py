@@ -141,7 +141,6 @@ class Shape(NamedTuple):
     """The hidden size, the number of layers and the dropout that all candidates of a comparison share."""
 
     hidden_size: int | None
-    """The width. None if each candidate has its own (`--match-parameters`)."""
     num_layers: int
     dropout: float
 

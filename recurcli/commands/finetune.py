@@ -135,7 +135,7 @@ def finetune(
             model=model,
             dev=dev_rows,
             task=task,
-            metric_name=preset.finetuning.metric,
+            config=preset.finetuning,
             mean_loss=partial(objective.mean_loss, row_weights=dev_weights),
             inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,
@@ -144,8 +144,6 @@ def finetune(
             refit=_refit_of(preset, linear, train, dev, task, np.concatenate([row_weights, dev_weights])),
             folds=OUTER_FOLDS if is_folded else None,
             test=None if test is None else ScoredRows(test, tokens["test"]),
-            thresholds=preset.finetuning.thresholds,
-            keep_texts=preset.finetuning.keep_texts,
         )
         training = Training(
             request=request,

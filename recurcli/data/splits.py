@@ -162,17 +162,15 @@ def hashes_of(texts: Iterable[tuple[str, str | None]]) -> NDArray[np.uint64]:
 
 
 class RowHashes(NamedTuple):
-    """Two hashes of each row of a file, both (N,)."""
+    """The `row_hash` of each row of a file, and the id of its group, both (N,).
+
+    Rows of one group are training rows together, or dev rows together. The group id of a pair is the hash of its first text, if
+    few rows have that text. Any other group id is the `row_hash`. A model learns the labels of a first text, so dev rows with
+    first texts of training rows mislead. A first text of many rows, such as a topic, will also be known to the model in use.
+    """
 
     rows: NDArray[np.uint64]
-    """The `row_hash`."""
     group_ids: NDArray[np.uint64]
-    """The key of each row (N,). Rows with equal keys are training rows together, or dev rows together.
-
-    The key of a pair is the hash of its first text, if few rows have that text. Any other key is the `row_hash`. A model learns
-    the labels of a first text, so dev rows with first texts of training rows mislead. A first text of many rows, such as a
-    topic, will also be known to the model in use.
-    """
 
     @property
     def are_grouped(self) -> bool:

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from recurcli.config import FinetuningConfig
 from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.decision import PLAIN, KeptModel, Labels, fit_thresholds, probabilities
@@ -229,7 +230,7 @@ class DevEvaluation:
     model: Classifier
     dev: ScoredRows
     task: Task
-    metric_name: str
+    config: FinetuningConfig
     mean_loss: Callable[[torch.Tensor, torch.Tensor], float]
     """The mean of the loss that training minimizes, of logits (N, C) and targets (N,); it decides between equal dev metrics."""
     inference: InferenceConfig
@@ -246,10 +247,11 @@ class DevEvaluation:
     """Number of folds by which the dev rows, which are the training rows, are scored out of fold. None: they are others."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
-    thresholds: str | None = None
-    """The metric for which thresholds of the labels are chosen in the end. None: the label is the most probable one."""
-    keep_texts: bool = True
-    """Whether the texts of the dev rows are written beside their predictions."""
+
+    @property
+    def metric_name(self) -> str:
+        """The dev metric that selects the encoder's step."""
+        return self.config.metric
 
     def score(self) -> DevScore:
         """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.
@@ -283,9 +285,9 @@ class DevEvaluation:
         else:
             calibration = {"temperature": kept.temperature, "fitted_on": "dev", "rows": len(targets)}
             write_listed(folder / CALIBRATION, to_json(calibration))
-        if self.thresholds is not None:
+        if self.config.thresholds is not None:
             shares = kept.probabilities(kept.logits(encoder, None if self.linear is None else self.linear.logits))
-            kept = kept._replace(thresholds=fit_thresholds(shares, targets, self.thresholds, self.task.labels))
+            kept = kept._replace(thresholds=fit_thresholds(shares, targets, self.config.thresholds, self.task.labels))
             write_listed(folder / THRESHOLDS, to_json(kept.thresholds))
         dev, facts = self._write_scores(folder / PREDICTIONS, self.dev, kept, encoder, self.task.baselines)
         if self.linear is not None:
@@ -326,7 +328,7 @@ class DevEvaluation:
             shares["encoder_probabilities"] = probabilities(encoder, rows=kept.rows)
             shares["linear_probabilities"] = probabilities(linear, rows=kept.rows)
         ids = [example.id for example in rows.split.examples]
-        shown = texts if self.keep_texts and rows is self.dev else None
+        shown = texts if self.config.keep_texts and rows is self.dev else None
         predictions = kept.decide(shares["probabilities"])
         write_predictions(path, ids, rows.labels, self.task.labels, shares, predictions, shown)
         return report, facts
@@ -345,7 +347,6 @@ class DevPerplexity:
     windows: Windows
     inference: InferenceConfig
     check_stop: Callable[[], None]
-    """Called between batches; an exception that it raises ends the evaluation."""
     carry: bool = False
     """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
     metric_name: str = PERPLEXITY

@@ -55,10 +55,7 @@ class Predictions(NamedTuple):
 
 
 class TextLosses(NamedTuple):
-    """The summed cross-entropy of a language model on each of the K blocks of its dev text, and their numbers of tokens, (K,) each.
-
-    `TextScore` cuts them.
-    """
+    """The summed cross-entropy of a language model on each of the K blocks of its dev text, and their tokens, (K,) each."""
 
     nats: list[float]
     tokens: list[int]

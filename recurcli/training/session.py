@@ -250,7 +250,7 @@ class StopRequest:
 
 @dataclass(kw_only=True)
 class Session:
-    """A training run: the loop, its state and its run directory."""
+    """A training run: the loop, its state and its run directory. Its checkpoints have its `resume_key` and `environment`."""
 
     run: RunDirectory
     loop: TrainingLoop
@@ -260,9 +260,7 @@ class Session:
     linear_dev_metric: float | None = None
     """The dev metric of the linear model, which the progress shows. None if there is no linear model."""
     resume_key: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that a resume must match; a different value raises UsageError."""
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that a resume should match to be bit-identical; a different value gives a warning."""
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
 
