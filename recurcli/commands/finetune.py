@@ -416,7 +416,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
     if single := [f"'{escaped(label)}'" for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
         shown = ", ".join([*single[:8], *["…"][: len(single) > 8]])
-        log.warn(f"{has} one training row ({shown}), from which a model learns little, and no dev row can show it")
+        log.warn(f"{has} one training row ({shown}), from which a model learns little")
     if task_named(task.name).labels:
         return
     read = " and ".join(

@@ -129,3 +129,16 @@ def test_without_texts_no_mistakes_are_listed(data: Path, recur: Recur, tmp_path
 def test_a_budget_says_that_it_has_no_effect(data: Path, recur: Recur, tmp_path: Path) -> None:
     _, err = recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "run", "--budget", "60s")
     assert "--budget has no effect: the linear model takes no steps" in err
+
+
+def test_a_class_with_one_training_row_is_named(data: Path, recur: Recur, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(data.read_text() + "alone in its class,rare\n")
+    _, err = recur.ok(*DEFAULT, "--data", tmp_path / "x.csv", "--output", tmp_path / "run")
+    assert "warning: a class has one training row ('rare')" in err
+
+
+def test_classes_of_one_text_each_are_refused_with_the_reason(recur: Recur, tmp_path: Path) -> None:
+    rows = "".join(f"text number {number},class {number}\n" for number in range(40))
+    (tmp_path / "x.csv").write_text(f"text,label\n{rows}")
+    reason = "none of its 40 labels has two different texts; a class needs one to train on and one to score"
+    recur.refused(3, reason, *DEFAULT, "--data", tmp_path / "x.csv", "--output", tmp_path / "run")
