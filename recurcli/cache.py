@@ -46,18 +46,25 @@ def cached(
     key = hashlib.sha256(repr((FORMAT, *depends_on)).encode(errors="surrogatepass")).hexdigest()
     path = cache_folder() / f"{key[:32]}{suffix}"
     try:
-        with storage_errors(path):
-            if not _own(path.parent):
-                with tempfile.TemporaryDirectory() as folder:  # what was mapped stays readable
-                    return _written(Path(folder) / path.name, key, write)
-            if found := _read(path, key):
+        with storage_errors(path), contextlib.ExitStack() as stack:
+            if not _own(path.parent):  # what was mapped stays readable
+                path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
+            elif found := _read(path, key):
                 return found
-            lock = path.with_name(f"{path.name}.lock")
-            with locked(lock, wait=wait):
-                try:  # another process may have written it meanwhile
-                    return _read(path, key) or _written(path, key, write)
-                finally:
-                    lock.unlink(missing_ok=True)
+            else:
+                lock = path.with_name(f"{path.name}.lock")
+                stack.enter_context(locked(lock, wait=wait))
+                stack.callback(lock.unlink, missing_ok=True)
+                if found := _read(path, key):  # another process has written it meanwhile
+                    return found
+            with atomic_replace(path, 0o600) as temporary:
+                facts = write(temporary)
+                made = OpenedFile(temporary)
+                end = to_json({"key": key, "sha256": made.sha256(), "facts": facts}).encode()
+                with temporary.open("ab") as file:
+                    file.write(end + len(end).to_bytes(8, "little"))
+            _shrink(path)
+            return OpenedFile(path, made.content), facts
     except StorageError as error:
         error.add_note("this file belongs to recur's cache; set RECUR_CACHE to use another folder")
         raise
@@ -89,17 +96,6 @@ def _read(path: Path, key: str) -> tuple[OpenedFile, dict[str, Any]] | None:
             if stored["key"] == key and stored["sha256"] == file.sha256():
                 return file, dict(stored["facts"])
     return None
-
-
-def _written(path: Path, key: str, write: Callable[[Path], dict[str, Any]]) -> tuple[OpenedFile, dict[str, Any]]:
-    with atomic_replace(path, 0o600) as temporary:
-        facts = write(temporary)
-        made = OpenedFile(temporary)
-        end = to_json({"key": key, "sha256": made.sha256(), "facts": facts}).encode()
-        with temporary.open("ab") as file:
-            file.write(end + len(end).to_bytes(8, "little"))
-    _shrink(path)
-    return OpenedFile(path, made.content), facts
 
 
 def _shrink(newest: Path) -> None:

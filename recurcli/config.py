@@ -323,7 +323,10 @@ class EmbeddingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Everything that is needed to rebuild a model; the content of config.json, where `labels` is stored as `id2label`."""
+    """Everything that is needed to rebuild a model; the content of config.json, where `labels` is stored as `id2label`.
+
+    What a preset has too is as it was settled for the training; `embedding_…` are the keys of its section `embedding`.
+    """
 
     __pydantic_config__ = STRICT
 
@@ -332,39 +335,27 @@ class ModelConfig:
     vocab_size: Positive[int]
     """V, the number of rows of the embedding."""
     pad_id: NonNegative[int]
-    """The token id of padding."""
     max_length: Positive[int]
     """Maximal number of tokens per row; longer rows are truncated."""
     truncate: Truncation = "head"
-    """What is kept of a longer row."""
     embedding_dropout: Probability = 0.0
-    """Dropout probability on the embeddings."""
     embedding_orthonormal: bool = False
-    """Whether the columns of the embedding are orthonormal."""
     embedding_scaled: bool = False
-    """Whether the rows of the embedding are scaled even if the encoder has no positions."""
     embedding_segments: bool = False
-    """Whether the tokens of the second text of a pair have a segment embedding (`embedding.segments`)."""
     embedding_matches: bool = False
-    """Whether the tokens that both texts of a pair contain have a match embedding (`embedding.matches`)."""
     embedding_ngrams: NgramEmbeddingConfig | None = None
-    """The n-gram embeddings. None means none."""
     embedding_bag: NgramBagConfig | None = None
-    """The bag of n-grams. None means none."""
     separator_id: int = -1
     """The token id between the texts of a pair; -1: not known."""
     unknown_id: int = -1
     """The token id of all unknown tokens; -1: there is none."""
     pooling: Pooling = "mean"
-    """Pooling of the hidden states of a text to one vector."""
     pair_pooling: PairPooling = "joint"
-    """Whether a pair is pooled as one text, or each side for itself."""
     labels: tuple[str, ...] = ()
     """Labels in the order of the logits. It is empty for a pretrained model."""
     label_type: LabelType = "str"
     """Python's type of the labels that a fit in Python was given; `labels` are their names. Those of files are strings."""
     task: str = ""
-    """The task that the model was trained on."""
     columns: dict[str, list[str]] = field(default_factory=dict)
     """The columns of the training data that were read as `text` and `pair`. `recur predict` looks for these columns first."""
 

@@ -83,7 +83,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `sample_weight` (N,) are factors of the rows' losses in all parts of the model, times those of `class_weight`. `dev`
         holds the texts and labels that select the model; None: `data.dev_fraction` of the rows of each class.
         """
-        with _python_errors():
+        with _python_errors(), contextlib.ExitStack() as stack:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
             targets = _targets(labels, "labels")
             resolved = self._resolve({"data.labels": targets.known, **self._class_weights(targets)})
             rows = _split(texts, targets.names, "texts", _sample_weights(sample_weight, len(targets.names)))
@@ -94,7 +95,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 dev_rows = _split(dev[0], _dev_names(dev[1], targets), "dev texts")
                 chosen = RowsInMemory(rows, dev_rows, targets.label_type)
-            with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]), _same_threads():
+            with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]):
                 run, init = Path(folder) / "run", None if self.init is None else Path(self.init)
                 request = FinetuneRequest(preset=str(self.preset), output=run, init=init)
                 with Screen(quiet=not self.verbose, metric=resolved.preset.finetuning.metric) as screen:
@@ -188,12 +189,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class _Targets(NamedTuple):
+    """The different labels (C,), sorted, with their names in the run (C), and the names of the rows' labels (N)."""
+
     classes: np.ndarray
-    """The different labels (C,), sorted."""
     known: tuple[str, ...]
-    """The name of each class in the run (C)."""
     names: list[str]
-    """The name of each row's class (N)."""
 
     @property
     def label_type(self) -> LabelType:
@@ -294,16 +294,6 @@ class _PythonWarnings(Log):
         while frame is not None and frame.f_code.co_filename.startswith(package):
             level, frame = level + 1, frame.f_back
         warnings.warn(text, stacklevel=level)  # the line that calls `fit`
-
-
-@contextlib.contextmanager
-def _same_threads() -> Iterator[None]:
-    """Give torch the number of threads again that it has before the block."""
-    threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ _WAYS_OUT = {
 
 
 @contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: Path | str) -> Iterator[None]:
     """Turn what the system refuses in the block into a StorageError that names `path` and the way out."""
     try:
         yield

@@ -261,19 +261,15 @@ class SelfAttention(nn.Module):
         raise NotImplementedError
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
-        """Return the statistics that a diagnosis shows, as the `stats` of a layer (`recurcli.encoders.encoder`)."""
-        return {}
+        """Return the statistics that a diagnosis shows, as the `stats` of a layer (`recurcli.encoders.encoder`).
 
-
-def mixing_weights(attention: SelfAttention, x: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the weights (B, H, T, T) with which `mix` sums the values of x (B, T, D): its result for unit vectors as values.
-
-    It takes a text at a time, since that needs T columns of values.
-    """
-    rows = []
-    for number in range(len(x)):
-        text, real = x[number : number + 1], None if mask is None else mask[number : number + 1]
-        query, key, _ = attention.project(text)
-        units = torch.eye(x.shape[1], dtype=query.dtype, device=x.device).expand(1, query.shape[1], -1, -1)
-        rows.append(attention.mix(query, key, units, real))
-    return torch.cat(rows)
+        Unless a subclass knows them otherwise, `attention` are the weights (B, H, T, T) with which `mix` sums the values of
+        x (B, T, D): its result for unit vectors as values. It takes a text at a time, since that needs T columns of values.
+        """
+        rows = []
+        for number in range(len(x)):
+            text, real = x[number : number + 1], None if mask is None else mask[number : number + 1]
+            query, key, _ = self.project(text)
+            units = torch.eye(x.shape[1], dtype=query.dtype, device=x.device).expand(1, query.shape[1], -1, -1)
+            rows.append(self.mix(query, key, units, real))
+        return {"attention": torch.cat(rows)}

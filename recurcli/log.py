@@ -34,16 +34,13 @@ class Progress:
     loss: float
     """The mean loss of the steps since the last line of metrics.jsonl."""
     measures: dict[str, float]
-    """Learning rate, gradient norm and auxiliary losses of the step."""
     tokens: int
     seconds: float
     dev_metric: float | None = None
     """The dev metric, if the model was evaluated after this step."""
     best_dev_metric: float | None = None
     linear_dev_metric: float | None = None
-    """The dev metric of the linear model, if there is one."""
     improved: bool = False
-    """Whether this step has the best dev metric so far."""
 
 
 @dataclass(frozen=True)

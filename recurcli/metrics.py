@@ -22,14 +22,14 @@ MAX_IN_FULL = 100
 
 
 class ClassCounts(NamedTuple):
-    """Numbers of rows of each class, each (B, C)."""
+    """Numbers of rows of each class, (B, C) each.
+
+    `hits` have its label and are predicted as it, `predicted` are predicted as it, `support` have its label.
+    """
 
     hits: "np.ndarray"
-    """Rows of the class that are predicted as it."""
     predicted: "np.ndarray"
-    """Rows that are predicted as the class."""
     support: "np.ndarray"
-    """Rows that have the class as label."""
 
 
 CountMetric = Callable[[ClassCounts], "np.ndarray"]
@@ -200,6 +200,16 @@ def format_score(metric: str, score: float) -> str:
 
 
 _PARTS = {"encoder": "encoder", "linear": "linear model"}
+
+
+def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the scores on dev and test rows in result.json for a table, with those of the parts and the baselines."""
+    if result.get("metric") == PERPLEXITY:
+        yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
+    elif "dev" in result:
+        yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
+        if test := result.get("test"):
+            yield from score_rows(test, "test ", result["metric"])
 
 
 def score_rows(scores: Mapping[str, Any], split: str, metric: str = "accuracy") -> Iterator[tuple[str, str]]:

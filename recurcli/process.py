@@ -1,14 +1,18 @@
-"""What a command sets in its own process: the memory that glibc keeps, when Python collects garbage, and work in a thread that
-a signal can interrupt."""
+"""What a command sets in its own process: the memory that glibc keeps, when Python collects garbage, handlers of signals, and
+work in a thread that a signal can interrupt."""
 
+import contextlib
 import gc
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import TypeVar
 
 Result = TypeVar("Result")
+SignalHandler = Callable[[int, FrameType | None], object]
 STARTED = time.monotonic()
 """When this process began, but for the start of Python."""
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -55,9 +59,15 @@ def gc_between_steps() -> None:
         gc.enable()
 
 
-def skip_final_gc() -> None:
-    """Let the interpreter exit without a look at all objects, which after `import torch` takes 0.3 seconds or more."""
-    gc.freeze()
+@contextlib.contextmanager
+def signal_handlers(handlers: Mapping[int, SignalHandler]) -> Iterator[None]:
+    """Handle signals by these `handlers` within the block, and by those of before after it."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def interruptible(work: Callable[[], Result]) -> Result:

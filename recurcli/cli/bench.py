@@ -33,11 +33,8 @@ def bench(
     keep_freed_memory()  # as in a training
     from recurcli.commands.bench import bench as run_bench
     from recurcli.display.bench import BenchmarkScreen, print_protocol
-    from recurcli.display.screen import print_json
+    from recurcli.display.screen import print_result
 
     with BenchmarkScreen(quiet=quiet, json=json) as log:
         result = run_bench(request, log)
-    if json:
-        print_json(result)
-    else:
-        print_protocol(result)
+    print_result(result, print_protocol, json=json)

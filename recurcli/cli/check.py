@@ -23,14 +23,11 @@ def check(request: CheckRequest, json: Json = False, quiet: Quiet = False, debug
     """
     from recurcli.commands.check import check as run_check
     from recurcli.display.check import print_check
-    from recurcli.display.screen import Screen, print_json
+    from recurcli.display.screen import Screen, print_result
 
     with Screen(quiet=quiet) as log:
         result = run_check(request, log)
-    if json:
-        print_json(result)
-    else:
-        print_check(result)
+    print_result(result, print_check, json=json)
     if result["errors"]:
         findings = (finding for report in result["reports"] for finding in report["findings"])
         first = next(finding["message"] for finding in findings if finding["level"] == "error")

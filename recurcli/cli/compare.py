@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from recurcli.cli.app import command
 from recurcli.requests.compare import CompareRequest
-from recurcli.requests.options import Debug, Json, Quiet
+from recurcli.requests.options import Debug, Json, Quiet, flag, option
 
 
 @command(
@@ -18,23 +16,18 @@ from recurcli.requests.options import Debug, Json, Quiet
 def compare(
     *,
     request: CompareRequest,
-    output: Annotated[
-        Path | None, typer.Option(help="Also write the table: .md, .csv or .json.", metavar="FILE")
-    ] = None,
+    output: Annotated[Path | None, option("FILE", "Also write the table: .md, .csv or .json.")] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            help="Also write a page with scores, curves, tests and the rows that differ to this .html (needs [report]).",
-            metavar="FILE",
+        option(
+            "FILE",
+            "Also write a page with scores, curves, tests and the rows that differ to this .html (needs [report]).",
         ),
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw the scores over the key of --over into this .png, .svg or .pdf.", metavar="FILE"),
+        Path | None, option("FILE", "Draw the scores over the key of --over into this .png, .svg or .pdf.")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing --output, --plot or --report.")
-    ] = False,
+    overwrite: Annotated[bool, flag("--overwrite", "Replace an existing --output, --plot or --report.")] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -48,7 +41,7 @@ def compare(
     """
     from recurcli.commands.compare import compare as run_compare
     from recurcli.display.comparison import TABLE, print_comparison, write_plot, write_report, write_table
-    from recurcli.display.screen import Screen, print_json
+    from recurcli.display.screen import Screen, print_result
     from recurcli.errors import UsageError
     from recurcli.files import PLOT, REPORT, check_writable
     from recurcli.runs.run_directory import contents_of
@@ -56,18 +49,15 @@ def compare(
     read = [file for run in request.runs for file in contents_of(run)]
     if plot is not None and request.over is None:
         raise UsageError("--plot draws the scores over a key; name it with --over, such as --over data.train_share")
-    for option, path, kind in (("--output", output, TABLE), ("--plot", plot, PLOT), ("--report", report, REPORT)):
+    for name, path, kind in (("--output", output, TABLE), ("--plot", plot, PLOT), ("--report", report, REPORT)):
         if path is not None:
-            check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
+            check_writable(path, kind, overwrite=overwrite, option=name, inputs=read)
     with Screen(quiet=quiet) as log:
         result = run_compare(request, log)
         if output is not None:
             write_table(output, result)
             log.note(f"{output}: written")
-        if json:
-            print_json(result)
-        else:
-            print_comparison(result)
+        print_result(result, print_comparison, json=json)
         for path, write in ((plot, write_plot), (report, write_report)):
             if path is not None:
                 write(path, result)

@@ -17,7 +17,7 @@ def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False,
     the training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import evaluate as run_evaluate
-    from recurcli.display import diagnosis, evaluation, screen
+    from recurcli.display import evaluation, screen
 
     with screen.Screen(quiet=quiet) as log:
         result, run, rows = run_evaluate(request, log)
@@ -34,4 +34,4 @@ def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False,
     elif result:
         evaluation.print_evaluation(result)
     if request.diagnose and result.get("diagnosis"):
-        diagnosis.print_diagnosis(result["diagnosis"])
+        evaluation.print_diagnosis(result["diagnosis"])

@@ -21,11 +21,8 @@ def export(request: ExportRequest, json: Json = False, quiet: Quiet = False, deb
     quarter as large, its linear model is in half precision, and its accuracy on the run's dev rows is compared with fp32.
     """
     from recurcli.commands.export import export as run_export
-    from recurcli.display.screen import Screen, print_export, print_json
+    from recurcli.display.screen import Screen, print_export, print_result
 
     with Screen(quiet=quiet) as log:
         result = run_export(request, log)
-    if json:
-        print_json(result)
-    else:
-        print_export(result)
+    print_result(result, print_export, json=json)

@@ -2,25 +2,17 @@
 
 from typing import Annotated
 
-import typer
-
 from recurcli.cli.app import command
-from recurcli.requests.options import Debug, Json, Quiet, Settings
+from recurcli.requests.options import Debug, Json, Quiet, Settings, argument, flag
 
 
 @command("recur presets starsaber-tnews")
 def presets(
     *,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="A preset's name or file, to be printed fully resolved.",
-            metavar="NAME",
-        ),
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "A preset's name or file, to be printed fully resolved.")] = None,
     settings: Settings = None,
-    every: Annotated[bool, typer.Option("--all", help="List the presets of the papers' tables as well.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a preset file.")] = False,
+    every: Annotated[bool, flag("--all", "List the presets of the papers' tables as well.")] = False,
+    schema: Annotated[bool, flag("--schema", "Print the JSON Schema of a preset file.")] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,

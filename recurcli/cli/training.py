@@ -1,5 +1,7 @@
 """The `recur pretrain` and `recur finetune` commands."""
 
+from functools import partial
+
 from recurcli.cli.app import command
 from recurcli.process import keep_freed_memory
 from recurcli.requests.options import Debug, Json, Quiet
@@ -33,7 +35,7 @@ def finetune(request: FinetuneRequest, json: Json = False, quiet: Quiet = False,
 def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = "", *, json: bool, quiet: bool) -> None:
     """Train, show the progress with the dev `metric`, and print the result."""
     from recurcli.commands.training.resume import repeated_result
-    from recurcli.display.screen import Screen, print_json, print_plan, print_training
+    from recurcli.display.screen import Screen, print_plan, print_result, print_training
 
     keep_freed_memory()
     with Screen(quiet=quiet, metric=metric, of=of) as log:
@@ -47,9 +49,5 @@ def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = ""
                 from recurcli.commands.pretrain import pretrain
 
                 result = pretrain(request, log)
-    if json:
-        print_json(result)
-    elif request.dry_run:
-        print_plan(result)
-    else:
-        print_training(result, request.folder)
+    show = print_plan if request.dry_run else partial(print_training, output=request.folder)
+    print_result(result, show, json=json)

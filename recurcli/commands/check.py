@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, TokenizerConfig, with_options
 from recurcli.data.columns import ColumnSchema, check_labels, label_doubts, ordered_labels
-from recurcli.data.splits import FEWEST_DEV_ROWS, Example, Split, draw_dev_rows, load_split, separates_words, text_key
+from recurcli.data.splits import (
+    FEWEST_DEV_ROWS,
+    Example,
+    Split,
+    draw_dev_rows,
+    load_split,
+    no_dev_rows_in_words,
+    separates_words,
+    text_key,
+)
 from recurcli.data.tasks import (
     CUSTOM,
     TASKS,
@@ -35,7 +44,7 @@ from recurcli.data.tasks import (
 from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize
 from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity, validate
 from recurcli.log import Log
-from recurcli.preset import Preset, compose
+from recurcli.preset import compose
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
@@ -92,7 +101,7 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
                 kind, findings = "submission", validate(path)
             else:
                 name = task or _task_of(path)
-                used = settings or _preset_of(name)
+                used = settings or compose(f"transformer-{name}").preset  # its encoder is not used
                 config = with_options(used.data, path, columns)
                 if number < len(together):
                     config = replace(config, path=None, files=files)
@@ -129,12 +138,6 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
         )
         result |= write_label_check(request, *checked[0], log)
     return result
-
-
-@cache
-def _preset_of(task: str) -> Preset:
-    """Return a preset with the data and tokenizer of the task; its encoder is not used."""
-    return compose(f"transformer-{task}").preset
 
 
 def _task_of(path: Path) -> str:
@@ -175,11 +178,9 @@ class CheckedSplit:
     rows: Split
     path: Path
     is_drawn: bool = False
-    """Whether the rows are dev rows, drawn from the training file."""
     alone: Split | None = None
     """The training rows, with their `dev` rows, of a training on this file alone. None: it is no file of training rows."""
     labels: Counter[str] = field(init=False, default_factory=Counter)
-    """The number of rows of each label."""
     by_text: dict[int, list[Example]] = field(init=False, default_factory=dict)
     """The rows of each text by its hash; equal and nearly equal texts are one."""
     issues: dict[str, list[int]] = field(init=False)
@@ -434,14 +435,14 @@ def _split_findings(
 ) -> Iterator[Finding]:
     """Yield the findings about one split. `facts` are the counts of the split that the report shows."""
     rows, count, repeated, file = split.rows, len(split.rows.examples), facts["repeated"], escaped(split.path.name)
-    dev_rule = "data.dev_fraction of each label's rows become dev rows, never the first one; add rows or a dev file"
     for fault in rows.faults:
         yield Finding("error", escaped(fault, limit=2000))
     for note in rows.notes:
         yield Finding("warning" if note.level == "warning" else "information", escaped(note.text, limit=2000))
     if not count:
         if split.is_drawn:
-            yield Finding("error", f"{file}: no row is a dev row; {dev_rule}")
+            rule = "data.dev_fraction of each label's rows become dev rows, never the first one; add rows or a dev file"
+            yield Finding("error", f"{file}: no row is a dev row; {rule}")
         return
     if conflicts := repeated["first_conflicts"]:
         labels = ", ".join(escaped(label, 40) for label in conflicts[0]["labels"])
@@ -476,7 +477,7 @@ def _split_findings(
     if split.alone is not None and names and split.alone.dev is None:
         level: Level = "error" if without_dev else "information"
         yield Finding(
-            level, f"{file}: training on this file alone stops, since none of its rows is a dev row; {dev_rule}"
+            level, f"{file}: training on this file alone stops: {no_dev_rows_in_words(rows, task.dev_fraction)}"
         )
     elif split.alone is not None and split.alone.dev is not None:
         parts = f"{pluralize(len(split.alone.examples), 'training row')} and {pluralize(facts['dev_rows'], 'dev row')}"

@@ -25,7 +25,7 @@ from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.decision import KeptModel, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
-from recurcli.evaluation.significance import FEWEST_ROWS, intervals
+from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, intervals
 from recurcli.files import (
     REPORT,
     OutputKind,
@@ -336,10 +336,10 @@ def _training_overlap(
 
 def _warn_of_few_rows(per_class: Mapping[str, Any], log: Log) -> None:
     """Log a warning that names classes with too few rows for `intervals`, if there are any."""
-    rare = {name: own["support"] for name, own in per_class.items() if 0 < own["support"] < FEWEST_ROWS}
+    rare = {name: own["support"] for name, own in per_class.items() if 0 < own["support"] < FEWEST_ROWS_OF_CLASS}
     if rare:
         named = escaped(", ".join(f"'{name}' has {rows}" for name, rows in rare.items()))
-        few = f"{'a class has' if len(rare) == 1 else f'{len(rare):,} classes have'} fewer than {FEWEST_ROWS} rows"
+        few = f"{'a class has' if len(rare) == 1 else f'{len(rare):,} classes have'} fewer than {FEWEST_ROWS_OF_CLASS} rows"
         log.warn(f"{few} ({named}), so only the accuracy and the recall of such a class have an interval")
 
 

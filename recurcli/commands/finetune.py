@@ -1,6 +1,7 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run (`--init`)."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -25,7 +26,7 @@ from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows, score_linear_model
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
-from recurcli.linear.out_of_fold import FOLDS, out_of_fold_logits
+from recurcli.linear.out_of_fold import OUTER_FOLDS, out_of_fold_logits
 from recurcli.linear.static_vectors import resolve_vectors
 from recurcli.log import Log, Note
 from recurcli.metrics import OF_PROBABILITIES, metric_named
@@ -46,7 +47,7 @@ from recurcli.training.objectives import ClassificationObjective, class_weights
 from recurcli.training.session import StopRequest
 from recurcli.validation import flatten
 
-FEWEST_ROWS = 1000
+FEWEST_ROWS_OF_ENCODER = 1000
 """Training rows, drawn dev rows included, below which `finetuning.encoder: auto` trains no encoder. Ours: presets/RESULTS.md
 has what encoders of fewer rows bring."""
 
@@ -64,40 +65,30 @@ class RowsInMemory(NamedTuple):
 def finetune(
     request: FinetuneRequest,
     log: Log,
-    resolved: ResolvedPreset | None = None,
+    given: ResolvedPreset | None = None,
     rows: RowsInMemory | None = None,
     trial_fit: Callable[..., LinearModel] | None = None,
 ) -> dict[str, Any]:
     """Train a classifier as `request` says, and return the content of result.json.
 
-    `resolved` takes the place of the preset of the request, and `rows` that of the rows which the preset names. `trial_fit`, in
+    `given` takes the place of the preset of the request, and `rows` that of the rows which the preset names. `trial_fit`, in
     place of `fit_linear_model`, is that of a trial of `tune`: the linear model is fitted once, and an ensemble is scored on
     held-out halves of the dev rows.
     """
-    given = resolved or request.resolved
-    init = None
+    given = given or request.resolved
     with enter_run(request, given) as (run, status, device):
         if status == "finished":
             return finished_run(request, log)
-        if task_named(given.preset.task).plain_text:
-            raise UsageError(f"task {given.preset.task} is text without labels; `recur pretrain` trains on it")
-        if request.budget and (given.preset.is_linear or request.dry_run):
-            without = f"the linear model of preset {given.name} takes no steps"
-            what = without if given.preset.is_linear else "a dry run measures none"
-            raise UsageError(f"--budget: plans training steps, but {what}; leave it out")
-        if request.init is not None:
-            if given.preset.is_linear:
-                raise UsageError(f"--init: preset {given.name} has no encoder to start from a run; leave it out")
-            init = read_init(request.init, given.preset)
-            init.folder.note_if_unfinished(log)
+        _check_options(request, given)
+        init = None if request.init is None else read_init(request.init, given.preset, log)
         given, task, splits = _load_splits(given, rows, log)
         given = _with_vectors(given, splits["train"], None if status == "new" else run.read_preset(), log)
-        resolved = _without_encoder(given, request, splits, log)
-        is_linear, is_folded = resolved.preset.is_linear, _join_few_rows(resolved.preset, splits)
-        own, teacher = _read_rows(resolved.preset, task, splits, log, are_files=rows is None)
+        preset = _without_encoder(given, request, splits, log)
+        is_linear, is_folded = preset.is_linear, _join_few_rows(preset, splits)
+        own, teacher = _read_rows(preset, task, splits, log, are_files=rows is None)
         train, test = splits["train"], splits.get("test")
         dev = train if is_folded else splits["dev"]
-        _check_metrics(resolved.preset.finetuning, task, dev)
+        _check_metrics(preset.finetuning, task, dev)
         seen, all_known = _known(splits), True
         # A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
         if init is not None and init.config.labels:
@@ -110,21 +101,13 @@ def finetune(
         texts = [(label, None) for label in task.labels] if is_linear else train.texts
         old, pairs = None if init is None else init.tokenizer, bool(train.columns.pair)
         measured = None if is_linear else own.texts
-        tokenizer, max_length = resolve_tokens(resolved.preset, lambda: texts, log, tokenizer=old, measured=measured)
-        truncate = resolved.preset.data.truncate
+        tokenizer, max_length = resolve_tokens(preset, lambda: texts, log, tokenizer=old, measured=measured)
+        truncate = preset.data.truncate
         tokens, data = encode_splits(splits, tokenizer, max_length, truncate, log, are_read=not is_linear)
         if is_folded:
             tokens["dev"], data["dev"] = tokens["train"], data["train"]
-        preset = settle(
-            resolved.preset,
-            "finetuning",
-            tokenizer,
-            max_length,
-            len(train.examples),
-            log,
-            pretrained=init is not None,
-            pairs=pairs,
-        )
+        count, pretrained = len(train.examples), init is not None
+        preset = settle(preset, "finetuning", tokenizer, max_length, count, log, pretrained=pretrained, pairs=pairs)
         model = build_model(
             Classifier,
             preset,
@@ -153,25 +136,26 @@ def finetune(
         if linear is not None and is_folded:
             classes, seed = np.array(targets), preset.data.dev_seed
             held_out = out_of_fold_logits(train.texts, classes, len(task.labels), preset.linear, row_weights, seed=seed)
-        dev_rows = ScoredRows(dev, tokens["dev"], dev_weights)
-        is_part, refitted = preset.ensemble is not None, None if trial_fit else linear
+        dev_rows, scored, refitted = ScoredRows(dev, tokens["dev"], dev_weights), None, None if trial_fit else linear
+        is_part = preset.ensemble is not None
+        if linear is not None:
+            metric = preset.finetuning.metric
+            scored = score_linear_model(linear, dev_rows, task, metric, held_out, is_part=is_part)
         stop = StopRequest(current())
         evaluation = DevEvaluation(
             model=model,
             dev=dev_rows,
             task=task,
-            metric_name=preset.finetuning.metric,
+            config=preset.finetuning,
             mean_loss=partial(objective.mean_loss, row_weights=dev_weights),
             inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,
-            linear=None if linear is None else score_linear_model(linear, dev_rows, task, held_out, is_part=is_part),
+            linear=scored,
             known=seen,
             refit=_refit_of(preset, refitted, train, dev, task, np.concatenate([row_weights, dev_weights])),
             halves_seed=preset.data.dev_seed if trial_fit and is_part else None,
-            folds=FOLDS if is_folded else None,
+            folds=OUTER_FOLDS if is_folded else None,
             test=None if test is None else ScoredRows(test, tokens["test"]),
-            thresholds=preset.finetuning.thresholds,
-            keep_texts=preset.finetuning.keep_texts,
         )
         training = Training(
             request=request,
@@ -206,24 +190,33 @@ def _with_vectors(given: ResolvedPreset, train: Split, before: Mapping[str, Any]
     return replace(given, preset=replace(preset, linear=resolve_vectors(config, train.texts, log)))
 
 
-def _without_encoder(
-    given: ResolvedPreset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log
-) -> ResolvedPreset:
+def _check_options(request: FinetuneRequest, given: ResolvedPreset) -> None:
+    """Raise UsageError for a task without labels, and for options that have no effect with the preset `given`."""
+    is_linear = given.preset.is_linear
+    if task_named(given.preset.task).plain_text:
+        raise UsageError(f"task {given.preset.task} is text without labels; `recur pretrain` trains on it")
+    if request.budget and (is_linear or request.dry_run):
+        without = f"the linear model of preset {given.name} takes no steps"
+        what = without if is_linear else "a dry run measures none"
+        raise UsageError(f"--budget: plans training steps, but {what}; leave it out")
+    if request.init is not None and is_linear:
+        raise UsageError(f"--init: preset {given.name} has no encoder to start from a run; leave it out")
+
+
+def _without_encoder(given: ResolvedPreset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log) -> Preset:
     """Return the preset without its encoder where `finetuning.encoder` leaves it out, else as it is."""
-    config, train = given.preset.finetuning, splits["train"]
+    preset, config, train = given.preset, given.preset.finetuning, splits["train"]
     rows = len(train.examples) + (0 if train.dev is None else len(train.dev.examples))
-    is_asked = (
-        request.init or request.matching or config.teacher or given.preset.ensemble is None or given.preset.is_linear
-    )
-    if config.encoder == "always" or is_asked or rows >= FEWEST_ROWS:
-        return given
+    is_asked = request.init or request.matching or config.teacher or preset.ensemble is None or preset.is_linear
+    if config.encoder == "always" or is_asked or rows >= FEWEST_ROWS_OF_ENCODER:
+        return preset
     log.note(
-        f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS:,}; "
+        f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS_OF_ENCODER:,}; "
         "--set finetuning.encoder=always trains one"
     )
     if request.budget:
         log.warn("--budget has no effect: the linear model takes no steps")
-    return without_encoder(given)
+    return without_encoder(preset)
 
 
 def _join_few_rows(preset: Preset, splits: dict[str, Split]) -> bool:
@@ -259,7 +252,7 @@ def _read_rows(
     if train is dev:
         few = f"fewer than {FEWEST_DEV_ROWS} dev rows would be drawn"
         log.note(
-            f"{FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
+            f"{OUTER_FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
         )
     notes_on_dev_rows(train, task, config, log)
     _notes_on_labels(task, train, dev, log)
@@ -441,6 +434,11 @@ def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
             f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
         )
+    rows = Counter(example.label for example in train.examples)
+    if single := [f"'{escaped(label)}'" for label, count in rows.items() if count == 1]:
+        has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
+        shown = ", ".join([*single[:8], *["…"][: len(single) > 8]])
+        log.warn(f"{has} one training row ({shown}), from which a model learns little")
     if task_named(task.name).labels:
         return
     read = " and ".join(
@@ -455,7 +453,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
 _NGRAMS = "embedding.ngrams"
 
 
-def read_init(path: Path, preset: Preset) -> TrainedFiles:
+def read_init(path: Path, preset: Preset, log: Log) -> TrainedFiles:
     """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
     before, now = (_architecture(values) for values in (files.folder.read_preset(), preset.to_dict()))
@@ -463,6 +461,7 @@ def read_init(path: Path, preset: Preset) -> TrainedFiles:
         now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := first_difference(before, now):
         raise UsageError(f"--init {path}: {difference} in the preset; give both the same")
+    files.folder.note_if_unfinished(log)
     return files
 
 

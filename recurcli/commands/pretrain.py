@@ -1,9 +1,10 @@
 """`recur pretrain`: train an encoder on text without labels, by predicting masked tokens or the next token."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -32,7 +33,7 @@ from recurcli.tokens.texts import (
     windows_of_splits,
 )
 from recurcli.tokens.tokenizer import Tokenizer, encode_splits, facts_of, joined, note_on_bad_rows, note_on_cuts
-from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective, Objective, StreamObjective
+from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective, StreamObjective
 from recurcli.training.session import StopRequest
 
 Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
@@ -50,40 +51,13 @@ def pretrain(request: PretrainRequest, log: Log) -> dict[str, Any]:
             raise UsageError(
                 "data.train_share is for labelled rows, and pre-training reads all texts; leave it out here"
             )
-        stop = StopRequest(current())
-        is_causal = resolved.preset.pretraining.objective == "causal"
-        built = _build_causal(resolved.preset, device, stop, log) if is_causal else _build_masked(resolved.preset, log)
-        loop = build_loop(built.preset, "pretraining", built.model, built.objective, device, built.dev)
-        return Training(
-            request=request,
-            resolved=resolved,
-            preset=built.preset,
-            run=run,
-            status=status,
-            loop=loop,
-            tokenizer=built.tokenizer,
-            data=built.data,
-            stop=stop,
-            dev=built.dev,
-            known=built.known,
-        ).execute(log)
+        started = partial(Training, request=request, resolved=resolved, run=run, status=status)
+        build = _build_causal if resolved.preset.pretraining.objective == "causal" else _build_masked
+        return build(started, resolved.preset, device, log).execute(log)
 
 
-class _Built(NamedTuple):
-    """What the two objectives of pre-training differ in."""
-
-    preset: Preset
-    """The preset without any `auto`."""
-    model: LanguageModel
-    objective: Objective
-    tokenizer: Tokenizer
-    data: dict[str, dict[str, Any]]
-    dev: DevPerplexity | None = None
-    known: KnownRows | None = None
-
-
-def _build_masked(preset: Preset, log: Log) -> _Built:
-    """Build the training on masked tokens, which evaluates nothing."""
+def _build_masked(started: Callable[..., Training], preset: Preset, device: torch.device, log: Log) -> Training:
+    """Build the training on masked tokens, which evaluates nothing. `started` makes a Training of the run."""
     tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
     tokens, tokenizer, max_length, data, pairs = tokenise(preset, log)
     if tokenizer.mask_id < 0 and preset.pretraining.masking == "bert":
@@ -92,10 +66,12 @@ def _build_masked(preset: Preset, log: Log) -> _Built:
         )
     preset = settle(preset, "pretraining", tokenizer, max_length, len(tokens.lengths), log)
     model = build_model(LanguageModel, preset, tokenizer, log, pairs=pairs)
-    return _Built(preset, model, MaskedTokenObjective(tokens, tokenizer, preset.pretraining), tokenizer, data)
+    objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
+    loop = build_loop(preset, "pretraining", model, objective, device, None)
+    return started(preset=preset, loop=loop, tokenizer=tokenizer, data=data, stop=StopRequest(current()))
 
 
-def _build_causal(preset: Preset, device: torch.device, stop: StopRequest, log: Log) -> _Built:
+def _build_causal(started: Callable[..., Training], preset: Preset, device: torch.device, log: Log) -> Training:
     """Build the training on next tokens, with the evaluation on the dev text."""
     task, carry, streams = task_named(preset.task), preset.pretraining.carry, preset.pretraining.batch_size
     obstacles = {
@@ -126,9 +102,12 @@ def _build_causal(preset: Preset, device: torch.device, stop: StopRequest, log: 
             f"pretraining.carry: encoder {preset.encoder['name']}: {obstacle}; --set pretraining.carry=false"
         )
     inference = InferenceConfig(device, batch_size=preset.pretraining.micro_batch_size, ranks=current())
-    check_stop = stop.raise_if_agreed
-    dev = DevPerplexity(model=model, windows=windows["dev"], inference=inference, check_stop=check_stop, carry=carry)
-    return _Built(preset, model, objective, tokenizer, data, dev, known)
+    stop = StopRequest(current())
+    dev = DevPerplexity(
+        model=model, windows=windows["dev"], inference=inference, check_stop=stop.raise_if_agreed, carry=carry
+    )
+    loop = build_loop(preset, "pretraining", model, objective, device, dev)
+    return started(preset=preset, loop=loop, tokenizer=tokenizer, data=data, stop=stop, dev=dev, known=known)
 
 
 def _is_corpus(preset: Preset) -> bool:

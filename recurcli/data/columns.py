@@ -250,7 +250,6 @@ class Columns(NamedTuple):
     label: str | None
     id: str | None
     extra: tuple[str, ...] = ()
-    """Columns of `data.extra_rows`."""
     notes: tuple[str, ...] = ()
     """How line 1 was taken (see `is_header`), and which columns of texts are not read."""
 
@@ -549,9 +548,7 @@ class InputColumns:
     """Names in the output: the input's names, or the keys of JSON rows. Without a header those of the training rows for the
     texts, and numbers for other columns."""
     keys: tuple[str, ...]
-    """Keys of `names` in the records."""
     header: bool
-    """Whether the first row is a header."""
     typed: bool
     """Whether rows have values of several types (JSON, Parquet) rather than strings in columns."""
     texts: TextColumns

@@ -164,7 +164,6 @@ class Row(NamedTuple):
     content: bytes
     whole: bool
     decoder: TextDecoder
-    """The decoder of its file."""
     end: str = "\n"
     """Its line end, LF or CR LF. A quoted field of a CSV that goes on in the next line keeps it."""
 
@@ -183,7 +182,6 @@ class Records(Iterator[Record]):
     """The records of an open file, which can be read once; a context manager that closes the file."""
 
     name: str
-    """Name of the file in messages."""
     format: Format
     columns: tuple[str, ...]
     """The header's names ("1", "2", … before `take_header`), Parquet's columns, or the keys of the first JSON row."""

@@ -162,17 +162,15 @@ def hashes_of(texts: Iterable[tuple[str, str | None]]) -> NDArray[np.uint64]:
 
 
 class RowHashes(NamedTuple):
-    """Two hashes of each row of a file, both (N,)."""
+    """The `row_hash` of each row of a file, and the id of its group, both (N,).
+
+    Rows of one group are training rows together, or dev rows together. The group id of a pair is the hash of its first text, if
+    few rows have that text. Any other group id is the `row_hash`. A model learns the labels of a first text, so dev rows with
+    first texts of training rows mislead. A first text of many rows, such as a topic, will also be known to the model in use.
+    """
 
     rows: NDArray[np.uint64]
-    """The `row_hash`."""
     group_ids: NDArray[np.uint64]
-    """The key of each row (N,). Rows with equal keys are training rows together, or dev rows together.
-
-    The key of a pair is the hash of its first text, if few rows have that text. Any other key is the `row_hash`. A model learns
-    the labels of a first text, so dev rows with first texts of training rows mislead. A first text of many rows, such as a
-    topic, will also be known to the model in use.
-    """
 
     @property
     def are_grouped(self) -> bool:
@@ -249,11 +247,9 @@ class Split:
     sha256: str
     """SHA-256 of the file's bytes. If `path` is not a file, it is that of the rows."""
     columns: TextColumns = field(default=TextColumns(()))
-    """Columns of the texts."""
     label: str | None = None
     """Column of the label. None if labels were not read."""
     id: str | None = None
-    """Column of the ids. None if there is none."""
     format: str = ""
     header: bool = False
     """Whether line 1 of a TSV or CSV names the columns."""
@@ -266,7 +262,6 @@ class Split:
     faults: list[str] = field(default_factory=list)
     """Why `load_split` raises DataError for this split, if it is to `keep_faults`."""
     notes: tuple[Note, ...] = ()
-    """Notes for the user on how the file was read."""
     unlabelled: int = 0
     """Number of rows that have no label. They are bad rows, too, unless `data.unlabelled` leaves them out."""
     delimiter: str | None = None
@@ -411,10 +406,24 @@ def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split,
 def check_dev_rows(dev: Split, everything: Split, name: str, fraction: float) -> Split:
     """Return the rows `dev` that were drawn from `everything`, called `name`. Raises DataError if there are none."""
     if not dev.examples:
-        share = f"the share {fraction:g} of a class does (data.dev_fraction), never its first row"
-        what = f"none of its {len(everything.examples):,} rows becomes a dev row; {share}"
-        raise DataError(f"{name}: {what}, and equal texts stay together; add rows, or a file of dev rows")
+        raise DataError(f"{name}: {no_dev_rows_in_words(everything, fraction)}")
     return dev
+
+
+def no_dev_rows_in_words(everything: Split, fraction: float) -> str:
+    """Return why the draw makes no row of a file of training rows a dev row, with the way out."""
+    rows = zip(everything.examples, everything.hashes.tolist(), strict=True)
+    texts = Counter(
+        label for label, _ in {(row.label, digest) for row, digest in rows}
+    )  # the different ones of each label
+    if max(texts.values(), default=0) == 1 < len(texts):
+        why = (
+            f"none of its {len(texts):,} labels has two different texts; a class needs one to train on and one to score"
+        )
+    else:
+        share = f"the share {fraction:g} of a class does (data.dev_fraction), never its first row"
+        why = f"none of its {len(everything.examples):,} rows becomes a dev row; {share}, and equal texts stay together"
+    return f"{why}; add rows, or a file of dev rows"
 
 
 def draw_share(train: Split, share: float, seed: int) -> Split:

@@ -90,8 +90,16 @@ CUSTOM = "custom"
 
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
 _CLUE_FILES = {"train": "train.json", "dev": "dev.json", "test": "test.json"}
-_CLUE = (Layout(files=_CLUE_FILES),)
 _CLUE_TWO_TESTS = (Layout(files={**_CLUE_FILES, "test1.0": "test1.0.json"}),)
+
+
+def _clue(name: str, *, folder: str | None = None, **settings: Any) -> Task:
+    """Return a task of CLUE with one test set, if no other is among the settings; `folder` is its name in CLUE's archive."""
+    layouts, submissions = (Layout(files=_CLUE_FILES),), {"test": f"{name}_predict.json"}
+    usual = {"hub": ("clue/clue", folder or name), "layouts": layouts, "submissions": submissions}
+    return Task(name=name, folder=folder, **usual | settings)
+
+
 _GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 
@@ -139,8 +147,8 @@ _ROWS = (
         text=("text",),
         baselines={"majority": 0.165, "first_operator": 0.3595, "root_digits": 0.4675},
     ),
-    Task(
-        name="tnews",
+    _clue(
+        "tnews",
         labels=(
             *("100", "101", "102", "103", "104", "106", "107", "108"),
             *("109", "110", "112", "113", "114", "115", "116"),
@@ -148,70 +156,55 @@ _ROWS = (
         layouts=_CLUE_TWO_TESTS,
         rows={"train": 53_360, "dev": 10_000, "test": 10_000, "test1.0": 10_000},
         text=("sentence",),
-        hub=("clue/clue", "tnews"),
         submissions={"test": "tnews11_predict.json", "test1.0": "tnews10_predict.json"},
     ),
-    Task(
-        name="afqmc",
+    _clue(
+        "afqmc",
         labels=("0", "1"),
-        layouts=_CLUE,
         rows={"train": 34_334, "dev": 4_316, "test": 3_861},
         text=("sentence1",),
         pair=("sentence2",),
-        hub=("clue/clue", "afqmc"),
-        submissions={"test": "afqmc_predict.json"},
     ),
-    Task(
-        name="iflytek",
+    _clue(
+        "iflytek",
         labels=tuple(map(str, range(119))),
-        layouts=_CLUE,
         rows={"train": 12_133, "dev": 2_599, "test": 2_600},
         text=("sentence",),
-        hub=("clue/clue", "iflytek"),
-        submissions={"test": "iflytek_predict.json"},
     ),
-    Task(
-        name="cmnli",
+    _clue(
+        "cmnli",
         labels=_NLI_LABELS,
-        layouts=_CLUE,
         rows={"train": 391_783, "dev": 12_241, "test": 13_880},
         text=("sentence1",),
         pair=("sentence2",),
         dropped_label="-",
-        hub=("clue/clue", "cmnli"),
-        submissions={"test": "cmnli_predict.json"},
     ),
-    Task(
-        name="ocnli",
+    _clue(
+        "ocnli",
         labels=_NLI_LABELS,
         layouts=(Layout(files={**_CLUE_FILES, "train": "train.50k.json"}),),
         rows={"train": 50_437, "dev": 2_950, "test": 3_000},
         text=("sentence1",),
         pair=("sentence2",),
         dropped_label="-",
-        hub=("clue/clue", "ocnli"),
         submissions={"test": "ocnli_50k_predict.json"},
     ),
-    Task(
-        name="cluewsc",
-        folder="cluewsc2020",  # folder in CLUE's archive
+    _clue(
+        "cluewsc",
+        folder="cluewsc2020",
         labels=("false", "true"),
         layouts=_CLUE_TWO_TESTS,
         rows={"train": 1_244, "dev": 304, "test": 2_574, "test1.0": 290},
         text=("text",),
         spans="target",
-        hub=("clue/clue", "cluewsc2020"),
         submissions={"test": "cluewsc11_predict.json", "test1.0": "cluewsc10_predict.json"},
     ),
-    Task(
-        name="csl",
+    _clue(
+        "csl",
         labels=("0", "1"),
-        layouts=_CLUE,
         rows={"train": 20_000, "dev": 3_000, "test": 3_000},
         text=("keyword",),
         pair=("abst",),
-        hub=("clue/clue", "csl"),
-        submissions={"test": "csl_predict.json"},
     ),
     Task(name="imdb", **_IMDB),  # type: ignore[arg-type]
     Task(name="charimdb", **_IMDB),  # type: ignore[arg-type] # Long Range Arena's text task: the same reviews as bytes
@@ -260,7 +253,6 @@ _ROWS = (
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
-"""Every task by name."""
 
 
 def task_named(name: str) -> Task:

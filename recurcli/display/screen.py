@@ -5,7 +5,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -17,10 +17,10 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from recurcli.errors import StorageError, escaped, pluralize
-from recurcli.files import finite
+from recurcli.errors import escaped, pluralize
+from recurcli.files import finite, storage_errors
 from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
-from recurcli.metrics import PERPLEXITY, format_score, perplexity_rows, score_rows, words_of
+from recurcli.metrics import format_score, result_rows, words_of
 from recurcli.process import gc_between_steps
 from recurcli.runs.run_directory import parameters_in_words
 
@@ -51,11 +51,9 @@ class Table:
     """A table as every output shows it. Its texts are not escaped: `to_rich`, Markdown and parts.html do that."""
 
     columns: Sequence[str]
-    """The headers."""
     rows: Sequence[Sequence[Cell]]
     """Each row has a cell for each column. Cells at the end may be missing."""
     notes: Sequence[str] = ()
-    """Sentences below the table."""
 
     @property
     def texts(self) -> list[list[str]]:
@@ -159,14 +157,15 @@ def print_json(value: Any) -> None:
     write(json.dumps(finite(value), ensure_ascii=not unicode, indent=2, allow_nan=False))
 
 
+def print_result(result: Any, show_it: Callable[[Any], None], *, json: bool) -> None:
+    """Print the result of a command as JSON, or as `show_it` does."""
+    (print_json if json else show_it)(result)
+
+
 def write(text: str) -> None:
     """Print `text` on stdout; StorageError where there is no room for it."""
-    try:
+    with storage_errors("standard output"):
         print(text, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StorageError(f"standard output: cannot be written: {error.strerror}") from None
 
 
 class Screen(Log):
@@ -340,18 +339,8 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def print_training(result: Mapping[str, Any], output: Any) -> None:
     """Print the result of a training."""
-    rows = [*_dev_and_test(result), *training_facts(result), ("run directory", str(output))]
+    rows = [*result_rows(result), *training_facts(result), ("run directory", str(output))]
     show(heading(result["preset"], f"seed {result['seed']}"), listing(rows))
-
-
-def _dev_and_test(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the scores on dev and test rows, with those of the parts and the baselines."""
-    if result.get("metric") == PERPLEXITY:
-        yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
-    elif "dev" in result:
-        yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
-    if test := result.get("test"):
-        yield from score_rows(test, "test ", result["metric"])
 
 
 def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -39,7 +39,6 @@ class Failure(NamedTuple):
     code: int
     message: str
     rank: int
-    """The rank that reported it."""
 
 
 class Heartbeat:

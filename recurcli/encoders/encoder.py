@@ -107,6 +107,18 @@ class Encoder(nn.Module):
         """Project the weights onto their constraint set; called without gradients after each optimiser step."""
 
 
+def cut_padding(x: Tensor, mask: Tensor | None, most: int | None) -> tuple[Tensor, Tensor | None]:
+    """Return `x` (B, T, D) and `mask` without the positions after `most`, which are padding in all texts; None: no limit.
+
+    A batch may be padded to a length that no text has. Raises ValueError for a longer text.
+    """
+    if most is None or x.shape[1] <= most:
+        return x, mask
+    if mask is None or mask[:, most:].any():
+        raise ValueError(f"the input has {x.shape[1]} positions, and the encoder's max_length is {most}")
+    return x[:, :most], mask[:, :most]
+
+
 class NoEncoder(Encoder):
     """The placeholder for the encoder if the linear model is the whole model. It has no layers, and it is not trained."""
 
@@ -153,8 +165,7 @@ class BlockEncoder(Encoder):
     """Sinusoidal positions, then L layers. The TransformerXL, whose attention has positions, has a `forward` of its own.
 
     TokenEmbedding scales the embeddings, because `adds_positions` is True (Vaswani et al., section 3.4). If the Config has a
-    key `max_length`, `forward` raises ValueError for a longer text. Positions after `max_length` that are padding in all texts
-    are left out, and their states are 0: a batch may be padded to a length that no text has.
+    key `max_length`, `forward` raises ValueError for a longer text, and the states of padding after `max_length` are 0.
     """
 
     adds_positions = True
@@ -176,10 +187,7 @@ class BlockEncoder(Encoder):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         length = x.shape[1]
-        if self.max_length is not None and length > self.max_length:
-            if mask is None or mask[:, self.max_length :].any():
-                raise ValueError(f"the input has {length} positions, and the encoder's max_length is {self.max_length}")
-            x, mask = x[:, : self.max_length], mask[:, : self.max_length]
+        x, mask = cut_padding(x, mask, self.max_length)
         h = self.dropout(x + sinusoidal_positions(x))
         for layer in self.layers:
             h = layer(h, mask)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.encoders.config import PretrainedConfig
-from recurcli.encoders.encoder import Encoder
+from recurcli.encoders.encoder import Encoder, cut_padding
 from recurcli.encoders.folder import read_architecture
 from recurcli.errors import UsageError, escaped
 from recurcli.requirements import check_packages
@@ -65,10 +65,7 @@ class Pretrained(Encoder):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         length = x.shape[1]
-        if self.max_length is not None and length > self.max_length:
-            if mask is None or mask[:, self.max_length :].any():
-                raise ValueError(f"the input has {length} positions, and the encoder's max_length is {self.max_length}")
-            x, mask = x[:, : self.max_length], mask[:, : self.max_length]
+        x, mask = cut_padding(x, mask, self.max_length)
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(2), 0.0)
             # Where nothing is real the first position is, since a softmax over nothing is NaN.

@@ -18,7 +18,7 @@ Shares = NDArray[np.float64]
 """Probabilities (N, C)."""
 Labels = NDArray[np.int64]
 """Class indices (N,)."""
-FOLDS = 5
+THRESHOLD_FOLDS = 5
 """Folds of the rows by which the score of thresholds is cross-validated."""
 PASSES = 3
 """Passes over the classes, in which the threshold of each is chosen beside those of the others."""
@@ -85,15 +85,16 @@ def fit_thresholds(shares: Shares, targets: Labels, metric: str, names: Sequence
     """Choose the thresholds with the best `metric` on rows with these probabilities (N, C) and `targets` (N,) [ours].
 
     The label is the one with the largest ratio of probability to threshold. The thresholds add up to 1, so that of two classes
-    each is predicted where its probability is at least its threshold. The score of the choice is cross-validated: each of FOLDS
-    folds, which have every fifth row of each class in an order that is drawn with a fixed seed, is labelled by the thresholds
-    of the others.
+    each is predicted where its probability is at least its threshold. The score of the choice is cross-validated: each of
+    THRESHOLD_FOLDS folds, which have every fifth row of each class in an order that is drawn with a fixed seed, is labelled by
+    the thresholds of the others.
+
     Returns the content of thresholds.json. Raises UsageError if `metric` is of a label that is not among the classes `names`.
     """
     of_counts = metric_named(metric, names).of_counts
     order = np.lexsort((np.random.default_rng(0).random(len(targets)), targets))
     fold, held_out = np.empty_like(targets), np.empty_like(targets)
-    fold[order] = np.arange(len(targets)) % FOLDS
+    fold[order] = np.arange(len(targets)) % THRESHOLD_FOLDS
     for each in np.unique(fold):
         own = fold == each
         held_out[own] = (shares[own] / _best_thresholds(shares[~own], targets[~own], of_counts)).argmax(axis=1)
@@ -102,7 +103,7 @@ def fit_thresholds(shares: Shares, targets: Labels, metric: str, names: Sequence
         "thresholds": dict(zip(names, _best_thresholds(shares, targets, of_counts).tolist(), strict=True)),
         "cross_validated": _score(of_counts, targets, held_out, len(names)),
         "most_probable": _score(of_counts, targets, shares.argmax(axis=1), len(names)),
-        "folds": FOLDS,
+        "folds": THRESHOLD_FOLDS,
         "rows": len(targets),
     }
 

@@ -6,7 +6,7 @@ cross-entropy of all tokens in nats. Shapes: N rows or texts, b rows per batch, 
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +40,6 @@ class InferenceConfig(NamedTuple):
     """fp32 wherever a stored model is read, so that a score is the same by every command and on every machine."""
     batch_size: int = 64
     ranks: Ranks = SINGLE_PROCESS
-    """The processes that share the batches."""
 
 
 def compute_logits(
@@ -225,31 +224,26 @@ class Prediction:
     probabilities: dict[Any, float]
 
 
+@dataclass(kw_only=True, eq=False)
 class Predictor:
     """A trained classifier with its tokenizer. Shapes: N texts, C labels."""
 
-    def __init__(
-        self,
-        model: Classifier,
-        tokenizer: Tokenizer,
-        config: InferenceConfig,
-        run: Path | None = None,
-        kept: KeptModel = PLAIN,
-        *,
-        is_linear: bool = False,
-    ) -> None:
-        self.run = run
-        """The run directory of the model. None if it is not known."""
-        self.kept = kept
-        """How the logits of encoder and linear model become probabilities and labels."""
-        self.is_linear = is_linear
-        """Whether this is the linear model of an ensemble whose encoder is left out (`linear_model`)."""
-        self.model = model
-        self.tokenizer = tokenizer
-        self.config = config
-        self.labels = model.config.labels
-        self.truncated = 0
-        """Number of texts so far that were truncated to the model's `max_length` tokens."""
+    model: Classifier
+    tokenizer: Tokenizer
+    config: InferenceConfig
+    run: Path | None = None
+    """The run directory of the model. None if it is not known."""
+    kept: KeptModel = PLAIN
+    """How the logits of encoder and linear model become probabilities and labels."""
+    is_linear: bool = False
+    """Whether this is the linear model of an ensemble whose encoder is left out (`linear_model`)."""
+    truncated: int = 0
+    """Number of texts so far that were truncated to the model's `max_length` tokens."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes (C), in the order of the logits."""
+        return self.model.config.labels
 
     @classmethod
     def load(
@@ -283,7 +277,7 @@ class Predictor:
                 raise ModelError(f"{files.folder.path / THRESHOLDS}: is damaged: its labels are not those of the model")
             kept = kept._replace(thresholds=thresholds)
         model = build_trained(Classifier, files, config.device)
-        predictor = cls(model, files.tokenizer, config, files.folder.name, kept)
+        predictor = cls(model=model, tokenizer=files.tokenizer, config=config, run=files.folder.name, kept=kept)
         return predictor.linear_model() if fast and ranks.is_main else predictor
 
     @property
@@ -305,7 +299,7 @@ class Predictor:
         if not self.ensemble.encoder_weight:
             return self
         part = KeptModel(self.ensemble.without_encoder(), rows=self.kept.rows)
-        return Predictor(self.model, self.tokenizer, self.config, self.run, part, is_linear=True)
+        return replace(self, kept=part, is_linear=True, truncated=0)
 
     def note_on_cuts(self, rows: int, log: Log) -> None:
         """Log how many of the `rows` so far were truncated. The linear model of an ensemble reads whole texts."""

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from recurcli.config import FinetuningConfig
 from recurcli.data.splits import RowHashes, Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.decision import PLAIN, KeptModel, Labels, fit_thresholds, probabilities
@@ -35,18 +36,17 @@ from recurcli.tokens.tokenizer import Tokens
 
 @dataclass(frozen=True)
 class EvaluatedRows:
-    """Labelled rows with the probabilities that a classifier gives them."""
+    """Labelled rows with the probabilities (N, C) that a classifier gives them.
+
+    The labels and the predictions (N,) are indices of the C `names`.
+    """
 
     ids: Sequence[str]
     texts: Sequence[tuple[str, str | None]]
     names: Sequence[str]
-    """The C classes."""
     labels: NDArray[np.int64]
-    """(N,) class indices."""
     probabilities: NDArray[np.float64]
-    """(N, C) probabilities of the classes."""
     predictions: Labels
-    """(N,) indices of the predicted classes."""
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
@@ -84,15 +84,6 @@ def _scores(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
 
 BINS = 15
 """Number of equal bins of the highest probability, as in Guo et al., section 4."""
-
-
-def fit_temperature(logits: NDArray[np.float64], targets: NDArray[np.int64], row_weights: RowWeights = None) -> float:
-    """Return the temperature T with which softmax(logits / T) has the smallest cross-entropy (Guo et al., section 4.2).
-
-    The logits are (N, C), the targets (N,), the weights of the rows' losses (N,). The penalty |1/T - 1|^2 / 2 is added to the
-    sum over the rows; it is ours. It decides if a few rows, or rows without a mistake, would lead to a temperature near 0.
-    """
-    return 1 / fit_calibration(logits, targets, 1.0, row_weights)
 
 
 def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], kept: KeptModel) -> dict[str, Any]:
@@ -143,17 +134,16 @@ class ScoredLinear(NamedTuple):
 
     model: LinearModel
     logits: Logits
-    """(N, C)."""
-    report: dict[str, Any]
-    """The `classification_report`."""
+    scores: dict[str, Any]
+    """The metrics and the loss, with the metric that selects the encoder's step."""
     alone: Ensemble | None
     """The linear model as the whole model, calibrated. None: the encoder is only compared with it."""
 
 
 def score_linear_model(
-    model: LinearModel, dev: ScoredRows, task: Task, out_of_fold: Logits | None = None, *, is_part: bool
+    model: LinearModel, dev: ScoredRows, task: Task, metric: str, out_of_fold: Logits | None = None, *, is_part: bool
 ) -> ScoredLinear:
-    """Score the linear model on the dev rows. `is_part`: it may be kept, alone or in an ensemble.
+    """Score the linear model on the dev rows, by `metric` too. `is_part`: it may be kept, alone or in an ensemble.
 
     Rows that it is trained on have `out_of_fold` logits (N, C) of models that are not.
     """
@@ -162,7 +152,7 @@ def score_linear_model(
     if is_part:
         weight = fit_calibration(logits, targets, row_weights=dev.row_weights)
         alone = Ensemble(model, 0.0, weight, len(targets), weight)
-    return ScoredLinear(model, logits, report_of(logits, dev.labels, task), alone)
+    return ScoredLinear(model, logits, _scores(report_of(logits, dev.labels, task), metric), alone)
 
 
 def choose_model(
@@ -173,11 +163,12 @@ def choose_model(
 ) -> KeptModel:
     """Choose what is kept, by the dev rows with these logits (N, C) of the encoder, `targets` (N,) and weights (N,).
 
-    `encoder` is None without an encoder, `linear` is None without a linear model.
+    `encoder` is None without an encoder, `linear` is None without a linear model. The probabilities of an encoder alone have a
+    fitted temperature.
     """
     if linear is None or linear.alone is None:
         assert encoder is not None, "a model without an encoder has a linear model"
-        return KeptModel(None, fit_temperature(encoder, targets, row_weights))
+        return KeptModel(None, 1 / fit_calibration(encoder, targets, 1.0, row_weights))
     if encoder is None:
         weight = fit_calibration(linear.logits, targets, row_weights=row_weights)
         return KeptModel(replace(linear.alone, linear_weight=weight, rows=len(targets), linear_alone_weight=weight))
@@ -194,6 +185,7 @@ def report_with_parts(
     metric: str,
     trained: NDArray[np.bool_] | None,
     refitted: Logits | None = None,
+    linear_scores: Mapping[str, float | None] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
     """Return the report on the kept model, facts for the JSON, and its logits (N, C).
 
@@ -203,7 +195,8 @@ def report_with_parts(
     `calibration`. With an ensemble they also have its weights and the scores of both parts, by `metric` too. Where some of the
     rows, but not all, were `trained` on (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it
     is not known which were. `refitted` are the logits of a linear model that takes the place of the one of `linear` in the
-    ensemble; the scores of the linear model are those of `linear`, which was fitted on the encoder's rows.
+    ensemble; the scores of the linear model are those of `linear`, which was fitted on the encoder's rows (`linear_scores`, if
+    they are known).
     """
     logits = kept.logits(encoder, linear if refitted is None else refitted)
     facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
@@ -215,7 +208,7 @@ def report_with_parts(
     if encoder is not None and linear is not None:
         parts = {
             "encoder": _scores(report_of(encoder, labels, task), metric),
-            "linear": _scores(report_of(linear, labels, task), metric),
+            "linear": linear_scores or _scores(report_of(linear, labels, task), metric),
         }
         facts["baselines"]["linear"] = parts["linear"]["accuracy"]
         if kept.ensemble is not None:
@@ -239,7 +232,7 @@ class DevEvaluation:
     model: Classifier
     dev: ScoredRows
     task: Task
-    metric_name: str
+    config: FinetuningConfig
     mean_loss: Callable[[torch.Tensor, torch.Tensor], float]
     """The mean of the loss that training minimizes, of logits (N, C) and targets (N,); it decides between equal dev metrics."""
     inference: InferenceConfig
@@ -258,10 +251,11 @@ class DevEvaluation:
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
     halves_seed: int | None = None
     """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is no such trial."""
-    thresholds: str | None = None
-    """The metric for which thresholds of the labels are chosen in the end. None: the label is the most probable one."""
-    keep_texts: bool = True
-    """Whether the texts of the dev rows are written beside their predictions."""
+
+    @property
+    def metric_name(self) -> str:
+        """The dev metric that selects the encoder's step."""
+        return self.config.metric
 
     def score(self) -> DevScore:
         """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.
@@ -299,10 +293,10 @@ class DevEvaluation:
         if self.halves_seed is not None:
             facts["held_out"] = self._held_out(encoder)
         if self.linear is not None:
-            scores = _scores(self.linear.report, self.metric_name)
-            facts["linear_baseline"] = {**self.linear.model.facts(self.dev.split.texts), "dev": scores}
+            scores = dict(self.linear.scores)
             if self.halves_seed is not None:
-                scores |= {LOG_LOSS: self._held_out(None)[LOG_LOSS]}
+                scores[LOG_LOSS] = self._held_out(None)[LOG_LOSS]
+            facts["linear_baseline"] = {**self.linear.model.facts(self.dev.split.texts), "dev": scores}
         if self.refit is not None and kept.ensemble is not None and kept.ensemble.linear_weight:
             fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             write_refit(folder, fitted)
@@ -323,10 +317,10 @@ class DevEvaluation:
         linear = linear and linear._replace(logits=linear.logits[rows])
         kept = choose_model(own, linear, targets, None if weights is None else weights[rows])
         kept = kept._replace(rows=len(targets))
-        if self.thresholds is None or not len(targets):
+        if self.config.thresholds is None or not len(targets):
             return kept
         shares = kept.probabilities(kept.logits(own, linear and linear.logits))
-        return kept._replace(thresholds=fit_thresholds(shares, targets, self.thresholds, self.task.labels))
+        return kept._replace(thresholds=fit_thresholds(shares, targets, self.config.thresholds, self.task.labels))
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
         """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
@@ -351,21 +345,23 @@ class DevEvaluation:
 
         `encoder` are the encoder's logits (N, C). The scores of the linear model are those of its first fit.
         """
-        texts, linear, refitted, seen = rows.split.texts, None, None, self.known
+        texts, linear, linear_scores, refitted, seen = rows.split.texts, None, None, None, self.known
         if self.linear is not None:
-            linear = self.linear.logits if rows is self.dev else self.linear.model.logits(texts)
+            is_dev = rows is self.dev
+            linear = self.linear.logits if is_dev else self.linear.model.logits(texts)
+            linear_scores = self.linear.scores if is_dev else None
             if kept.ensemble is not None and kept.ensemble.linear is not self.linear.model:
                 refitted, seen = kept.ensemble.linear.logits(texts), seen.refitted()
         trained = None if rows is self.dev and self.folds else seen.trains(rows.split.hashes)
         report, facts, logits = report_with_parts(
-            kept, encoder, linear, rows.labels, self.task, known, self.metric_name, trained, refitted
+            kept, encoder, linear, rows.labels, self.task, known, self.metric_name, trained, refitted, linear_scores
         )
         shares = {"probabilities": kept.probabilities(logits)}
         if kept.ensemble is not None and encoder is not None and linear is not None:
             shares["encoder_probabilities"] = probabilities(encoder, rows=kept.rows)
             shares["linear_probabilities"] = probabilities(linear, rows=kept.rows)
         ids = [example.id for example in rows.split.examples]
-        shown = texts if self.keep_texts and rows is self.dev else None
+        shown = texts if self.config.keep_texts and rows is self.dev else None
         predictions = kept.decide(shares["probabilities"])
         write_predictions(path, ids, rows.labels, self.task.labels, shares, predictions, shown)
         return report, facts
@@ -384,7 +380,6 @@ class DevPerplexity:
     windows: Windows
     inference: InferenceConfig
     check_stop: Callable[[], None]
-    """Called between batches; an exception that it raises ends the evaluation."""
     carry: bool = False
     """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
     metric_name: str = PERPLEXITY

@@ -26,7 +26,7 @@ SMALLEST_P = 1e-30
 """The smallest p-value of a bootstrap test; a smaller one is given as this."""
 CELLS_AT_ONCE = 4_000_000
 """Numbers in memory at a time while rows are resampled."""
-FEWEST_ROWS = 10
+FEWEST_ROWS_OF_CLASS = 10
 """Rows of each class that a resampled interval needs. Ours: resamples of three rows that are all right are all right too, so
 their interval of the recall would be 1 to 1; by `exact_interval` it is 0.29 to 1."""
 
@@ -181,14 +181,15 @@ def intervals(labels: "np.ndarray", predictions: "np.ndarray", names: Sequence[s
 
     `labels` and `predictions` (N,) are indices of the classes `names`. The interval of the accuracy is `share_interval`. The
     limits of the others are percentiles over RESAMPLES_OF_INTERVALS resamples of N rows. They hold for this model and say
-    nothing of other seeds. Where a class has a row and fewer than FEWEST_ROWS, they are None, and the recall of each such class
+    nothing of other seeds. Where a class has a row and fewer than FEWEST_ROWS_OF_CLASS, they are None, and the recall of each
+    such class
     has its `exact_interval`.
     """
     import numpy as np
 
     of_accuracy = {"accuracy": [*share_interval(int((labels == predictions).sum()), len(labels))]}
     support = np.bincount(labels, minlength=len(names))
-    if rare := np.flatnonzero((support > 0) & (support < FEWEST_ROWS)).tolist():
+    if rare := np.flatnonzero((support > 0) & (support < FEWEST_ROWS_OF_CLASS)).tolist():
         hits = {each: int((predictions[labels == each] == each).sum()) for each in rare}
         recalls = {f"recall:{names[each]}": exact_interval(hits[each], int(support[each])) for each in rare}
         return {**dict.fromkeys(METRICS), **of_accuracy, **recalls}

@@ -12,6 +12,7 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
@@ -26,13 +27,7 @@ MAX_BYTES = 8 << 20
 """The longest test file makes 0.6 MB of predictions (ours: leaves room for keys that CLUE does not read)."""
 
 _TOO_LARGE = f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
-OTHER_NAMES = (
-    "c311_predict.json",
-    "c310_predict.json",
-    "chid11_predict.json",
-    "chid10_predict.json",
-    "cmrc2018_predict.json",
-)
+OTHER_NAMES = tuple(f"{name}_predict.json" for name in ("c311", "c310", "chid11", "chid10", "cmrc2018"))
 """Names that CLUE reads and that have no row in TASKS: their contents are not checked."""
 
 Level = Literal["error", "warning", "information"]
@@ -56,13 +51,13 @@ class Findings:
     def __init__(self, name: str) -> None:
         self._name = name
         self._first: dict[str, tuple[Level, str]] = {}
-        self._count: dict[str, int] = {}
+        self._count: Counter[str] = Counter()
 
     def add(self, level: Level, cause: str, message: str, *, line: int | None = None) -> None:
         """Add a finding. A `cause` that was added before is only counted."""
         where = self._name if line is None else f"{self._name} line {line}"
         self._first.setdefault(cause, (level, f"{where}: {message}"))
-        self._count[cause] = self._count.get(cause, 0) + 1
+        self._count[cause] += 1
 
     def ordered(self) -> list[Finding]:
         """Return errors, then warnings, then information; within a level in the order in which they were added."""

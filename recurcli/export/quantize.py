@@ -32,15 +32,12 @@ SMALLEST_SCALE = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What int8 changes on the dev rows."""
+    """What int8 changes on the dev rows: both accuracies, and the `agreement`, the share of the rows whose label stays."""
 
     rows: int
     fp32: float
-    """Accuracy in fp32."""
     int8: float
-    """Accuracy in int8."""
     agreement: float
-    """Share of the rows whose label stays."""
 
     @classmethod
     def of(cls, fp32: NDArray[np.int64], int8: NDArray[np.int64], targets: NDArray[np.int64]) -> "Agreement":
@@ -117,16 +114,12 @@ class _Graph:
         from onnx import TensorProto, numpy_helper
 
         self.graph = graph
-        weights = {
-            tensor.name: numpy_helper.to_array(tensor)
-            for tensor in graph.initializer
-            if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) > 1 and np.prod(tensor.dims) >= MIN_CELLS
-        }
-        self.weights: dict[str, NDArray[np.float32]] = {
-            name: values
-            for name, values in weights.items()
-            if np.isfinite(values).all()  # a mask is not
-        }
+        self.weights: dict[str, NDArray[np.float32]] = {}
+        for tensor in graph.initializer:
+            if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) > 1 and np.prod(tensor.dims) >= MIN_CELLS:
+                values = numpy_helper.to_array(tensor)
+                if np.isfinite(values).all():  # a mask is not
+                    self.weights[tensor.name] = values
         self.made: list[Any] = []
         self.names: set[str] = set()
 

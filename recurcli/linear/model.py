@@ -41,15 +41,15 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """One weight for each n-gram and class, and for each feature of the static vectors: logits = tfidf(text) W + v U + b."""
+    """Weights for each n-gram and class, and for each feature of static vectors: logits = tfidf(text) W + v U + b.
+
+    It was fitted on so many `rows`. W (V, C), U (F, C), b (C,).
+    """
 
     ngrams: Ngrams
     weights: NDArray[np.float32]
-    """W (V, C)."""
     bias: NDArray[np.float32]
-    """b (C,)."""
     rows: int
-    """Number of training rows that were used."""
     distinct_ngrams: int
     """Number of distinct n-grams of the training rows. The most frequent ones were kept."""
     hyperparameters: Hyperparameters

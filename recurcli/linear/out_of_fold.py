@@ -13,7 +13,8 @@ from recurcli.linear.fitting import UNSEEN, fit_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, Logits
 from recurcli.linear.ngrams import Texts
 
-FOLDS = 5
+OUTER_FOLDS = 5
+"""Each fold's model chooses its n-grams and C in folds of its own (`fitting.FOLDS`)."""
 
 
 def out_of_fold_logits(
@@ -26,7 +27,7 @@ def out_of_fold_logits(
     fitted: NDArray[np.bool_] | None = None,
     seed: int = 0,
 ) -> Logits:
-    """Return logits (N, C) of the linear models of FOLDS folds, each of which was fitted without the rows that it scores.
+    """Return logits (N, C) of the linear models of OUTER_FOLDS folds, each of which was fitted without the rows that it scores.
 
     `targets` (N,) are class numbers, `row_weights` (N,) factors of the rows' losses. Models are fitted on the `fitted` rows
     (N,), which have a class; None: on all rows. The n-grams and C are `chosen`, or each model chooses those that a
@@ -54,7 +55,7 @@ def out_of_fold_logits(
 
 
 def draw_folds(
-    group_ids: NDArray[np.uint64], targets: NDArray[np.int64], seed: int = 0, folds: int = FOLDS
+    group_ids: NDArray[np.uint64], targets: NDArray[np.int64], seed: int = 0, folds: int = OUTER_FOLDS
 ) -> NDArray[np.int64]:
     """Return the fold of each row (N,). Rows of a group (see `RowHashes`) share a fold. A class's groups are dealt out."""
     counts = Counter(dict(enumerate(range(int(targets.max(initial=0)) + 1))))  # rare classes begin in different folds

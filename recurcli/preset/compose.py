@@ -211,11 +211,11 @@ def compose(
     return ResolvedPreset(f"{encoder}-{task}" if stem == "preset" else stem, preset, origins)
 
 
-def without_encoder(resolved: ResolvedPreset) -> ResolvedPreset:
+def without_encoder(preset: Preset) -> Preset:
     """Return the preset without its encoder: the keys of presets/encoders/linear.yaml replace its own."""
-    values = {**resolved.preset.to_dict(), "encoder": {}}
+    values = {**preset.to_dict(), "encoder": {}}
     _merge_into(values, _file_layer(preset_folder() / "encoders" / f"{LINEAR}.yaml").values)
-    return dataclasses.replace(resolved, preset=parse_config(Preset, values))
+    return parse_config(Preset, values)
 
 
 _OF_LINEAR = (

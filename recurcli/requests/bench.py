@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import typer
-
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.requests.options import device_option
+from recurcli.requests.options import argument, device_option, flag, option
 
 MODES = ("training", "inference")
 PRECISIONS = ("fp32", "bf16", "auto")
@@ -24,55 +22,36 @@ class BenchRequest:
     that no setting can have.
     """
 
-    encoders: Annotated[
-        list[str] | None,
-        typer.Argument(help="Encoders. Default: that of --preset, else all.", metavar="ENCODER"),
-    ] = None
-    preset: Annotated[
-        str | None,
-        typer.Option(help="Also measure the encoder of this preset with its settings.", metavar="NAME|FILE"),
-    ] = None
-    length: Annotated[str, typer.Option(help="Tokens per row; a list.", metavar="N,…")] = "32,128"
-    batch_size: Annotated[str, typer.Option(help="Rows per batch; a list.", metavar="N,…")] = "32"
-    hidden_size: Annotated[
-        str | None, typer.Option(help="Width of all; a list. Default: the preset's, else 256.", metavar="N,…")
-    ] = None
-    layers: Annotated[
-        str | None, typer.Option(help="Depth of all; a list. Default: the preset's, else 4.", metavar="N,…")
-    ] = None
+    encoders: Annotated[list[str] | None, argument("ENCODER", "Encoders. Default: that of --preset, else all.")] = None
+    preset: Annotated[str | None, option("NAME|FILE", "Also measure the encoder of this preset with its settings.")] = (
+        None
+    )
+    length: Annotated[str, option("N,…", "Tokens per row; a list.")] = "32,128"
+    batch_size: Annotated[str, option("N,…", "Rows per batch; a list.")] = "32"
+    hidden_size: Annotated[str | None, option("N,…", "Width of all; a list. Default: the preset's, else 256.")] = None
+    layers: Annotated[str | None, option("N,…", "Depth of all; a list. Default: the preset's, else 4.")] = None
     match_parameters: Annotated[
         str | None,
-        typer.Option(
-            help="In place of one width for all, solve for the width that gives each as many parameters (800k, 3M), or as "
+        option(
+            "N|PRESET",
+            "In place of one width for all, solve for the width that gives each as many parameters (800k, 3M), or as "
             "many as the encoder of a preset.",
-            metavar="N|PRESET",
         ),
     ] = None
     precision: Annotated[
-        str,
-        typer.Option(help="fp32, bf16 or auto, which is bf16 where the machine supports it; a list.", metavar="NAME,…"),
+        str, option("NAME,…", "fp32, bf16 or auto, which is bf16 where the machine supports it; a list.")
     ] = "auto"
-    mode: Annotated[str, typer.Option(help="training, inference or both.", metavar="NAME,…")] = "training,inference"
+    mode: Annotated[str, option("NAME,…", "training, inference or both.")] = "training,inference"
     dropout: Annotated[
         float | None,
-        typer.Option(
-            help="Dropout probability of encoders and peers. Default: the preset's, else 0.1.",
-            min=0,
-            max=0.99,
-            metavar="P",
-        ),
+        option("P", "Dropout probability of encoders and peers. Default: the preset's, else 0.1.", min=0, max=0.99),
     ] = None
     attention_dropout: Annotated[
         float,
-        typer.Option(
-            help="The same on the attention weights, of the peers and the encoders that have it.",
-            min=0,
-            max=0.99,
-            metavar="P",
-        ),
+        option("P", "The same on the attention weights, of the peers and the encoders that have it.", min=0, max=0.99),
     ] = 0.0
-    rounds: Annotated[int, typer.Option(help="Turns of each candidate.", min=1, metavar="N")] = 7
-    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether the peers are measured too.")] = True
+    rounds: Annotated[int, option("N", "Turns of each candidate.", min=1)] = 7
+    peers: Annotated[bool, flag("--peers/--no-peers", "Whether the peers are measured too.")] = True
     device: Annotated[str, device_option] = "auto"
 
     def __post_init__(self) -> None:

@@ -4,11 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from recurcli.errors import UsageError, escaped
 from recurcli.metrics import LABEL_METRICS, is_of_labels
-from recurcli.requests.options import Columns, Data, Inference
+from recurcli.requests.options import Columns, Data, Inference, argument, flag, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,42 +14,33 @@ class EvaluateRequest:
     """The argument and options of `recur eval`."""
 
     run: Annotated[
-        Path,
-        typer.Argument(
-            help="Run directory of `recur finetune`, or of a language model's `recur pretrain`.", metavar="RUN"
-        ),
+        Path, argument("RUN", "Run directory of `recur finetune`, or of a language model's `recur pretrain`.")
     ]
     split: Annotated[
         Literal["dev", "test", "train"] | None,
-        typer.Option(
-            help="Which rows to score. Default: all rows of a file (or of label folders) given with --data, else dev."
+        option(
+            None, "Which rows to score. Default: all rows of a file (or of label folders) given with --data, else dev."
         ),
     ] = None
     data: Data = None
     columns: Columns = field(default_factory=Columns)
     """A column that is None is that of the training."""
-    diagnose: Annotated[bool, typer.Option("--diagnose", help="Measure distances and attention layer by layer.")] = (
-        False
-    )
+    diagnose: Annotated[bool, flag("--diagnose", "Measure distances and attention layer by layer.")] = False
     errors: Annotated[
-        Path | None,
-        typer.Option(help="Write the rows that are predicted wrongly to this .tsv, the surest first.", metavar="FILE"),
+        Path | None, option("FILE", "Write the rows that are predicted wrongly to this .tsv, the surest first.")
     ] = None
     report: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a page with scores, curves, confusions, calibration and mistakes to this .html (needs [report]).",
-            metavar="FILE",
+        option(
+            "FILE",
+            "Write a page with scores, curves, confusions, calibration and mistakes to this .html (needs [report]).",
         ),
     ] = None
     fit_thresholds: Annotated[
-        str | None,
-        typer.Option(help="Choose thresholds of the labels on the dev rows, as for f1:LABEL.", metavar="METRIC"),
+        str | None, option("METRIC", "Choose thresholds of the labels on the dev rows, as for f1:LABEL.")
     ] = None
-    save: Annotated[bool, typer.Option("--save", help="Keep the thresholds in the run for all later use.")] = False
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files of --errors and --report.")] = (
-        False
-    )
+    save: Annotated[bool, flag("--save", "Keep the thresholds in the run for all later use.")] = False
+    overwrite: Annotated[bool, flag("--overwrite", "Replace existing files of --errors and --report.")] = False
     inference: Inference = field(default_factory=Inference)
 
     def __post_init__(self) -> None:

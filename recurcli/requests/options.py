@@ -4,94 +4,68 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from recurcli.errors import UsageError
 
+
+def option(metavar: str | None, help: str, **settings: Any) -> Any:
+    """Return an option with a value, which the help calls `metavar`; None: what Typer calls it, such as the choices."""
+    return typer.Option(metavar=metavar, help=help, **settings)
+
+
+def flag(name: str, help: str) -> Any:
+    """Return an option without a value. `name` has both forms where it can be negated: --peers/--no-peers."""
+    return typer.Option(name, help=help)
+
+
+def argument(metavar: str | None, help: str) -> Any:
+    """Return an argument, which the help calls `metavar`."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
 Preset = Annotated[
-    str,
-    typer.Option(
-        help="ENCODER-TASK, a preset's name (`recur presets` lists them) or a YAML file.", metavar="NAME|FILE"
-    ),
+    str, option("NAME|FILE", "ENCODER-TASK, a preset's name (`recur presets` lists them) or a YAML file.")
 ]
 Data = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder with the task's files, a parent of folders named by task, or one file. "
+    option(
+        "PATH",
+        "Folder with the task's files, a parent of folders named by task, or one file. "
         "Default: the Hugging Face Hub or its cache.",
-        metavar="PATH",
     ),
 ]
 Train = Annotated[
-    Path | None,
-    typer.Option(help="File with the rows to train on. Without --dev the dev rows are drawn from it.", metavar="FILE"),
+    Path | None, option("FILE", "File with the rows to train on. Without --dev the dev rows are drawn from it.")
 ]
-Dev = Annotated[Path | None, typer.Option(help="File with the rows that select the best model.", metavar="FILE")]
+Dev = Annotated[Path | None, option("FILE", "File with the rows that select the best model.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Change any key of the preset; may be repeated.", metavar="KEY=VALUE")
 ]
-Seed = Annotated[int | None, typer.Option(help="The same as --set runtime.seed=N.", metavar="N")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Seed = Annotated[int | None, option("N", "The same as --set runtime.seed=N.")]
+Json = Annotated[bool, flag("--json", "Print one JSON object instead of a table.")]
 Precision = Literal["auto", "fp32", "bf16"]
-device_option = typer.Option(
-    help="auto, cpu, cuda or cuda:N. Default: runtime.device in training, else auto.",
-    metavar="DEVICE",
-    show_default=False,
+device_option = option(
+    "DEVICE", "auto, cpu, cuda or cuda:N. Default: runtime.device in training, else auto.", show_default=False
 )
-precision_option = typer.Option(
-    help="Precision of the arithmetic; auto is bf16 where the machine multiplies it. Default: runtime.precision in training, "
+precision_option = option(
+    None,
+    "Precision of the arithmetic; auto is bf16 where the machine multiplies it. Default: runtime.precision in training, "
     "else fp32.",
     show_default=False,
 )
-batch_size_option = typer.Option(
-    help="Rows per batch. Default: batch_size of the preset in training, else 64.",
-    min=1,
-    metavar="N",
-    show_default=False,
+batch_size_option = option(
+    "N", "Rows per batch. Default: batch_size of the preset in training, else 64.", min=1, show_default=False
 )
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and errors only: no progress, no notes.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Text = Annotated[
-    list[str] | None,
-    typer.Option("--text", help="Column of the text, by name or number from 1; may be repeated.", metavar="COLUMN"),
-]
-Pair = Annotated[
-    list[str] | None, typer.Option("--pair", help="Column of the second text; may be repeated.", metavar="COLUMN")
-]
-Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", metavar="COLUMN")]
-Id = Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")]
-Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header", help="Whether row 1 of a TSV or CSV names the columns. Default: what it holds."
-    ),
-]
-Delimiter = Annotated[
-    str | None,
-    typer.Option("--delimiter", help="Separator of the fields of a TSV or CSV, if not TAB or a comma.", metavar="MARK"),
-]
-Quote = Annotated[
-    str | None, typer.Option("--quote", help='Quote around fields of a CSV, if not ". A TSV has none.', metavar="MARK")
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(
-        "--encoding",
-        help="Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: UTF-8; of labelled rows, that of "
-        "the preset or run.",
-        metavar="NAME",
-    ),
-]
-Run = Annotated[Path, typer.Argument(help="Run directory of `recur finetune`.", metavar="RUN")]
+Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.")]
+Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
+Run = Annotated[Path, argument("RUN", "Run directory of `recur finetune`.")]
 
 
 Fast = Annotated[
-    bool,
-    typer.Option(
-        "--fast", help="Take the linear model of an ensemble alone: no encoder runs, and the labels may differ."
-    ),
+    bool, flag("--fast", "Take the linear model of an ensemble alone: no encoder runs, and the labels may differ.")
 ]
 
 
@@ -99,12 +73,26 @@ Fast = Annotated[
 class TextColumns:
     """The options on the columns and the form of rows of texts, of which `text` and `pair` may be repeated."""
 
-    text: Text = None
-    pair: Pair = None
-    header: Header = None
-    delimiter: Delimiter = None
-    quote: Quote = None
-    encoding: Encoding = None
+    text: Annotated[
+        list[str] | None, option("COLUMN", "Column of the text, by name or number from 1; may be repeated.")
+    ] = None
+    pair: Annotated[list[str] | None, option("COLUMN", "Column of the second text; may be repeated.")] = None
+    header: Annotated[
+        bool | None,
+        flag("--header/--no-header", "Whether row 1 of a TSV or CSV names the columns. Default: what it holds."),
+    ] = None
+    delimiter: Annotated[
+        str | None, option("MARK", "Separator of the fields of a TSV or CSV, if not TAB or a comma.")
+    ] = None
+    quote: Annotated[str | None, option("MARK", 'Quote around fields of a CSV, if not ". A TSV has none.')] = None
+    encoding: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: UTF-8; of labelled rows, that of "
+            "the preset or run.",
+        ),
+    ] = None
 
     def given(self) -> dict[str, object]:
         """Return the options as keys of DataConfig. A single column is a string, several are a tuple."""
@@ -119,8 +107,8 @@ class TextColumns:
 class Columns(TextColumns):
     """The options on the columns and the form of labelled rows."""
 
-    label: Label = None
-    id: Id = None
+    label: Annotated[str | None, option("COLUMN", "Column of the label.")] = None
+    id: Annotated[str | None, option("COLUMN", "Column of the ids.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

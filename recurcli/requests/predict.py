@@ -4,9 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
-from recurcli.requests.options import Fast, Inference, Run, TextColumns
+from recurcli.requests.options import Fast, Inference, Run, TextColumns, argument, flag, option
 
 InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
 OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
@@ -18,55 +16,47 @@ class PredictRequest:
 
     run: Run
     source: Annotated[
-        Path,
-        typer.Argument(
-            help="TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input.", metavar="INPUT"
-        ),
+        Path, argument("INPUT", "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input.")
     ] = Path("-")
     output: Annotated[
         Path,
-        typer.Option(
-            help="File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz; "
+        option(
+            "FILE",
+            "File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz; "
             "'-' is standard output.",
-            metavar="FILE",
         ),
     ] = Path("-")
     format: Annotated[
         OutputFormat | None,
-        typer.Option(
-            help="Format of the output. Default: from the ending of --output, else that of the input; jsonl for "
-            "Parquet and fastText."
+        option(
+            None,
+            "Format of the output. Default: from the ending of --output, else that of the input; jsonl for "
+            "Parquet and fastText.",
         ),
     ] = None
     input_format: Annotated[
         InputFormat | None,
-        typer.Option(
-            help="Format of the input. Default: from the file name, else detected; a CSV in a pipe is not detected."
+        option(
+            None, "Format of the input. Default: from the file name, else detected; a CSV in a pipe is not detected."
         ),
     ] = None
     columns: TextColumns = field(default_factory=TextColumns)
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each label.")] = False
-    top_k: Annotated[
-        int | None, typer.Option(help="Add the K best labels with their probabilities.", min=1, metavar="K")
-    ] = None
+    probabilities: Annotated[bool, flag("--probabilities", "Add the probability of each label.")] = False
+    top_k: Annotated[int | None, option("K", "Add the K best labels with their probabilities.", min=1)] = None
     threshold: Annotated[
-        float | None,
-        typer.Option(help="Leave `prediction` empty where the score is lower.", min=0, max=1, metavar="SCORE"),
+        float | None, option("SCORE", "Leave `prediction` empty where the score is lower.", min=0, max=1)
     ] = None
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at a row that cannot be read.")] = False
+    strict: Annotated[bool, flag("--strict", "Stop at a row that cannot be read.")] = False
     unbuffered: Annotated[
-        bool, typer.Option("--unbuffered", help="Predict each row of a pipe as it comes; default on a terminal.")
+        bool, flag("--unbuffered", "Predict each row of a pipe as it comes; default on a terminal.")
     ] = False
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain",
-            help="Add the parts of the row with the largest share in the linear model's score of its label.",
-        ),
+        flag("--explain", "Add the parts of the row with the largest share in the linear model's score of its label."),
     ] = False
     fast: Fast = False
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a stopped prediction to --output; start it if there is none.")
+        bool, flag("--resume", "Continue a stopped prediction to --output; start it if there is none.")
     ] = False
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False
+    overwrite: Annotated[bool, flag("--overwrite", "Replace an existing output file.")] = False
     inference: Inference = field(default_factory=Inference)

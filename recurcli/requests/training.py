@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import typer
-
 from recurcli.errors import UsageError, check_not_both, escaped
 from recurcli.requests.options import (
     Columns,
@@ -20,7 +18,9 @@ from recurcli.requests.options import (
     Settings,
     TextColumns,
     Train,
+    flag,
     named_files,
+    option,
     overrides_of,
 )
 
@@ -94,33 +94,32 @@ class TrainingRequest(Computation, PresetRequest):
 
     init: ClassVar[Path | None] = None
     output: Annotated[
-        Path | None,
-        typer.Option(help="Run directory to write. Default: runs/ and the name of the preset.", metavar="RUN"),
+        Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of the preset.")
     ] = None
-    epochs: Annotated[
-        str | None, typer.Option(help="Passes over the training rows: the key epochs of the preset.", metavar="N|auto")
-    ] = None
+    epochs: Annotated[str | None, option("N|auto", "Passes over the training rows: the key epochs of the preset.")] = (
+        None
+    )
     learning_rate: Annotated[
-        float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
+        float | None, option("RATE", "Largest learning rate: the key learning_rate of the preset.")
     ] = None
     match_parameters: Annotated[
         str | None,
-        typer.Option(
-            help="Solve for encoder.hidden_size so that the encoder has N parameters (3000000, 3M, 800k), or as many as that "
+        option(
+            "N|PRESET",
+            "Solve for encoder.hidden_size so that the encoder has N parameters (3000000, 3M, 800k), or as many as that "
             "of a preset, without the embedding. What --set gives stays; with encoder.hidden_size it is encoder.num_layers.",
-            metavar="N|PRESET",
         ),
     ] = None
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
+        bool, flag("--resume", "Resume the run from its newest checkpoint; start it if there is none.")
     ] = False
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Train anew; the run that is there stays until the new one is finished.")
+        bool, flag("--overwrite", "Train anew; the run that is there stays until the new one is finished.")
     ] = False
     keep_checkpoints: Annotated[
-        bool, typer.Option("--keep-checkpoints", help="Keep the newest checkpoints when the run is finished.")
+        bool, flag("--keep-checkpoints", "Keep the newest checkpoints when the run is finished.")
     ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the settings of the run and write nothing.")] = False
+    dry_run: Annotated[bool, flag("--dry-run", "Show the settings of the run and write nothing.")] = False
 
     def __post_init__(self) -> None:
         check_not_both(resume=self.resume, overwrite=self.overwrite)
@@ -163,29 +162,29 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
     columns: Columns = field(default_factory=Columns)  # TrainingRequest has those of texts alone
     test: Annotated[
         Path | None,
-        typer.Option(
-            help="File with labelled rows on which the chosen model is scored once, after the training. "
+        option(
+            "FILE",
+            "File with labelled rows on which the chosen model is scored once, after the training. "
             "Default: the task's test rows, if they have labels.",
-            metavar="FILE",
         ),
     ] = None
     init: Annotated[  # type: ignore[misc]
-        Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
+        Path | None, option("RUN", "Pretrained run to start from: its tokenizer and encoder.")
     ] = None
     teacher: Annotated[
         Path | None,
-        typer.Option(
-            help="File with another model's soft labels of rows, as `recur predict --probabilities` writes them: the key "
+        option(
+            "FILE",
+            "File with another model's soft labels of rows, as `recur predict --probabilities` writes them: the key "
             "finetuning.teacher. Rows without a label of their own are trained on too.",
-            metavar="FILE",
         ),
     ] = None
     budget: Annotated[
         float | None,
-        typer.Option(
-            parser=_seconds,
-            help="Time that the whole command may take, such as 60s, 5m or 1h: CPU time of all threads, on CUDA wall time. It "
+        option(
+            "TIME",
+            "Time that the whole command may take, such as 60s, 5m or 1h: CPU time of all threads, on CUDA wall time. It "
             "gives the key finetuning.max_steps.",
-            metavar="TIME",
+            parser=_seconds,
         ),
     ] = None

@@ -55,12 +55,10 @@ class Predictions(NamedTuple):
 
 
 class TextLosses(NamedTuple):
-    """The summed cross-entropy of a language model on each of the K blocks of its dev text (`TextScore` cuts them)."""
+    """The summed cross-entropy of a language model on each of the K blocks of its dev text, and their tokens, (K,) each."""
 
     nats: list[float]
-    """The sum over the tokens of each block (K,)."""
     tokens: list[int]
-    """The number of tokens of each block (K,)."""
 
 
 class RowText(NamedTuple):

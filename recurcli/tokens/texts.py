@@ -139,7 +139,6 @@ class StoredTokens:
         self.lengths = np.concatenate([np.diff(chunk.offsets).astype(np.int32) for chunk in chunks])
         """Tokens a row, (rows,); the only values in memory for every row."""
         self.truncated = truncated
-        """Number of rows that were cut."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -208,12 +207,10 @@ class TextSplit:
     path: Path | None
     sha256: str
     dropped: int = 0
-    """Number of rows left out because they have no majority label."""
     bad: int = 0
     """Number of lines or rows that were skipped because they cannot be read."""
     first_bad: str = ""
     notes: tuple[Note, ...] = ()
-    """Notes for the user on how the file was read."""
 
     @cached_property
     def hashes(self) -> NDArray[np.uint64]:

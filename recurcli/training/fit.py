@@ -69,16 +69,16 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSpa
     """
     assert config.learning_rate is not None
     table, rate, decay = ngram_table(model), config.learning_rate, config.weight_decay
+    settings = {
+        "matrices": (decay, 1.0),
+        "vectors": (0.0, 1.0),  # and what else has no weight decay
+        "scalars": (0.0, config.scalar_lr_factor),
+        "bag": (decay, getattr(config, "bag_learning_rate", rate) / rate),
+        "table": (0.0, config.ngram_learning_rate / rate),
+    }
     groups: dict[str, dict[str, Any]] = {
-        "matrices": {"params": [], "weight_decay": decay, "lr_factor": 1.0},
-        "vectors": {"params": [], "weight_decay": 0.0, "lr_factor": 1.0},  # and what else has no weight decay
-        "scalars": {"params": [], "weight_decay": 0.0, "lr_factor": config.scalar_lr_factor},
-        "bag": {
-            "params": [],
-            "weight_decay": decay,
-            "lr_factor": getattr(config, "bag_learning_rate", rate) / rate,
-        },
-        "table": {"params": [], "weight_decay": 0.0, "lr_factor": config.ngram_learning_rate / rate},
+        kind: {"params": [], "weight_decay": own_decay, "lr_factor": factor}
+        for kind, (own_decay, factor) in settings.items()
     }
     for name, parameter in model.named_parameters():
         kind = "matrices"
@@ -149,9 +149,7 @@ class TrainingState:
     """Everything that a resume needs besides the weights and the optimizer state."""
 
     step: int = 0
-    """Optimiser steps taken."""
     evaluated_step: int = 0
-    """The step of the last evaluation."""
     best_dev_metric: float | None = None
     """The best dev metric so far. None before the first evaluation."""
     second_dev_metric: float | None = None
@@ -159,7 +157,6 @@ class TrainingState:
     best_dev_loss: float | None = None
     """The smallest dev loss of a model with that metric."""
     best_step: int | None = None
-    """The step of `best_dev_metric`."""
     stale_evaluations: int = 0
     """Evaluations since the last improvement: a better dev metric, or an equal one with a smaller dev loss."""
     loss_sum: float = 0.0
@@ -194,7 +191,6 @@ class TrainingLoop:
     minimize: bool = False
     """Whether a smaller dev metric is better."""
     ranks: Ranks = SINGLE_PROCESS
-    """The processes that share each batch."""
     state: TrainingState = field(default_factory=TrainingState)
 
     @property

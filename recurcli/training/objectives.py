@@ -200,7 +200,6 @@ class ClassificationObjective:
         self.targets = torch.tensor(targets, dtype=torch.long)
         self.config = config
         self.tokenizer = tokenizer
-        self.word_ids = tokenizer.word_ids
         assert config.word_dropout != "auto", "settle replaces auto"
         self.word_dropout = config.word_dropout
         self.row_weights = torch.from_numpy(row_weights).float()
@@ -216,7 +215,7 @@ class ClassificationObjective:
         ids, mask = collate(self.tokens, rows, pad_id=pad_id)
         chosen, whole = torch.from_numpy(rows), None
         if rate := self.word_dropout:
-            whole, words = (ids, mask), self.word_ids
+            whole, words = (ids, mask), self.tokenizer.word_ids
             ids, mask = drop_words(ids, mask, probability=rate, word_ids=words, pad_id=pad_id, generator=generator)
         targets = self.targets[chosen]
         teacher = self.teacher and (self.teacher[0][chosen], self.teacher[1][chosen])
@@ -277,7 +276,6 @@ class MaskedTokenObjective(TokenObjective):
         self.tokens = tokens
         self.lengths = tokens.lengths
         self.tokenizer = tokenizer
-        self.word_ids = tokenizer.word_ids
         self.config = config
 
     def micro_batch(self, rows: np.ndarray, generator: torch.Generator) -> MicroBatch:
@@ -288,7 +286,7 @@ class MaskedTokenObjective(TokenObjective):
             mask,
             probability=self.config.mlm_probability,
             scheme=self.config.masking,
-            word_ids=self.word_ids,
+            word_ids=self.tokenizer.word_ids,
             mask_id=self.tokenizer.mask_id,
             generator=generator,
         )

@@ -22,6 +22,7 @@ from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, e
 from recurcli.files import CommittedFolder, commit_directory, remove, storage_errors, to_json
 from recurcli.log import Log, Progress
 from recurcli.model.models import Backbone
+from recurcli.process import signal_handlers
 from recurcli.runs.model_files import load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, check_same, checkpoint_folders, first_difference
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
@@ -234,15 +235,9 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {}
-        for number in _HANDLED:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup; it stays ignored
-                before[number] = signal.signal(number, self._handle)
-        try:
+        heard = (number for number in _HANDLED if signal.getsignal(number) is not signal.SIG_IGN)  # it is under nohup
+        with signal_handlers(dict.fromkeys(heard, self._handle)):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:
@@ -255,29 +250,22 @@ class StopRequest:
 
 @dataclass(kw_only=True)
 class Session:
-    """A training run: the loop, its state and its run directory."""
+    """A training run: the loop, its state and its run directory. Its checkpoints have its `resume_key` and `environment`."""
 
     run: RunDirectory
     loop: TrainingLoop
     stop: StopRequest
+    publish: Callable[[Mapping[str, Tensor]], None]
+    """Writes these weights as those of the model of the run."""
+    linear_dev_metric: float | None = None
+    """The dev metric of the linear model, which the progress shows. None if there is no linear model."""
     resume_key: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that a resume must match; a different value raises UsageError."""
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that a resume should match to be bit-identical; a different value gives a warning."""
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
 
     def __post_init__(self) -> None:
         self.ranks = self.loop.ranks
-
-    @property
-    def linear_dev_metric(self) -> float | None:
-        """The dev metric of the linear model, which the progress shows. None if there is no linear model."""
-        return None
-
-    def publish(self, tensors: Mapping[str, Tensor]) -> None:
-        """Write `tensors` as the weights of the model of the run."""
-        raise NotImplementedError
 
     def restore(self, log: Log) -> None:
         """Load the newest checkpoint, if there is one.

@@ -14,9 +14,18 @@ from logs import Kept
 from running import Recur
 
 from recurcli.commands import bench as measuring
-from recurcli.commands import bench_candidates as peers
-from recurcli.commands.bench import MemoryMeter, Setting, Workload, bench, measure
-from recurcli.commands.bench_candidates import Candidate, Shape, encoder_candidates, shapes
+from recurcli.commands.bench import (
+    Candidate,
+    MemoryMeter,
+    Setting,
+    Shape,
+    Workload,
+    bench,
+    encoder_candidates,
+    measure,
+    peer_candidates,
+    shapes,
+)
 from recurcli.requests.bench import BenchRequest
 
 CPU = torch.device("cpu")
@@ -39,7 +48,7 @@ def _short_turns() -> Iterator[None]:
 def result() -> dict[str, Any]:
     """Two encoders beside torch's at two lengths."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peers, "unmet", lambda extra: {"transformers": "transformers"})
+        patch.setattr(measuring, "unmet", lambda extra: {"transformers": "transformers"})
         return finished(BenchRequest(encoders=["starsaber", "transject"], length="8,16", **SMALL))
 
 
@@ -208,7 +217,7 @@ def test_matched_candidates_have_as_many_parameters_and_their_own_width() -> Non
     request = BenchRequest(encoders=["starsaber", "transformer"], layers="2", match_parameters="rsa-tnews")
     (shape,) = shapes(request)
     assert (shape.hidden_size, shape.num_layers) == (None, 2)
-    found = [*encoder_candidates(request, shape), *peers.peer_candidates(request, shape)]
+    found = [*encoder_candidates(request, shape), *peer_candidates(request, shape)]
     assert all(one.parameters == pytest.approx(3_160_000, rel=0.03) for one in found)
     width = {one.name: one.hidden_size for one in found}
     assert width["starsaber"] > width["transformer"] == width["torch Transformer"]
@@ -237,12 +246,12 @@ def test_the_peers_are_transformers_of_equal_size_and_dropout() -> None:
     for dropout, attention_dropout in ((0.0, 0.0), (0.0, 0.5), (0.5, 0.0)):
         request = BenchRequest(encoders=["transformer"], dropout=dropout, attention_dropout=attention_dropout, **SMALL)
         (shape,) = shapes(request)
-        for peer in peers.peer_candidates(request, shape):
+        for peer in peer_candidates(request, shape):
             model = peer.build(8)
             assert sum(p.numel() for p in model.layers.parameters()) == peer.parameters == wanted.parameters
             same = torch.allclose(model.train()(x), model.eval()(x), atol=1e-5)
             assert same == (dropout == attention_dropout == 0), peer.name
-    eager, sdpa = (peer for peer in peers.peer_candidates(request, shape) if peer.name.startswith("BERT"))
+    eager, sdpa = (peer for peer in peer_candidates(request, shape) if peer.name.startswith("BERT"))
     models = []
     for peer in (eager, sdpa):
         torch.manual_seed(1)

@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_checked_is_refused(
 def test_a_file_without_dev_rows_is_an_error_where_it_would_be_the_whole_training(recur: Recur, tmp_path: Path) -> None:
     few, other = (written(tmp_path / name, *SOUND[:1], *SOUND[-1:]) for name in ("few.tsv", "other.tsv"))
     dev, test, train = (written(tmp_path / f"{name}.tsv", *SOUND[:1], *SOUND[-1:]) for name in ("dev", "test", "train"))
-    stops = "few.tsv: training on this file alone stops, since none of its rows is a dev row"
+    stops = "few.tsv: training on this file alone stops: none of its 2 labels has two different texts"
     for whole in ([few], [few, test], [few, "--test", test]):
         recur.refused(3, stops, "check", *whole)
     for alone in ([few, dev], [few, "--dev", dev], [few, other], [few, train]):

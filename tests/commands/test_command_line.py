@@ -235,5 +235,5 @@ def test_any_locale_and_closed_streams_are_lived_with() -> None:
     assert done.stdout.split() == ["2", "5", "0", "5"]
     assert done.stderr.splitlines() == [
         "recur: error: standard output is closed; send it to /dev/null to do without it",
-        "recur: error: standard output: cannot be written: No space left on device",
+        "recur: error: standard output: cannot be written: No space left on device; make room there",
     ]

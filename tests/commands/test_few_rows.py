@@ -8,7 +8,7 @@ import pytest
 from predicting import Recur
 from running import result_of
 
-from recurcli.linear.out_of_fold import FOLDS
+from recurcli.linear.out_of_fold import OUTER_FOLDS
 
 DEFAULT = ("finetune", "--preset", "starsaber-custom")
 SMALL = [
@@ -43,7 +43,7 @@ def few(data: Path, recur: Recur, tmp_path: Path) -> Path:
 def test_all_rows_train_the_linear_model_and_are_scored_out_of_fold(few: Path, data: Path, recur: Recur) -> None:
     result = result_of(few)
     assert (result["encoder"], result["steps"], result["linear_baseline"].get("refit_rows")) == ("linear", 0, None)
-    assert result["cross_validation"] == {"folds": FOLDS, "rows": 300}
+    assert result["cross_validation"] == {"folds": OUTER_FOLDS, "rows": 300}
     assert result["data"]["train"]["rows"] == result["data"]["dev"]["rows"] == result["ensemble"]["rows"] == 300
     assert result["dev"]["accuracy"] == 0.9, "the wrong labels are those of rows that no fold has seen"
     stored = [json.loads(line) for line in (few / "predictions.dev.jsonl").read_text().splitlines()]
@@ -129,3 +129,16 @@ def test_without_texts_no_mistakes_are_listed(data: Path, recur: Recur, tmp_path
 def test_a_budget_says_that_it_has_no_effect(data: Path, recur: Recur, tmp_path: Path) -> None:
     _, err = recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "run", "--budget", "60s")
     assert "--budget has no effect: the linear model takes no steps" in err
+
+
+def test_a_class_with_one_training_row_is_named(data: Path, recur: Recur, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(data.read_text() + "alone in its class,rare\n")
+    _, err = recur.ok(*DEFAULT, "--data", tmp_path / "x.csv", "--output", tmp_path / "run")
+    assert "warning: a class has one training row ('rare')" in err
+
+
+def test_classes_of_one_text_each_are_refused_with_the_reason(recur: Recur, tmp_path: Path) -> None:
+    rows = "".join(f"text number {number},class {number}\n" for number in range(40))
+    (tmp_path / "x.csv").write_text(f"text,label\n{rows}")
+    reason = "none of its 40 labels has two different texts; a class needs one to train on and one to score"
+    recur.refused(3, reason, *DEFAULT, "--data", tmp_path / "x.csv", "--output", tmp_path / "run")

@@ -18,7 +18,7 @@ from recurcli.errors import DataError
 from recurcli.evaluation.decision import probabilities
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import search_hyperparameters
-from recurcli.linear.out_of_fold import FOLDS, draw_folds, out_of_fold_logits
+from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds, out_of_fold_logits
 from recurcli.preset import preset_folder
 
 REVIEWS = preset_folder() / "examples" / "reviews.csv"
@@ -67,7 +67,7 @@ def test_folds_keep_sides_together_and_deal_out_every_class() -> None:
     sides[100:105] = 7
     folds = draw_folds(sides, targets)
     assert len({folds[7], *folds[100:105]}) == 1
-    assert all(np.bincount(folds[targets == name], minlength=FOLDS).min() > 5 for name in range(5))
+    assert all(np.bincount(folds[targets == name], minlength=OUTER_FOLDS).min() > 5 for name in range(5))
 
 
 def test_suspects_are_those_of_the_definition() -> None:

@@ -101,7 +101,8 @@ def test_a_full_disk_leaves_no_half_file(recur: Recur, trained: Path, tmp_path: 
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert code == 5
-        assert err == f"recur: error: {tmp_path / 'out'}: cannot be written: File too large{way_out}\n"
+        reason = "cannot be written: File too large; raise the limit on the size of files (ulimit -f)"
+        assert err == f"recur: error: {tmp_path / 'out'}: {reason}{way_out}\n"
         assert {path.name for path in tmp_path.iterdir()} == left
     recur.ok("predict", trained, source, "--output", tmp_path / "out", "--resume")
     recur.ok("predict", trained, source, "--output", tmp_path / "whole")
@@ -114,7 +115,11 @@ def test_standard_output_may_be_full_or_the_input_itself(
     source = tmp_path / "x.tsv"
     source.write_text("a\n")
     for path, code, reason in (
-        (Path("/dev/full"), 5, "recur: error: standard output: cannot be written: No space left on device\n"),
+        (
+            Path("/dev/full"),
+            5,
+            "recur: error: standard output: cannot be written: No space left on device; make room there\n",
+        ),
         (source, 2, "recur: error: standard output is the input file as well; name another file with --output\n"),
     ):
         with monkeypatch.context() as patch, path.open("a") as stream:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from recurcli.evaluation.decision import KeptModel, probabilities
-from recurcli.evaluation.report import BINS, calibration_of, cross_entropy, fit_temperature
+from recurcli.evaluation.report import BINS, calibration_of, cross_entropy
+from recurcli.linear.ensemble import fit_calibration
 
 
 def drawn_rows(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -18,7 +19,7 @@ def drawn_rows(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarr
 @pytest.mark.parametrize("factor", [0.4, 1.0, 5.0])
 def test_the_temperature_of_scaled_logits_is_their_factor(factor: float) -> None:
     logits, targets = drawn_rows(4000, 5, seed=1)
-    temperature = fit_temperature(factor * logits, targets)
+    temperature = 1 / fit_calibration(factor * logits, targets, 1.0)
     assert temperature == pytest.approx(factor, rel=0.08)
     losses = [
         cross_entropy(factor * logits / other, targets)
@@ -30,9 +31,9 @@ def test_the_temperature_of_scaled_logits_is_their_factor(factor: float) -> None
 def test_rows_without_a_mistake_do_not_lead_to_certainty() -> None:
     targets = np.arange(20) % 2
     logits = np.eye(2)[targets]
-    assert 0.2 < fit_temperature(logits, targets) < 1
+    assert 1 < fit_calibration(logits, targets, 1.0) < 5
     reversed_targets = 1 - targets
-    assert np.isfinite(fit_temperature(50 * logits, reversed_targets))
+    assert np.isfinite(1 / fit_calibration(50 * logits, reversed_targets, 1.0))
 
 
 def test_the_calibration_error_is_that_of_a_plain_loop() -> None:

@@ -38,14 +38,11 @@ def session(folder: Path, published: list[Any] | None = None, **more: Any) -> Se
     )
     facts: dict[str, Any] = {"loop": loop, "resume_key": {"seed": 3}, "environment": {"threads": 1}} | more
 
-    class Published(Session):
-        """A session that keeps what it publishes."""
+    def publish(tensors: Mapping[str, Tensor]) -> None:
+        if published is not None:
+            published.append(dict(tensors))
 
-        def publish(self, tensors: Mapping[str, Tensor]) -> None:
-            if published is not None:
-                published.append(dict(tensors))
-
-    return Published(run=RunDirectory(folder), stop=StopRequest(), **facts)
+    return Session(run=RunDirectory(folder), stop=StopRequest(), publish=publish, **facts)
 
 
 def restored(training: Session) -> list[str]:

@@ -55,11 +55,9 @@ class ComparedRun:
     """The preset and the origin of the run by dotted keys; equal in runs that differ in their seed alone."""
     result: Mapping[str, Any]
     split: ScoredSplit
-    """The rows that are compared."""
     scores: Mapping[str, float]
     """The metrics of labels of the compared part, from its predictions; of a language model the perplexity."""
     rows: Predictions = NO_ROWS
-    """The predictions; a language model has none."""
     text: TextLosses | None = None
     """The losses of a language model on its dev text; None: the run is a classifier."""
 

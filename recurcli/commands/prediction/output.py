@@ -63,7 +63,6 @@ class PredictionProgress:
     rows: int = 0
     """Rows read, without a header."""
     faults: int = 0
-    """Number of rows that could not be read completely."""
     first_fault: str | None = None
     unlabelled: int = 0
     """Number of rows whose score was below the threshold."""
@@ -72,7 +71,6 @@ class PredictionProgress:
     input_sha256: str = _EMPTY
     """Hash of the rows read; used only if the output can be resumed."""
     size: int = 0
-    """Bytes written."""
     output_sha256: str = _EMPTY
     replaces: bool = False
     """Whether the output replaces a finished file."""
@@ -172,15 +170,10 @@ class OutputStream:
 
     def _append(self, data: bytes) -> None:
         left = memoryview(data)
-        try:
+        with storage_errors("standard output" if str(self.output) in _STANDARD else self.output):
             while left:
                 left = left[self._stream.write(left) :]
             self._stream.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            name = "standard output" if str(self.output) in _STANDARD else self.output
-            raise StorageError(f"{name}: cannot be written: {error.strerror or error}") from None
 
 
 def make_blocking(stream: TextIO) -> None:

@@ -162,7 +162,6 @@ def tsv_obstacle(value: str, delimiter: str) -> str | None:
 
 
 JSON_ADDED = ("prediction", "score", "reason", "top", "probabilities", "explanation")
-"""The keys that JSON lines add."""
 
 
 class Input(NamedTuple):
@@ -173,7 +172,6 @@ class Input(NamedTuple):
     """All records but the header."""
     columns: InputColumns
     format: OutputFormat
-    """The format of the output."""
     at_once: bool = False
     """Whether each row is predicted before the next one is read."""
     counted: PredictionProgress | None = None

@@ -42,12 +42,14 @@ def with_planned_steps(training: Training, dev: DevEvaluation, budget: float | N
     if not budget:
         return training
 
-    def planned(preset: Preset) -> Preset:
-        return replace(preset, finetuning=replace(preset.finetuning, max_steps=steps))
-
-    resolved, preset = replace(training.resolved, preset=planned(training.resolved.preset)), planned(training.preset)
+    resolved = replace(training.resolved, preset=_with_steps(training.resolved.preset, steps))
+    preset = _with_steps(training.preset, steps)
     loop = replace(training.loop, config=preset.finetuning)
     return replace(training, budget=budget, resolved=resolved, preset=preset, loop=loop)
+
+
+def _with_steps(preset: Preset, steps: int) -> Preset:
+    return replace(preset, finetuning=replace(preset.finetuning, max_steps=steps))
 
 
 def _plan(training: Training, dev: DevEvaluation, budget: float, log: Log) -> int:
@@ -84,15 +86,23 @@ def _plan(training: Training, dev: DevEvaluation, budget: float, log: Log) -> in
     step = per_token(partial(take_step, trial), batches, lengths, measured) * lengths.sum() / per_epoch
     lengths, texts = dev.dev.tokens.lengths, dev.dev.split.texts
     batches = sorted_batches(lengths, dev.inference.batch_size)
-    encode = lambda rows: compute_logits(dev.model, dev.dev.tokens.take(rows), dev.inference)  # noqa: E731
-    count = lambda rows: training.linear and training.linear.model.logits([texts[row] for row in rows])  # noqa: E731
-    by_encoder, by_linear = (per_token(work, batches, lengths, BATCHES) for work in (encode, count))
+    model = None if dev.linear is None else dev.linear.model
+
+    def label_by_encoder(rows: Rows) -> None:
+        compute_logits(dev.model, dev.dev.tokens.take(rows), dev.inference)
+
+    def label_by_linear_model(rows: Rows) -> None:
+        if model is not None:
+            model.logits([texts[row] for row in rows])
+
+    by_encoder = per_token(label_by_encoder, batches, lengths, BATCHES)
+    by_linear = per_token(label_by_linear_model, batches, lengths, BATCHES)
     began = now()
     if ranks.is_main:
         with TemporaryDirectory(prefix="recur-") as folder:
             rehearsal = replace(training, loop=trial, run=RunDirectory(Path(folder)))
             rehearsal.publish(weights)
-            rehearsal.save()
+            rehearsal.session().save()
     loop.model.load_state_dict(weights)
     loop.optimizer.state.clear()
     used, evaluation, tested = now(), by_encoder * lengths.sum(), dev.test.tokens.lengths.sum() if dev.test else 0

@@ -13,7 +13,7 @@ import torch
 
 from recurcli.errors import escaped, pluralize
 from recurcli.log import Log
-from recurcli.metrics import PERPLEXITY, cells_of, format_score, perplexity_rows, score_rows, words_of
+from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, words_of
 from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
@@ -267,12 +267,7 @@ def _card_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
-    if result.get("metric") == PERPLEXITY:
-        yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
-    elif "dev" in result:
-        yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
-        if test := result.get("test"):
-            yield from score_rows(test, "test ", result["metric"])
+    yield from result_rows(result)
 
 
 def machine_facts(loop: TrainingLoop, preset: Preset) -> dict[str, Any]:

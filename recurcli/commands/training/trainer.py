@@ -43,7 +43,7 @@ from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.report import Evaluation, ScoredLinear
 from recurcli.files import MANIFEST, sha256_of, to_json
 from recurcli.log import Log
-from recurcli.metrics import format_score, metric_named, score_in, words_of
+from recurcli.metrics import format_score, metric_named, words_of
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.requests.training import Section, TrainingRequest
@@ -65,7 +65,7 @@ from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resol
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
-from recurcli.training.session import Session, StopTraining
+from recurcli.training.session import Session, StopRequest, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 Model = TypeVar("Model", Classifier, LanguageModel)
@@ -146,17 +146,13 @@ def resolve_tokens(
     themselves if it is None. Raises UsageError if the encoder cannot read rows of that length.
     """
     config: TokenizerConfig | None = None
-
-    def texts() -> Iterator[str]:
-        return single_texts(rows())
-
     if tokenizer is None and preset.encoder["name"] == PRETRAINED:
         tokenizer = PretrainedTokenizer.of_folder(folder_of(preset.encoder["path"]))
     if tokenizer is None:
-        config = resolved_tokenizer(preset.tokenizer, texts())
+        config = resolved_tokenizer(preset.tokenizer, single_texts(rows()))
         if config != preset.tokenizer:
             log.note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
-        tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
+        tokenizer = Tokenizer.train(single_texts(rows()), config) if build is None else build(config)
     if isinstance(preset.data.max_length, int):
         max_length = preset.data.max_length
     else:
@@ -312,9 +308,12 @@ def build_loop(
 
 
 @dataclass(kw_only=True)
-class Training(Session):
+class Training:
     """A training run that is ready to start: all data are read and the model is built."""
 
+    run: RunDirectory
+    loop: TrainingLoop
+    stop: StopRequest
     request: TrainingRequest
     resolved: ResolvedPreset
     """The preset as it was given, which preset.yaml holds."""
@@ -330,50 +329,44 @@ class Training(Session):
     """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
     texts too, and in a dry run."""
     teacher: Mapping[str, Any] | None = None
-    """Facts of the teacher's file; None: there is none."""
     init_sha256: str | None = None
-    """sha256 of the initial weights of --init; None: random initial weights."""
     budget: float | None = None
     """Seconds of the --budget that gave `finetuning.max_steps`; None: there was none."""
     has_published: bool = False
-    """Whether this process has written a model of the run."""
 
     @property
     def linear(self) -> ScoredLinear | None:
         """The linear model beside the encoder. It is the whole model until the encoder is trained, if it can be kept."""
         return None if self.dev is None else self.dev.linear
 
-    @property
-    def linear_dev_metric(self) -> float | None:
-        """The dev metric of the linear model. None if there is no linear model, and on ranks other than 0."""
-        return None if self.dev is None or self.linear is None else score_in(self.linear.report, self.dev.metric_name)
-
     def execute(self, log: Log) -> dict[str, Any]:
         """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
         notes_on_model(self, log)
         if self.request.dry_run:
             return plan_of(self)
-        values, command = self.resolved.preset.to_dict(), self.request.command
+        ranks, values, command = self.loop.ranks, self.resolved.preset.to_dict(), self.request.command
         command += "" if self.budget is None else f" --budget {self.budget}s"
         try:
             with self.stop.listening():
-                self._compare_facts()
-                if self.ranks.is_main:
+                session = self.session()
+                session.resume_key, session.environment = self._resume_facts()
+                if ranks.is_main:
                     if self.status == "new":
                         self.run.start()
                         self.run.write_preset(values, command)
-                    self.ranks.mark_started()
+                    ranks.mark_started()
                     notes_on_disk_space(self, log)
-                self.restore(log)
-                if self.ranks.is_main and self.status != "new":
+                session.restore(log)
+                if ranks.is_main and self.status != "new":
                     self.run.write_preset(values, command)
                 if self.linear is not None and self.dev is not None:  # on rank 0 alone
                     if self.linear.alone is not None and not self.run.has(MANIFEST):
                         self.publish(self.loop.model.state_dict())
-                    score = format_score(self.dev.metric_name, score_in(self.linear.report, self.dev.metric_name))
-                    log.note(f"dev {words_of(self.dev.metric_name)} of the linear model: {score}")
-                self.train(log)
-                result = self._finish()
+                    metric = self.dev.metric_name
+                    score = format_score(metric, self.linear.scores[metric])
+                    log.note(f"dev {words_of(metric)} of the linear model: {score}")
+                session.train(log)
+                result = self._finish(session)
                 notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
@@ -386,8 +379,13 @@ class Training(Session):
             error.add_note(f"then {self.run.way_on}")
             raise
 
-    def _compare_facts(self) -> None:
-        """Set the facts that a resume must or should match.
+    def session(self) -> Session:
+        """Return the session that trains `loop` and stores its state in `run`."""
+        linear = None if self.dev is None or self.linear is None else self.linear.scores[self.dev.metric_name]
+        return Session(run=self.run, loop=self.loop, stop=self.stop, publish=self.publish, linear_dev_metric=linear)
+
+    def _resume_facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the facts that a resume must match, and those that it should match.
 
         Raises UsageError if a rank differs from rank 0 in its data, preset or machine facts.
         """
@@ -411,15 +409,15 @@ class Training(Session):
         machine = machine_facts(self.loop, preset)
         if self.loop.objective.carry is not None:
             origin["world size"] = machine.pop("world size")
-        self.resume_key = {**preset_facts(preset.to_dict(), self.request.section), **data, **origin}
-        self.environment = machine
-        facts = {**self.resume_key, **self.environment}
+        resume_key = {**preset_facts(preset.to_dict(), self.request.section), **data, **origin}
+        facts = {**resume_key, **machine}
         del facts["threads"]  # may differ between machines
-        first, *others = self.ranks.all_gather(facts)
+        first, *others = self.loop.ranks.all_gather(facts)
         for rank, other in enumerate(others, 1):
             if difference := first_difference(first, other):
                 way_out = "give all ranks the same data and options"
                 raise UsageError(f"rank {rank} differs from rank 0: {difference}; {way_out}")
+        return resume_key, machine
 
     def publish(self, tensors: Mapping[str, Tensor]) -> None:
         """Write `tensors` as the weights of the model of the run. The first model brings the files that never change."""
@@ -435,27 +433,27 @@ class Training(Session):
         write_model(self.run.path, self.loop.model.config, self.tokenizer, tensors, more)
         self.has_published = True
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self, session: Session) -> dict[str, Any]:
         """Write the model (the best weights, or the last ones where nothing is evaluated), its dev predictions and result.json.
 
         Then the run takes the place of the one before, and the checkpoints are removed, unless they are to be kept.
         """
-        model = self.loop.model
-        if self.best is not None:
-            model.load_state_dict(self.best)
-        self.ranks.broadcast_(list(model.state_dict().values()))
-        if self.ranks.is_main:
+        model, ranks = self.loop.model, self.loop.ranks
+        if session.best is not None:
+            model.load_state_dict(session.best)
+        ranks.broadcast_(list(model.state_dict().values()))
+        if ranks.is_main:
             self.publish(model.state_dict())
         try:
             report = {} if self.dev is None else self.dev.write_report(self.run.path)
         except StopTraining:
-            self.leave()
-        if not self.ranks.is_main:
-            return self.ranks.broadcast(None)
+            session.leave()
+        if not ranks.is_main:
+            return ranks.broadcast(None)
         result = result_of(self, report)
         self.run.write_result(result, model_card(result))
         run = RunDirectory(self.request.folder)
         run.settle()
         if not self.request.keep_checkpoints:
             run.remove_checkpoints()
-        return self.ranks.broadcast(run.read_result())
+        return ranks.broadcast(run.read_result())

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.display.diagnosis import layer_table
-from recurcli.display.evaluation import class_table, metric_table
+from recurcli.display.evaluation import class_table, layer_table, metric_table
 from recurcli.display.report.page import Chart, Curve, Scores, curve_chart, reliability_chart, score_chart, write_page
 from recurcli.display.screen import listing, percent, training_facts
 from recurcli.errors import pluralize

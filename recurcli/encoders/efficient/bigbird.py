@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recurcli.encoders.config import BigBirdConfig
-from recurcli.encoders.encoder import BlockEncoder, LayerStats
-from recurcli.layers import SelfAttention, mixing_weights, softmax_attention
+from recurcli.encoders.encoder import BlockEncoder
+from recurcli.layers import SelfAttention, softmax_attention
 from recurcli.ops.attention import text_lengths
 from recurcli.ops.block_sparse import block_sparse_attention, random_blocks
 from recurcli.ops.seeded import draw_seeds
@@ -34,10 +34,6 @@ class BlockSparseAttention(SelfAttention):
         self.num_random_blocks = config.num_random_blocks
         self.min_effective_length = (5 + 2 * config.num_random_blocks) * config.block_size
         self.register_buffer("seeds", draw_seeds(config.num_heads))
-
-    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return `attention` (B, H, T, T), the weights on all keys, 0 on those that a query does not attend to."""
-        return {"attention": mixing_weights(self, x, mask)}
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         length, traced = query.shape[2], torch.compiler.is_compiling()

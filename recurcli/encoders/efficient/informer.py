@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from recurcli.encoders.config import InformerConfig
-from recurcli.encoders.encoder import BlockEncoder, LayerStats
-from recurcli.layers import SelfAttention, mixing_weights, softmax_attention
+from recurcli.encoders.encoder import BlockEncoder
+from recurcli.layers import SelfAttention, softmax_attention
 from recurcli.ops.prob_sparse import prob_sparse_attention, query_count
 from recurcli.ops.seeded import draw_seeds
 
@@ -36,10 +36,6 @@ class ProbSparseAttention(SelfAttention):
         self.factor = config.sampling_factor
         self.min_effective_length = next(length for length in count(1) if query_count(length, self.factor) < length)
         self.register_buffer("seeds", draw_seeds(config.num_heads))
-
-    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return `attention` (B, H, T, T), the weights on all keys, 0 on those that a query does not attend to."""
-        return {"attention": mixing_weights(self, x, mask)}
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         if not torch.compiler.is_exporting() and query.shape[2] < self.min_effective_length:  # every query attends

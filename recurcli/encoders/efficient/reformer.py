@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recurcli.encoders.config import ReformerConfig
-from recurcli.encoders.encoder import BlockEncoder, LayerStats
-from recurcli.layers import SelfAttention, mixing_weights, normal_
+from recurcli.encoders.encoder import BlockEncoder
+from recurcli.layers import SelfAttention, normal_
 from recurcli.ops.attention import text_lengths
 from recurcli.ops.lsh_attention import angular_buckets, bucket_counts, lsh_attention, shared_attention
 from recurcli.ops.precision import without_autocast
@@ -45,10 +45,6 @@ class LSHAttention(SelfAttention):
         """Return queries, keys of length 1 and values (B, H, T, K) of x (B, T, D)."""
         query, key, value = super().project(x)
         return query, F.normalize(key, dim=-1), value
-
-    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return `attention` (B, H, T, T), the weights on all keys, 0 on those that a query does not attend to."""
-        return {"attention": mixing_weights(self, x, mask)}
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         if not torch.compiler.is_exporting() and query.shape[2] <= self.chunk_size:
