@@ -19,6 +19,7 @@ from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, row_blocks
 from recurcli.linear.static_vectors import StaticVectors
 
 Logits = NDArray[np.float64]
+SHARE_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class LinearModel:
     def facts(self, texts: Texts) -> dict[str, Any]:
         """Return the facts for result.json: numbers of training rows and weights, the n-grams, the vectors, the solver and C.
 
-        The `share` of the vectors is theirs in the difference of the logits of the best two classes, as the mean of `texts`.
+        The `share` of the vectors is theirs in the difference of the logits of the best two classes, as the mean of the first
+        SHARE_ROWS of `texts`.
         """
         config, found = self.ngrams.config, self.hyperparameters
         return {
@@ -80,7 +82,7 @@ class LinearModel:
             "c": found.c if found.solver == "LinearSVC" else None,
             "cross_validation": None if found.accuracy is None else {"accuracy": found.accuracy, "rows": found.rows},
             "vectors": self.vectors
-            and {**self.vectors.about, "scale": found.vector_scale, "share": self._vector_share(texts)},
+            and {**self.vectors.about, "scale": found.vector_scale, "share": self._vector_share(texts[:SHARE_ROWS])},
         }
 
     def _vector_share(self, texts: Texts) -> float:

@@ -7,6 +7,7 @@ features of a row: S, or 4 S for a pair.
 
 import json
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -121,13 +122,14 @@ class StaticVectors:
         return [self._tokenize(own) for own in sides]
 
     def _tokenize(self, texts: Sequence[str]) -> Tokens:
-        ids, lengths = [np.zeros(0, np.int32)], [0]
+        ids, lengths = array("i"), array("i", [0])  # a million short texts have 100 MB of ids
         for start in range(0, len(texts), ROWS_AT_ONCE):
             block = [encodable(text[:MAX_TEXT]) for text in texts[start : start + ROWS_AT_ONCE]]
             for encoding in self.backend.encode_batch_fast(block, add_special_tokens=False):
-                ids.append(np.array(encoding.ids, np.int32))
-                lengths.append(len(ids[-1]))
-        return Tokens(torch.from_numpy(np.concatenate(ids)), torch.from_numpy(np.cumsum(lengths, dtype=np.int32)))
+                ids.extend(encoding.ids)
+                lengths.append(len(encoding))
+        own, offsets = (np.array(values, np.int32) for values in (ids, lengths))
+        return Tokens(torch.from_numpy(own), torch.from_numpy(offsets).cumsum(0, dtype=torch.int32))
 
     def means(self, tokens: Tokens) -> Tensor:
         """Return the mean (N, S) of the vectors of each text's tokens; 0 for a text without a token."""
