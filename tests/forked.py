@@ -22,6 +22,17 @@ Shim = tuple[str, dict[str, Any]]
 """A function of shims.py and its arguments, called in the child before anything else."""
 
 
+def handle_ignored_signals() -> None:
+    """Signals that nohup or a shell in the background has set to be ignored get a handler that does nothing.
+
+    A handler becomes the default in the programs that a test starts, which would inherit that a signal is ignored; the tests
+    themselves go on as they would with an ignored one.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a child ended: its exit code, or minus the signal that killed it, and what it said."""
