@@ -24,6 +24,12 @@ from tiny_task import rows, tiny, write_rows
 from recurcli.cli import run
 from recurcli.requirements import unmet
 
+TOGETHER = {
+    "onnx": ("test_export_onnx", "test_export_int8", "test_cached"),
+    "transformers": ("test_bench", "test_pretrained"),
+}
+"""Parts of the names of files whose tests share an import or a fixture of several seconds."""
+
 
 def pytest_configure() -> None:
     handle_ignored_signals()
@@ -32,10 +38,15 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One process runs all tests of a file, so that its fixtures are made once."""
+    """One process runs all tests of a file, so that its fixtures are made once; one all that share what takes seconds."""
     from xdist.scheduler import LoadFileScheduling
 
-    return LoadFileScheduling(config, log)
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((name for name, files in TOGETHER.items() if any(part in file for part in files)), file)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -4,6 +4,7 @@ A child is a process of its own that runs `recur` as the command line does. The 
 trained nothing when it forks, so that nothing of it can be wrong in the child.
 """
 
+import gc
 import importlib
 import importlib.util
 import json
@@ -122,6 +123,7 @@ def _serve() -> None:
     """Answer requests, a line of JSON each, until there are no more."""
     _import_all()
     importlib.import_module("shims").answer_for_the_hardware()
+    gc.freeze()  # a child's collections do not copy the memory of what is imported
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

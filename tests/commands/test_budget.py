@@ -15,9 +15,9 @@ from running import Recur
 from small_runs import fingerprint
 from tiny_task import tiny
 
-STEPS = 72
+STEPS = 48
 SETTINGS = (
-    "finetuning.epochs=9",
+    "finetuning.epochs=6",
     "encoder.dropout=0.2",
     "embedding.dropout=0.1",
     "embedding.ngrams={buckets: 89}",

@@ -12,7 +12,8 @@ from running import result_of
 from recurcli.cli import run
 from recurcli.linear.out_of_fold import FOLDS
 
-DEFAULT = ("finetune", "--preset", "starsaber-custom")
+CHOSEN = ("--set", "linear.c=1", "--set", "linear.characters=null", "--set", "linear.words=[1, 2]")
+DEFAULT = ("finetune", "--preset", "starsaber-custom", *CHOSEN)
 SMALL = [
     part
     for key in ("encoder.hidden_size=8", "encoder.num_layers=1", "embedding.bag=null", "finetuning.max_steps=2")
@@ -88,7 +89,7 @@ def test_runs_on_the_same_rows_are_paired_and_others_are_refused(
         2, "one was cross-validated on all its rows, and --dev FILE gives both the same", "compare", few, drawn
     )
     alone = tmp_path / "alone"
-    recur.ok("finetune", "--preset", "linear-custom", "--data", data, "--output", alone)
+    recur.ok("finetune", "--preset", "linear-custom", *CHOSEN, "--data", data, "--output", alone)
     differing = {key for group in recur.json("compare", alone, other)["groups"] for key in group["values"]}
     assert "encoder.name" not in differing and "linear.characters" in differing
 
