@@ -55,13 +55,7 @@ def test_a_row_that_is_not_fitted_changes_no_other_opinion() -> None:
     config = LinearConfig(c=1, words=(1, 1), characters=None)
     changed = [text if known else f"{text} zebra" for text, known in zip(texts, fitted, strict=True)]
     one, other = (
-        out_of_fold_logits(
-            [(text, None) for text in rows],
-            np.array(targets),
-            2,
-            LinearConfig(c=1, words=(1, 1), characters=None),
-            fitted=fitted,
-        )
+        out_of_fold_logits([(text, None) for text in rows], np.array(targets), 2, config, fitted=fitted)
         for rows in (texts, changed)
     )
     assert (one[fitted] == other[fitted]).all()
