@@ -1,6 +1,7 @@
 """What tests of all packages share: the real data, a task of a few rows, a model trained on it, and a fork server."""
 
 import functools
+import gc
 import importlib.util
 import json
 import math
@@ -10,11 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import shims
 import typer.main
-from forked import ForkServer
+from forked import ForkServer, handle_ignored_signals
 from running import Recur
 from small_runs import fingerprint, options
 from tiny_task import rows, tiny, write_rows
@@ -23,16 +25,36 @@ from recurcli.cli import run
 from recurcli.linear import static_vectors
 from recurcli.requirements import unmet
 
+TOGETHER = {
+    "onnx": ("test_export_onnx", "test_export_int8", "test_cached"),
+    "transformers": ("test_bench", "test_pretrained"),
+}
+"""Parts of the names of files whose tests share an import or a fixture of several seconds."""
+
 
 def pytest_configure() -> None:
-    """Signals that nohup or a shell in the background has set to be ignored get a handler that does nothing.
+    handle_ignored_signals()
+    gc.disable()  # until all is imported and collected
 
-    A handler becomes the default in the programs that a test starts, which would inherit that a signal is ignored; the tests
-    themselves go on as they would with an ignored one.
-    """
-    for number in (signal.SIGHUP, signal.SIGINT):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, lambda number, frame: None)
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One process runs all tests of a file, so that its fixtures are made once; one all that share what takes seconds."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((name for name, files in TOGETHER.items() if any(part in file for part in files)), file)
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector leaves out what imports and collection have made, and runs seldom."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -47,9 +69,10 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of the tests' own, for child processes too."""
+    """A cache of the tests' own, for child processes too. This process does not wait for the disk; those of `forks` do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RECUR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 

@@ -4,6 +4,7 @@ A child is a process of its own that runs `recur` as the command line does. The 
 trained nothing when it forks, so that nothing of it can be wrong in the child.
 """
 
+import gc
 import importlib
 import importlib.util
 import json
@@ -20,6 +21,17 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[1]
 Shim = tuple[str, dict[str, Any]]
 """A function of shims.py and its arguments, called in the child before anything else."""
+
+
+def handle_ignored_signals() -> None:
+    """Signals that nohup or a shell in the background has set to be ignored get a handler that does nothing.
+
+    A handler becomes the default in the programs that a test starts, which would inherit that a signal is ignored; the tests
+    themselves go on as they would with an ignored one.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,7 @@ def _serve() -> None:
     """Answer requests, a line of JSON each, until there are no more."""
     _import_all()
     importlib.import_module("shims").answer_for_the_hardware()
+    gc.freeze()  # a child's collections do not copy the memory of what is imported
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

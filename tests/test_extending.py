@@ -108,7 +108,7 @@ def test_a_minimum_is_selected(recur: Recur, tiny_tnews: Path, tmp_path: Path, m
     found = []
     for name in ("errors", "accuracy"):
         monkeypatch.setitem(METRICS, "errors", ERRORS)
-        settings = tiny(f"finetuning.metric={name}", "finetuning.epochs=4")
+        settings = tiny(f"finetuning.metric={name}")
         line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / name, *settings)
         assert recur("finetune", *line)[0] == 0
         result = json.loads((tmp_path / name / "result.json").read_text())

@@ -59,10 +59,13 @@ def commands_of(study: Path, folder: Path, *options: str, claims: str | None = N
 def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_path: Path) -> None:
     commands = commands_of(study, tmp_path)
     trainings = [dict(named(arguments)) for verb, *arguments in commands if verb in TRAININGS]
+    composed = set()
     for verb, *arguments in commands:
         context = GROUP.commands[verb].make_context(verb, list(arguments))  # type: ignore[attr-defined]
         if verb in TRAININGS:
-            compose(context.params["preset"], settings=context.params["settings"])
+            composed.add((context.params["preset"], *context.params["settings"]))
+    for preset, *settings in composed:
+        compose(preset, settings=settings)
     searches = [run for run in trainings if "/search/" in run["--output"]]
     assert all(run["--seed"] == "1" and "--test" not in run for run in searches)
     seeded = [run for run in trainings if run not in searches and not run["--output"].endswith("/own-text")]

@@ -1,12 +1,15 @@
 """`recur export --format onnx`: a folder that labels texts as `recur predict` does, without torch, or no folder."""
 
 import importlib.util
+import io
 import json
 import os
 import random
+import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -48,8 +51,35 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def labelled(folder: Path, content: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    script = [sys.executable, "-c", ALONE, str(folder), *arguments]
-    return subprocess.run(script, input=content, capture_output=True, check=False)
+    """Run predict.py in this process, in which torch and recur cannot be imported meanwhile."""
+    program, err, handler, stdout = (
+        str(folder / "predict.py"),
+        io.StringIO(),
+        signal.getsignal(signal.SIGPIPE),
+        os.dup(1),
+    )
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as out:
+        patch.setattr(sys, "argv", [program, *arguments])
+        patch.setattr(sys, "path", [str(folder), *sys.path])
+        for name in ("torch", "recurcli", "linear_model"):
+            patch.setitem(sys.modules, name, None)
+        del sys.modules["linear_model"]  # of another folder
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        patch.setattr(sys, "stdout", io.TextIOWrapper(os.fdopen(os.dup(out.fileno()), "wb")))
+        patch.setattr(sys, "stderr", err)
+        os.dup2(out.fileno(), 1)
+        code: Any = 0
+        try:
+            runpy.run_path(program, run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            sys.stdout.close()
+            os.dup2(stdout, 1)
+            os.close(stdout)
+            signal.signal(signal.SIGPIPE, handler)
+        out.seek(0)
+        return subprocess.CompletedProcess(program, code, out.read(), err.getvalue().encode())
 
 
 def check_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str, ...]]) -> None:
@@ -110,6 +140,9 @@ def test_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported:
     lines = (real_data / "tnews" / "dev.json").read_text(encoding="utf-8").splitlines()[:1000]
     texts = [*NASTY, *(json.loads(line)["sentence"] for line in lines)]
     check_same(recur, trained, exported, [(text,) for text in texts])
+    content = "鼠牛虎\n".encode()
+    done = subprocess.run([sys.executable, "-c", ALONE, exported], input=content, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, labelled(exported, content).stdout, b"")
 
 
 def test_a_line_ends_as_in_recur_and_the_last_one_needs_no_end(exported: Path) -> None:

@@ -1,6 +1,7 @@
 """Few rows: no encoder, and cross-validation in place of drawn dev rows."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 from predicting import Recur
 from running import result_of
 
+from recurcli.cli import run
 from recurcli.linear.out_of_fold import OUTER_FOLDS
 
-DEFAULT = ("finetune", "--preset", "starsaber-custom")
+CHOSEN = ("--set", "linear.c=1", "--set", "linear.characters=null", "--set", "linear.words=[1, 2]")
+DEFAULT = ("finetune", "--preset", "starsaber-custom", *CHOSEN)
 SMALL = [
     part
     for key in ("encoder.hidden_size=8", "encoder.num_layers=1", "embedding.bag=null", "finetuning.max_steps=2")
@@ -34,10 +37,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("few") / "x.csv", 300)
 
 
-@pytest.fixture
-def few(data: Path, recur: Recur, tmp_path: Path) -> Path:
-    recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "few", "--quiet")
-    return tmp_path / "few"
+@pytest.fixture(scope="module")
+def few(data: Path) -> Path:
+    output = data.parent / "few"
+    assert run([*DEFAULT, "--data", str(data), "--output", str(output), "--quiet"]) == 0
+    return output
 
 
 def test_all_rows_train_the_linear_model_and_are_scored_out_of_fold(few: Path, data: Path, recur: Recur) -> None:
@@ -66,23 +70,26 @@ def test_eval_shows_the_stored_scores(few: Path, recur: Recur, tmp_path: Path) -
     assert low < 0.9 < high
 
 
-def test_thresholds_are_fitted_to_the_predictions_out_of_fold(few: Path, recur: Recur) -> None:
+def test_thresholds_are_fitted_to_the_predictions_out_of_fold(few: Path, recur: Recur, tmp_path: Path) -> None:
+    few = shutil.copytree(few, tmp_path / "few")
     found = recur.json("eval", few, "--fit-thresholds", "recall:pos", "--save")
     assert found["thresholds"]["rows"] == 300
     assert found["metrics"]["per_class"]["pos"]["recall"] == 1.0
     assert recur.json("eval", few)["metrics"] == found["metrics"] == result_of(few)["dev"]
 
 
-def test_runs_on_the_same_rows_are_paired_and_others_are_refused(few: Path, data: Path, recur: Recur) -> None:
-    other, drawn = few.parent / "other", few.parent / "drawn"
+def test_runs_on_the_same_rows_are_paired_and_others_are_refused(
+    few: Path, data: Path, recur: Recur, tmp_path: Path
+) -> None:
+    other, drawn = tmp_path / "other", tmp_path / "drawn"
     recur.ok(*DEFAULT, "--data", data, "--output", other, "--set", "linear.characters=[2, 3]")
     recur.ok(*DEFAULT, "--data", data, "--output", drawn, *SMALL, "--set", "finetuning.encoder=always")
     assert recur.json("compare", few, other)["rows"] == 300
     recur.refused(
         2, "one was cross-validated on all its rows, and --dev FILE gives both the same", "compare", few, drawn
     )
-    alone = few.parent / "alone"
-    recur.ok("finetune", "--preset", "linear-custom", "--data", data, "--output", alone)
+    alone = tmp_path / "alone"
+    recur.ok("finetune", "--preset", "linear-custom", *CHOSEN, "--data", data, "--output", alone)
     differing = {key for group in recur.json("compare", alone, other)["groups"] for key in group["values"]}
     assert "encoder.name" not in differing and "linear.characters" in differing
 
@@ -111,10 +118,14 @@ def test_enough_dev_rows_are_drawn(recur: Recur, tmp_path: Path) -> None:
     assert result["data"]["dev"]["rows"] == pytest.approx(240, abs=2)
 
 
-def test_no_row_is_fitted_twice_and_blank_rows_are_not_unseen(recur: Recur, tmp_path: Path) -> None:
+def test_no_row_is_fitted_twice_blank_rows_are_not_unseen_and_a_budget_has_no_effect(
+    recur: Recur, tmp_path: Path
+) -> None:
     data = written(tmp_path / "x.csv", 100)
     data.write_text(data.read_text() + ",pos\n,neg\n")
-    recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "run", "--set", "finetuning.refit=true")
+    line = (*DEFAULT, "--data", data, "--output", tmp_path / "run", "--set", "finetuning.refit=true")
+    _, err = recur.ok(*line, "--budget", "60s")
+    assert "--budget has no effect: the linear model takes no steps" in err
     result = result_of(tmp_path / "run")
     assert "refit_rows" not in result["linear_baseline"] and "unseen" not in result
     assert not (tmp_path / "run" / "linear.first-fit.safetensors").exists()
@@ -124,11 +135,6 @@ def test_without_texts_no_mistakes_are_listed(data: Path, recur: Recur, tmp_path
     recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "run", "--set", "finetuning.keep_texts=false")
     recur.refused(2, "keeps no texts (finetuning.keep_texts)", "eval", tmp_path / "run", "--errors", tmp_path / "e.tsv")
     assert recur.json("eval", tmp_path / "run")["rows"] == 300
-
-
-def test_a_budget_says_that_it_has_no_effect(data: Path, recur: Recur, tmp_path: Path) -> None:
-    _, err = recur.ok(*DEFAULT, "--data", data, "--output", tmp_path / "run", "--budget", "60s")
-    assert "--budget has no effect: the linear model takes no steps" in err
 
 
 def test_a_class_with_one_training_row_is_named(data: Path, recur: Recur, tmp_path: Path) -> None:

@@ -52,9 +52,10 @@ def test_a_fold_without_the_other_class_predicts_the_one_that_it_knows() -> None
 def test_a_row_that_is_not_fitted_changes_no_other_opinion() -> None:
     texts, targets = zip(*((text, int(label == "sport")) for text, label in labelled(120)), strict=True)
     fitted = np.arange(120) % 3 != 0
+    config = LinearConfig(c=1, words=(1, 1), characters=None)
     changed = [text if known else f"{text} zebra" for text, known in zip(texts, fitted, strict=True)]
     one, other = (
-        out_of_fold_logits([(text, None) for text in rows], np.array(targets), 2, LinearConfig(), fitted=fitted)
+        out_of_fold_logits([(text, None) for text in rows], np.array(targets), 2, config, fitted=fitted)
         for rows in (texts, changed)
     )
     assert (one[fitted] == other[fitted]).all()

@@ -92,7 +92,7 @@ def test_students_learn_from_teachers_and_resume(recur: Recur, data: tuple[str |
     run = tmp_path / "run"
     rows = [(f"{'zig' if n % 2 else 'zag'} {n}", 0.95 - 0.9 * (n % 2), 0.05 + 0.9 * (n % 2)) for n in range(80)]
     soft = write_tsv(tmp_path / "soft.tsv", "text probability_n probability_y", rows)
-    settings = tiny("finetuning.epochs=6", "encoder.num_layers=1", "ensemble=null")
+    settings = tiny("finetuning.epochs=4", "encoder.num_layers=1", "ensemble=null")
     command = ("finetune", "--preset", "starsaber-custom", *data, *settings, "--keep-checkpoints")
     recur.ok(*command, "--teacher", soft)
     (tmp_path / "x.txt").write_text("zig 500\nzag 501\nzig 502\nzag 503\n")

@@ -13,7 +13,7 @@ from recurcli.encoders.block_recurrent import BlockRecurrentTransformer, Recurre
 from recurcli.layers import sinusoids
 
 SIZE, WINDOW, HEADS = 8, 4, 2
-LENGTHS = [14, 8, 3]
+LENGTHS = [9, 4, 3]
 KEYS = pytest.mark.parametrize(
     "keys",
     [{}, {"norm": "post"}, {"causal": True}, {"gate": "lstm", "state_feed_forward": True}, {"recurrent_layer": 1}],

@@ -13,7 +13,7 @@ from recurcli.encoders.latent_bottleneck import CrossAttention, FastLayer, Tempo
 from recurcli.layers import sinusoidal_positions
 
 SIZE, CHUNK = 8, 4
-LENGTHS = [11, 8, 3]
+LENGTHS = [9, 4, 3]
 KEYS = pytest.mark.parametrize(
     "keys", [{}, {"norm": "post"}, {"causal": True}, {"rsa": True}, {"rsa": True, "causal": True, "norm": "post"}]
 )

@@ -137,13 +137,13 @@ def test_experts_start_apart(name: str) -> None:
         pytest.param("random-transject", "cayley", marks=pytest.mark.slow),
     ],
 )
-def test_matrices_are_orthogonal_after_two_hundred_steps(name: str, kind: str) -> None:
+def test_matrices_are_orthogonal_after_a_hundred_large_steps(name: str, kind: str) -> None:
     encoder = build(name, hidden_size=32, orthogonal_map=kind, moved=0.0).float().train()
     before = encoder.layers[0].raw.detach().clone()
     x, mask = batch([6, 4, 6], 32)
     x = x.float()
-    optimizer = torch.optim.Adam(encoder.parameters(), lr=0.02)
-    for _ in range(200):
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=0.04)
+    for _ in range(100):
         optimizer.zero_grad()
         losses = encoder.auxiliary_losses(x, mask)
         total = encoder(x, mask)[mask].sin().sum() + sum(losses.values(), torch.zeros(()))

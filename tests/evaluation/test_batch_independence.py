@@ -19,7 +19,7 @@ from recurcli.cli import run
 from recurcli.device import Precision, multiplies_bf16
 
 LOGITS, PROBABILITIES = 1e-5, 0.005
-LENGTHS = [*range(1, 17), *range(17, 512, 45), 512, 512]
+LENGTHS = [*range(1, 13), *range(17, 512, 99), 512, 512]
 Scores = NDArray[np.float64]
 aten = torch.ops.aten
 

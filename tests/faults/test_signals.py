@@ -155,7 +155,7 @@ def test_a_signal_from_outside_ends_a_prediction_that_waits_for_rows(
 def test_programs_that_a_test_starts_have_default_signals_where_the_tests_ignore_some() -> None:
     child = "import signal; print(*(signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT)))"
     suite = (
-        "import os, signal, subprocess, sys, conftest; conftest.pytest_configure(); os.kill(os.getpid(), signal.SIGINT); "
+        "import os, signal, subprocess, sys, forked; forked.handle_ignored_signals(); os.kill(os.getpid(), signal.SIGINT); "
         f"sys.exit(subprocess.run([sys.executable, '-c', {child!r}]).returncode)"
     )
     line = ["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", sys.executable, "-c", suite]

@@ -57,7 +57,7 @@ def test_a_training_has_the_precision_of_the_hardware_and_repeats(
     answer(monkeypatch, yes)
     found = []
     for name, precision in (("auto", "auto"), ("named", "bf16" if yes else "fp32")):
-        _, err = recur.ok(*finetuning(tiny_tnews, tmp_path / name, precision, "finetuning.max_steps=8"))
+        _, err = recur.ok(*finetuning(tiny_tnews, tmp_path / name, precision, "finetuning.max_steps=2"))
         assert "runtime.precision" not in err, "nothing is timed"
         found.append((result_of(tmp_path / name)["machine"]["precision"], fingerprint(tmp_path / name)))
     assert found[0] == found[1]
