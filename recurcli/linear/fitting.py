@@ -216,6 +216,9 @@ def search_hyperparameters(
     the logarithm of their number, from models of one fold and of two. Ours: with 1,500 reviews of IMDb the loss is lower with
     characters, with 5,000 without. The largest set and INITIAL_C are chosen where the rows are too few, or the classes too
     many, to tell. The vocabulary and the inverse document frequencies are those of all folds; they read no labels.
+
+    The scale of static vectors is chosen last, and C once more beside it, on fewer rows where the classes are many, since each
+    row then has F values more. It is 1 where the rows are too few to tell.
     """
     from scipy.special import log_softmax
 
@@ -241,10 +244,13 @@ def search_hyperparameters(
     labels = labels[: int(len(labels) * min(1.0, MAX_CHOICE_WORK / max(1, work)))]
     own_ids = None if ids is None else [ids[row] for row in rows[: len(labels)]]
     folds = _draw_folds(sample[: len(labels)], own_ids)
-    if (
-        any(len(np.unique(labels[folds != fold])) < 2 for fold in range(FOLDS))
-        or len(labels) < MIN_CHOICE * num_classes
-    ):
+
+    def can_tell(rows: int) -> bool:
+        """Return whether the first `rows` rows are enough, and have two classes in what each fold's model is fitted on."""
+        fitted = (np.unique(labels[:rows][folds[:rows] != fold]) for fold in range(FOLDS))
+        return rows >= MIN_CHOICE * num_classes and all(len(classes) > 1 for classes in fitted)
+
+    if not can_tell(len(labels)):
         return unchosen([*matrices][-1], first)
     factors = np.ones(len(texts)) if row_weights is None else row_weights
     factors = factors[rows[: len(labels)]]
@@ -287,12 +293,17 @@ def search_hyperparameters(
         best = min(matrices, key=lambda ngrams: expected_losses(ngrams).mean())
     if may_choose_c():
         c = _choose_c(lambda c: held_out_losses(best, c)[0])
-    if static is not None and config.vector_scale == "auto" and scaled >= MIN_CHOICE * num_classes:
-        scale = _choose_scale(lambda scale: expected_losses(best, scale, scaled))
+    if static is not None and can_tell(scaled):
+        if config.vector_scale == "auto":
+            scale = _choose_scale(lambda scale: expected_losses(best, scale, scaled))
         if scale and may_choose_c(features.shape[1]):
             c = _choose_c(lambda c: held_out_losses(best, c, scale, rows=scaled)[0])
-    accuracy = held_out_losses(best, c, scale, rows=scaled if scale else len(labels))[1]
-    return Hyperparameters(best, c, accuracy=accuracy, rows=len(labels), vectors=config.vectors, vector_scale=scale)
+    elif scale:
+        return unchosen(best, c)
+    judged = scaled if scale else len(labels)
+    return replace(
+        unchosen(best, c), vector_scale=scale, accuracy=held_out_losses(best, c, scale, rows=judged)[1], rows=judged
+    )
 
 
 def _draw_folds(texts: Texts, ids: Sequence[str] | None) -> NDArray[np.int64]:

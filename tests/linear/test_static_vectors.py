@@ -152,6 +152,11 @@ def test_the_scale_is_chosen_and_0_is_the_model_without(folder: Path, monkeypatc
     assert search_hyperparameters(rows, targets, 2, given).vector_scale > 0
     few = search_hyperparameters(rows[:4], targets[:4], 2, given)
     assert (few.vector_scale, few.accuracy) == (1.0, None)
+    monkeypatch.setattr(fitting, "MAX_CHOICE_WORK", 12 * 600)  # enough for the n-grams of all rows, not for the vectors
+    found = search_hyperparameters(rows, targets, 2, replace(given, vector_scale=1.0))
+    assert found.vector_scale == 1.0
+    assert 300 < found.rows < 350  # (3 n-grams + 8 features) x 2 classes a row
+    monkeypatch.undo()
     monkeypatch.setattr(fitting, "SCALES", (0.0,))
     none, bare = (search_hyperparameters(rows, targets, 2, own) for own in (given, replace(given, vectors=None)))
     assert fit_model(rows, targets, 2, none).to_bytes() == fit_model(rows, targets, 2, bare).to_bytes()
