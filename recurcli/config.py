@@ -2,6 +2,7 @@
 
 import codecs
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -190,6 +191,10 @@ Range = tuple[int, int]
 """Shortest and longest n-gram."""
 MAX_NGRAM = 16
 """Longest n-gram that is counted."""
+
+
+SOURCE_DIGEST = re.compile(r"@[0-9a-f]{64}$")
+"""The sha256 after the name of static vectors."""
 
 
 @dataclass(frozen=True, kw_only=True)

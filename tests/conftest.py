@@ -85,17 +85,23 @@ def _hardware() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _without_wordllama() -> Iterator[None]:
     """`linear.vectors: auto` finds no package in this process; the tests of it ask for `wordllama`."""
+
+    def missing(name: str) -> metadata.Distribution:
+        raise metadata.PackageNotFoundError(name)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(static_vectors, "find_spec", lambda name: None)
+        patch.setattr(static_vectors, "distribution", missing)
         yield
 
 
 @pytest.fixture
-def wordllama(monkeypatch: pytest.MonkeyPatch) -> None:
+def wordllama(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The installed package of static vectors; without it the test is skipped."""
     if importlib.util.find_spec("wordllama") is None:
         pytest.skip("no package wordllama")
-    monkeypatch.setattr(static_vectors, "find_spec", importlib.util.find_spec)
+    monkeypatch.setattr(static_vectors, "distribution", metadata.distribution)
+    yield
+    static_vectors._read_package.cache_clear()
 
 
 @pytest.fixture(scope="session")

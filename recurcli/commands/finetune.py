@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.commands.training.budget import with_planned_steps
-from recurcli.commands.training.resume import finished_run
+from recurcli.commands.training.resume import finished_run, source_of_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
 from recurcli.config import DataConfig, FinetuningConfig, LabelType
 from recurcli.data.columns import check_same_kind, label_doubts
@@ -82,7 +82,8 @@ def finetune(
         _check_options(request, given)
         init = None if request.init is None else read_init(request.init, given.preset, log)
         given, task, splits = _load_splits(given, rows, log)
-        given = _with_vectors(given, splits["train"], None if status == "new" else run.read_preset(), log)
+        stored = None if status == "new" or not current().is_main else run.read_preset()
+        given = _with_vectors(request, given, splits["train"], stored, log)
         preset = _without_encoder(given, request, splits, log)
         is_linear, is_folded = preset.is_linear, _join_few_rows(preset, splits)
         own, teacher = _read_rows(preset, task, splits, log, are_files=rows is None)
@@ -177,17 +178,22 @@ def finetune(
         return training.execute(log)
 
 
-def _with_vectors(given: ResolvedPreset, train: Split, before: Mapping[str, Any] | None, log: Log) -> ResolvedPreset:
+def _with_vectors(
+    request: FinetuneRequest, given: ResolvedPreset, train: Split, stored: Mapping[str, Any] | None, log: Log
+) -> ResolvedPreset:
     """Return the preset with the source of the linear model's static vectors; a run that is resumed keeps its own.
 
-    `before` is the preset of that run. Raises UsageError if its vectors are not there.
+    `stored` is the preset of that run. Rank 0 decides. Raises UsageError if its vectors are not there.
     """
-    config, preset = given.preset.linear, given.preset
+    preset, ranks, config = given.preset, current(), given.preset.linear
     if preset.ensemble is None and not preset.finetuning.linear_baseline:
         config = replace(config, vectors=None)
-    elif before is not None and config.vectors == "auto":
-        config = replace(config, vectors=before["linear"]["vectors"])
-    return replace(given, preset=replace(preset, linear=resolve_vectors(config, train.texts, log)))
+    elif ranks.is_main:
+        asked = config.vectors if stored is None else source_of_run(config.vectors, stored["linear"]["vectors"])
+        config = resolve_vectors(replace(config, vectors=asked), train.texts, log)
+    if not request.dry_run:
+        config = replace(config, vectors=ranks.broadcast(config.vectors))
+    return replace(given, preset=replace(preset, linear=config))
 
 
 def _check_options(request: FinetuneRequest, given: ResolvedPreset) -> None:

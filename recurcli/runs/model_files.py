@@ -248,7 +248,8 @@ def write_model(
     `more`: the content of `linear.safetensors`, of its static vectors, of the known rows and of the ensemble. Without it the
     first three stay, if they are already there.
     """
-    for name in (MANIFEST, *OF_MODEL):  # all but the first belong to the model before
+    old = (VECTORS,) if more and KNOWN_ROWS in more else ()  # the first model may have none
+    for name in (MANIFEST, *OF_MODEL, *old):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())

@@ -323,15 +323,9 @@ class Tokenizer:
         """Load the tokenizer that `to_json` wrote to `file`. Raises ModelError for another file."""
         content = file.read(MAX_FILE)
         try:
-            tokenizer = cls(tokenizers.Tokenizer.from_str(content.decode()))
-            tokenizer.encode([("\U0002a6a5", "a")], max_length=3)  # an unknown character reveals a broken model
-        except ModelError as error:
+            return cls(read_backend(content))
+        except (ModelError, ValueError) as error:
             raise ModelError(f"{file.path}: {error}") from None
-        except BaseException as error:  # the library raises Exception itself, and panics as a BaseException
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            raise ModelError(f"{file.path}: is damaged or no tokenizer: {escaped(error)}") from None
-        return tokenizer
 
     def to_json(self) -> str:
         """Return the content of a tokenizer.json, which `load` and the tokenizers library read."""
@@ -423,6 +417,18 @@ def _room(first: int, second: int, room: int) -> tuple[int, int]:
         return first, second
     shorter = min(first, second, room // 2)
     return (shorter, room - shorter) if first <= second else (room - shorter, shorter)
+
+
+def read_backend(content: bytes) -> tokenizers.Tokenizer:
+    """Return the tokenizer that is the content of a tokenizer.json. Raises ValueError for another content."""
+    try:
+        backend = tokenizers.Tokenizer.from_str(content.decode())
+        backend.encode("\U0002a6a5")  # an unknown character reveals a broken model
+    except BaseException as error:  # the library raises Exception itself, and panics as a BaseException
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"is damaged or no tokenizer: {escaped(error)}") from None
+    return backend
 
 
 def encodable(text: str) -> str:

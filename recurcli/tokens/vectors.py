@@ -33,9 +33,8 @@ def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
     """Read the vectors of `tokens` from a text file or a folder of Model2Vec; rows of missing tokens are zeros.
 
     The first vector of a repeated token counts. Raises ModelError for a folder as `read_table` does, or a vector that is not
-    finite. Raises DataError, with
-    the line, if a vector in a text file has another size than the first one or a value is not finite, and if the file ends
-    before the count in its header.
+    finite. Raises DataError, with the line, if a vector in a text file has another size than the first one or a value is not
+    finite, and if the file ends before the count in its header.
     """
     if path.is_dir():
         return _read_folder(path, tokens)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -108,11 +109,9 @@ def test_the_model_is_that_of_ngrams_and_features_side_by_side(folder: Path) -> 
     np.testing.assert_allclose(model.logits(rows), plain.logits(rows) + features @ model.vector_weights, atol=1e-5)
     one = fit_model(rows, targets, 2, choice(folder, 1.0)).vector_weights
     assert one is not None and np.abs(model.vector_weights).sum() > np.abs(one).sum()
-    assert model.facts(rows)["vectors"] == {
-        **model.vectors.about,
-        "scale": 2.0,
-        "share": pytest.approx(0.5, abs=0.49),
-    }
+    of_ngrams, of_vectors = (np.abs(np.diff(part)) for part in (plain.logits(rows), features @ model.vector_weights))
+    share = pytest.approx(float((of_vectors / (of_vectors + of_ngrams)).mean()), rel=1e-4)
+    assert model.facts(rows)["vectors"] == {**model.vectors.about, "scale": 2.0, "share": share}
 
 
 @pytest.mark.parametrize("solver", ["LinearSVC", "SGD"])
@@ -129,6 +128,21 @@ def test_a_word_of_no_training_row_is_understood(folder: Path, solver: str, monk
     assert (again.logits(unseen).argmax(axis=1) == of_unseen).mean() > 0.9
     plain = fit_model(rows, targets, 2, choice(folder, 0.0))
     assert plain.vectors is None and len(set(plain.logits(unseen).argmax(axis=1))) == 1
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_sgd_is_stable_where_all_vectors_have_a_direction_in_common(
+    pairs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shifted = model2vec(tmp_path / "shifted", table() + 20)
+    rows, targets = made_rows(600)
+    if pairs:
+        rows = [(text, "film1 film2") for text, _ in rows]
+    svc = fit_model(rows, targets, 2, choice(shifted, 2.0)).logits(rows)
+    monkeypatch.setattr(fitting, "SVC_WORK", 0)
+    sgd = fit_model(rows, targets, 2, choice(shifted, 2.0)).logits(rows)
+    assert np.abs(sgd).max() < 2 * np.abs(svc).max()
+    assert (sgd.argmax(axis=1) == svc.argmax(axis=1)).mean() > 0.97
 
 
 def test_a_file_of_the_model_needs_the_table_that_it_was_fitted_with(folder: Path, tmp_path: Path) -> None:
@@ -188,8 +202,34 @@ def test_auto_takes_the_installed_package_for_texts_that_it_covers(wordllama: No
     assert resolve_vectors(LinearConfig(vectors="auto"), [("今天天气怎么样，股市大涨", None)], log).vectors is None
     assert read_static_vectors(found.vectors) is read_static_vectors("wordllama")
     for wrong in ("wordllama==0.0.1", f"wordllama@{'0' * 64}"):
-        with pytest.raises(UsageError, match=r"linear\.vectors wordllama.*pip install 'recurcli\[vectors\]'"):
+        with pytest.raises(
+            UsageError, match=rf"linear\.vectors wordllama.*; pip install {wrong[:9]}.*, or set it to null"
+        ):
             read_static_vectors(wrong)
+    lists: Rows = [("one\n\ttwo\r\n three\n", None)] * 5
+    assert resolve_vectors(LinearConfig(vectors="auto"), lists, log) == found
+    vectors = read_static_vectors("wordllama")
+    assert vectors.tokenize([("</s><unk>", None)])[0].ids.min() > 2  # the name of a special token is text
+
+
+def test_a_package_with_other_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "wordllama-9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wordllama\nVersion: 9\n", encoding="utf-8")
+    monkeypatch.setattr(static_vectors, "distribution", lambda name: metadata.PathDistribution(info))
+    with pytest.raises(ModelError, match=r"wordllama==9: has no weights/"):
+        read_static_vectors("wordllama")
+    (tmp_path / "wordllama" / "weights").mkdir(parents=True)
+    (tmp_path / "wordllama" / "tokenizers").mkdir()
+    table, tokenizer = (tmp_path / "wordllama" / file for file in static_vectors.PACKAGE_FILES)
+    tokenizer.write_text("{", encoding="utf-8")
+    for tensors, reason in (
+        ({"other": np.ones((2, 2))}, "embedding.weight"),
+        ({"embedding.weight": np.ones(2)}, "no tok"),
+    ):
+        save_file(tensors, table)
+        with pytest.raises(ModelError, match=rf"l2_supercat_256\.safetensors: is damaged.*{reason}"):
+            read_static_vectors("wordllama")
 
 
 def test_vectors_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +237,7 @@ def test_vectors_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytes
     assert resolve_vectors(LinearConfig(vectors="auto"), [("a", None)], log).vectors is None
     assert "pip install 'recurcli[vectors]'" in log.notes[0]
     static_vectors._read_package.cache_clear()
-    with pytest.raises(UsageError, match="wordllama is not installed"):
+    with pytest.raises(UsageError, match="wordllama: is not installed; pip install wordllama"):
         read_static_vectors("wordllama")
     with pytest.raises(UsageError, match=r"linear\.vectors no/such: is no folder"):
         read_static_vectors("no/such")
@@ -227,6 +267,11 @@ def test_a_run_keeps_its_vectors(folder: Path, recur: Recur, tmp_path: Path) -> 
     assert result["linear_baseline"]["vectors"]["source"] == str(source)
     assert "licence mit" in (run / "README.md").read_text(encoding="utf-8")
     assert f"vectors: {source}@" in (run / "preset.yaml").read_text(encoding="utf-8")
+    before = (run / "linear.safetensors").read_bytes()
+    assert "already finished" in recur.ok(*train, "--output", run, "--resume")[1]
+    (run / "result.json").unlink()  # as after a kill
+    recur.ok(*train, "--output", run, "--resume")
+    assert (run / "linear.safetensors").read_bytes() == before
     source.rename(tmp_path / "gone")
     new = tmp_path / "new.txt"
     new.write_text("good33\nbad33\nfilm1 good25 film3\n", encoding="utf-8")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recurcli.config import DataConfig, Preset, canonical_encoding
+from recurcli.config import SOURCE_DIGEST, DataConfig, Preset, canonical_encoding
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, UsageError
 from recurcli.files import sha256_of
@@ -34,6 +34,12 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     return facts
 
 
+def source_of_run(asked: str | None, before: str | None) -> str | None:
+    """Return the source of static vectors of a resumed run: its own if it may be the one that is `asked` for, else that one."""
+    is_its = asked == "auto" or (asked and before and before.startswith((f"{asked}@", f"{asked}==")))
+    return before if is_its else asked
+
+
 def facts_before_and_now(
     run: RunDirectory, values: Mapping[str, Any], section: Section
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -45,8 +51,7 @@ def facts_before_and_now(
     before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
     if now["data.delimiter"] is None:
         now["data.delimiter"] = before["data.delimiter"]
-    if now["linear.vectors"] == "auto":
-        now["linear.vectors"] = before["linear.vectors"]
+    now["linear.vectors"] = source_of_run(now["linear.vectors"], before["linear.vectors"])
     if section == "finetuning" and run.read_budget() and isinstance(planned := before.get(MAX_STEPS), int):
         now[MAX_STEPS] = min(planned, now[MAX_STEPS] or planned)
     return before, now
@@ -59,7 +64,7 @@ def check_inputs(
     what `preset` names, or the pretrained run `init`."""
     data, finetuning = preset.data, preset.finetuning
     named = (Path(data.path or "", file) for file in (data.files or {}).values())
-    static = preset.linear.vectors and preset.linear.vectors.partition("@")[0]
+    static = preset.linear.vectors and SOURCE_DIGEST.sub("", preset.linear.vectors)
     files = (data.path, *named, finetuning.teacher, preset.embedding.vectors, preset.tokenizer.vocabulary, static)
     runs, own = (init, finetuning.teacher_run, preset.encoder.get("path")), output.resolve()
     for path in (path for path in (*files, *runs) if path is not None and Path(path).exists()):

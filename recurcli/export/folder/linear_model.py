@@ -94,6 +94,7 @@ class Vectors:
         )  # (K, S) of 8 bits, and a factor for each token (K,)
         self.weights, self.longest_text = stored["weights"], longest_text  # (F, C)
         self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "vectors.tokenizer.json"))
+        self.tokenizer.encode_special_tokens = True  # the name of a special token in a text is text
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
 
