@@ -108,10 +108,10 @@ def fit_sgd(
 ) -> Weights:
     """Fit by SGD on batches of `vectors` (N, V), whose rows are in random order; the learning rate falls to 0.
 
-    The order of the batches is drawn in each epoch; fewer epochs are made of larger data. From the weights `start` one epoch
-    is made, at half the learning rate. `dense` returns further features (n, F) of a slice of the rows; theirs are the last F
-    rows of the weights. Their mean is subtracted, and no batch moves them further along one direction than a single row would:
-    all of them are positive in some directions, where the steps of a batch's rows would add up.
+    The order of the batches is drawn in each epoch; fewer epochs are made of larger data. From the weights `start`, which are
+    changed in place, one epoch is made, at half the learning rate. `dense` returns further features (n, F) of a slice of the
+    rows; theirs are the last F rows of the weights. Their mean is subtracted, and no batch moves them further along one
+    direction than a single row would: without that the steps of a batch's rows, which have much in common, add up.
     """
     columns, offsets = torch.from_numpy(vectors.indices), torch.from_numpy(vectors.indptr)
     values, labels = torch.from_numpy(vectors.data), torch.from_numpy(targets)
@@ -119,7 +119,7 @@ def fit_sgd(
     center = torch.zeros(0) if dense is None else dense(slice(0, CENTERED_ROWS)).mean(dim=0)
     size = vectors.shape[1] + len(center)
     given = (np.zeros((size, num_classes), np.float32), np.zeros(num_classes, np.float32))
-    weights, bias = (torch.from_numpy(tensor.copy()) for tensor in start or given)
+    weights, bias = map(torch.from_numpy, start or given)
     of_dense = weights[vectors.shape[1] :]
     bias += center @ of_dense
     starts = torch.arange(0, len(targets), BATCH_SIZE)
@@ -425,12 +425,13 @@ def refit_linear_model(
         model.ngrams.weigh_all(vectors)
         used = order[: len(vectors.offsets) - 1]
         labels, own = np.asarray(targets)[used], None if row_weights is None else row_weights[used]
-        scale, size, start, dense = model.hyperparameters.vector_scale, len(model.ngrams.keys), model.weights, None
+        scale, size, parts, dense = model.hyperparameters.vector_scale, len(model.ngrams.keys), [model.weights], None
         if model.vectors is not None and model.vector_weights is not None:
-            start = np.concatenate([start, model.vector_weights / scale])
+            parts.append(model.vector_weights / scale)
             dense = _scaled_features(model.vectors, [texts[row] for row in used], scale)
+        start = np.concatenate(parts), model.bias.copy()
         matrix = _matrix(vectors, size)
-        weights, bias = fit_sgd(matrix, labels, len(model.bias), (start, model.bias), own, dense)
+        weights, bias = fit_sgd(matrix, labels, len(model.bias), start, own, dense)
         of_vectors = None if dense is None else scale * weights[size:]
         return replace(model, weights=weights[:size], bias=bias, rows=len(labels), vector_weights=of_vectors)
     known = model.hyperparameters

@@ -114,17 +114,17 @@ class StaticVectors:
 
     def tokenize(self, texts: Texts) -> list[Tokens]:
         """Return the tokens of the rows' first texts; of pairs, those of their second texts too."""
-        sides = [[row[side] or "" for row in texts] for side in range(1 + any(row[1] is not None for row in texts))]
-        return [self._tokenize(own) for own in sides]
+        return [self._tokenize(texts, side) for side in range(1 + any(row[1] is not None for row in texts))]
 
-    def _tokenize(self, texts: Sequence[str]) -> Tokens:
+    def _tokenize(self, texts: Texts, side: int) -> Tokens:
         ids, lengths = array("i"), array("i", [0])  # a million short texts have 100 MB of ids
-        for block in row_blocks([(encodable(text[:MAX_TEXT]), None) for text in texts]):
-            for encoding in self.backend.encode_batch_fast([text for text, _ in block], add_special_tokens=False):
+        for block in row_blocks(texts):
+            own = [encodable((row[side] or "")[:MAX_TEXT]) for row in block]
+            for encoding in self.backend.encode_batch_fast(own, add_special_tokens=False):
                 ids.extend(encoding.ids)
                 lengths.append(len(encoding))
-        own, offsets = (torch.from_numpy(np.frombuffer(values, np.int32)) for values in (ids, lengths))
-        return Tokens(own, offsets.cumsum(0, dtype=torch.int32))
+        values, counts = (torch.from_numpy(np.frombuffer(numbers, np.int32)) for numbers in (ids, lengths))
+        return Tokens(values, counts.cumsum(0, dtype=torch.int32))
 
     def means(self, tokens: Tokens) -> Tensor:
         """Return the mean (N, S) of the vectors of each text's tokens; 0 for a text without a token."""
