@@ -31,6 +31,7 @@ READMES = {
         "README.md",
         "presets/README.md",
         "presets/RESULTS.md",
+        "presets/examples/README.md",
         "presets/papers/README.md",
         "recurcli/README.md",
         "recurcli/commands/README.md",
@@ -39,7 +40,7 @@ READMES = {
     )
 }
 README, TEXTS = READMES["README.md"], "\n".join(READMES.values())
-EXAMPLE = ROOT / "presets" / "examples" / "reviews.csv"
+EXAMPLE = ROOT / "presets" / "examples" / "packages.csv"
 COLUMNS = {"texts": "sentence", "labels": "label"}
 BLOCKS = re.findall(r"(?<!-->\n)```(\w+)\n(.*?)```", TEXTS, flags=re.DOTALL)
 """The code of the READMEs, without the tutorials and the set-up, which are run as they stand."""
@@ -67,8 +68,10 @@ def test_a_command_line_of_a_readme_parses(command: str, monkeypatch: pytest.Mon
 
 
 def tutorial(name: str) -> list[str]:
-    """The command lines of a tutorial, without comments."""
+    """The command lines of a tutorial, without comments; that of a CSV goes on with the run of the set-up."""
     blocks = re.findall(rf"<!-- tutorial: {name} -->\n```sh\n(.*?)```", README, flags=re.DOTALL)
+    if name == "csv":
+        blocks = re.findall(r"<!-- set-up -->\n```sh\n[^`]*(recur finetune .*\n)```", README) + blocks
     return [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
 
 
@@ -93,13 +96,14 @@ QUICK = ("finetuning.epochs=1", "tokenizer.kind=char")
 @pytest.mark.slow
 def test_the_tutorial_from_a_csv(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "presets" / "examples", tmp_path / "presets" / "examples")
-    texts = (tmp_path / "presets" / "examples" / "new.txt").read_text(encoding="utf-8").splitlines()
+    texts = (tmp_path / "presets" / "examples" / "packages-new.txt").read_text(encoding="utf-8").splitlines()
     run_tutorial("csv", recur, tmp_path, monkeypatch)
     labelled = (tmp_path / "labelled.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[0] for line in labelled] == texts
     labels = [line.split("\t") for line in (tmp_path / "labels.tsv").read_text(encoding="utf-8").splitlines()]
     assert len(labels) == len(texts)
-    assert all(label in ("positive", "negative") and 0.5 <= float(share) <= 1 for label, share in labels)
+    sections = {line.rpartition(",")[2] for line in EXAMPLE.read_text(encoding="utf-8").splitlines()[1:]}
+    assert all(label in sections and 0.2 < float(share) <= 1 for label, share in labels)
     assert (tmp_path / "zoo.html").is_file() and "bilstm" in (tmp_path / "zoo.md").read_text(encoding="utf-8")
 
 
@@ -198,7 +202,7 @@ def test_the_paths_that_the_readmes_name_exist() -> None:
     words = {word for span in code for word in re.findall(r"(?<![\S/$])[\w.-]+/[\w./-]*+(?![$<*])", span)}
     roots = {path.name for path in ROOT.iterdir()} - {".venv", *EXAMPLES}
     ours = {word for word in words if word.partition("/")[0] in roots}
-    assert {"presets/examples/reviews.csv", "tests/data"} <= ours
+    assert {"presets/examples/packages.csv", "tests/data"} <= ours
     assert not [word for word in ours if not (ROOT / word).exists()]
     spans = set(re.findall(r"`([\w.-]+/[\w./-]*)`", prose))
     beside = {span for span in spans if any(((ROOT / name).parent / span).exists() for name in READMES)}

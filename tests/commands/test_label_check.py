@@ -19,9 +19,8 @@ from recurcli.evaluation.decision import probabilities
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import search_hyperparameters
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds, out_of_fold_logits
-from recurcli.preset import preset_folder
 
-REVIEWS = preset_folder() / "examples" / "reviews.csv"
+REVIEWS = Path(__file__).parent.parent / "reviews.csv"
 
 
 def labelled(number: int) -> list[tuple[str, str]]:

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from running import Recur, result_of, saved
 
-from recurcli.preset import preset_folder
-
-REVIEWS = preset_folder() / "examples" / "reviews.csv"
+REVIEWS = Path(__file__).parent.parent / "reviews.csv"
 FINETUNE = ("finetune", "--preset", "linear-custom", "--data", REVIEWS)
 CHOSEN = ("--set", "linear.c=1", "--set", "linear.characters=null", "--set", "linear.words=[1, 2]")
 
