@@ -196,7 +196,17 @@ def words_of(metric: str) -> str:
 def format_score(metric: str, score: float) -> str:
     """Return a score as text for the screen: a perplexity with two decimals, a log loss with four, others in per cent."""
     decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(metric)
-    return f"{100 * score:.1f}" if decimals is None else f"{score:.{decimals}f}"
+    return percent(score) if decimals is None else f"{score:.{decimals}f}"
+
+
+def percent(share: float, sign: str = "") -> str:
+    """Return a share, such as an accuracy, in per cent with one decimal; `sign` is "+" for a difference."""
+    return f"{100 * share:{sign}.1f}"
+
+
+def percent_interval(limits: Sequence[float], sign: str = "") -> str:
+    """Return the two ends of an interval of shares in per cent: 90.0–96.2, or -1.2 – +3.4."""
+    return (" – " if sign else "–").join(percent(limit, sign) for limit in limits)
 
 
 _PARTS = {"encoder": "encoder", "linear": "linear model"}

@@ -8,17 +8,28 @@ from recurcli.display.screen import (
     Cell,
     Styled,
     Table,
+    block_parts,
     by_columns,
     fits,
     heading,
     listing,
-    percent,
-    percent_interval,
     show,
     styled,
+    to_rich,
 )
 from recurcli.errors import pluralize
-from recurcli.metrics import METRICS, OF_PROBABILITIES, cells_of, part_rows, perplexity_rows, unseen_rows, words_of
+from recurcli.evaluation.result_block import ResultBlock
+from recurcli.metrics import (
+    METRICS,
+    OF_PROBABILITIES,
+    cells_of,
+    part_rows,
+    percent,
+    percent_interval,
+    perplexity_rows,
+    unseen_rows,
+    words_of,
+)
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
@@ -64,17 +75,18 @@ def class_table(report: Mapping[str, Any], intervals: Mapping[str, Sequence[floa
     return Table(["label", "precision", "recall", "F1", "rows", "predicted"], rows)
 
 
-def print_evaluation(result: Mapping[str, Any]) -> None:
-    """Print the metrics, the classes and the confusion table, in the width of the terminal."""
+def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: bool = False) -> None:
+    """Print the `block`, with `verbose` all metrics, the classes and the confusion table, in the width of the terminal."""
     report = result["metrics"]
-    title = heading(result["run"], result["split"], pluralize(result["rows"], "row"))
     labels, cells = report["names"], cells_of(report)
     words, confusions = "rows are true labels, columns are predictions", _matrix(labels, cells)
-    if len(labels) > MAX_CLASSES or not fits(confusions):
+    if len(labels) > MAX_CLASSES or not fits(to_rich(confusions)):
         words, confusions = "the most frequent; --json has all", _largest(labels, cells)
         if not confusions.rows:
             words = "no row is predicted wrongly"
-    show(title, metric_table(result), class_table(report, result["intervals"]), heading("confusion", words), confusions)
+    metrics = [metric_table(result)] if verbose else []
+    classes = class_table(report, result["intervals"])
+    show(*block_parts(block), *metrics, classes, heading("confusion", words), confusions)
 
 
 def print_perplexity(result: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from recurcli.errors import UsageError, escaped
 from recurcli.metrics import LABEL_METRICS, is_of_labels
-from recurcli.requests.options import Columns, Data, Inference, argument, flag, option
+from recurcli.requests.options import Columns, Data, File, Inference, argument, data_of, flag, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,10 +16,12 @@ class EvaluateRequest:
     run: Annotated[
         Path, argument("RUN", "Run directory of `recur finetune`, or of a language model's `recur pretrain`.")
     ]
+    file: File = None
     split: Annotated[
         Literal["dev", "test", "train"] | None,
         option(
-            None, "Which rows to score. Default: all rows of a file (or of label folders) given with --data, else dev."
+            None,
+            "Which rows to score. Default: all rows of a file (or of label folders) named by FILE or --data, else dev.",
         ),
     ] = None
     data: Data = None
@@ -44,9 +46,11 @@ class EvaluateRequest:
     inference: Inference = field(default_factory=Inference)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "data", data_of(self.file, self.data))
+        object.__setattr__(self, "file", None)
         given = [key for key, value in vars(self.columns).items() if value is not None]
         if given and self.data is None:
-            raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
+            raise UsageError(f"--{given[0]} belongs to the rows of a file; name it after RUN")
         if self.save and self.fit_thresholds is None:
             raise UsageError("--save keeps thresholds; choose them with --fit-thresholds METRIC")
         if self.fit_thresholds is not None:
@@ -54,4 +58,6 @@ class EvaluateRequest:
                 known = ", ".join(LABEL_METRICS)
                 raise UsageError(f"--fit-thresholds must be one of {known}, not '{escaped(self.fit_thresholds)}'")
             if self.data is not None or self.split not in (None, "dev"):
-                raise UsageError("--fit-thresholds chooses on the dev rows of the run; leave out --data and --split")
+                raise UsageError(
+                    "--fit-thresholds chooses on the dev rows of the run; leave out FILE, --data and --split"
+                )

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from recurcli.errors import UsageError, check_not_both, escaped
 from recurcli.requests.options import (
+    OUTPUT,
     Columns,
     Computation,
     Data,
     Dev,
+    File,
     Preset,
     Seed,
     Settings,
     TextColumns,
     Train,
+    data_of,
     flag,
     named_files,
     option,
@@ -94,7 +97,7 @@ class TrainingRequest(Computation, PresetRequest):
 
     init: ClassVar[Path | None] = None
     output: Annotated[
-        Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of the preset.")
+        Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of the preset.", *OUTPUT)
     ] = None
     epochs: Annotated[str | None, option("N|auto", "Passes over the training rows: the key epochs of the preset.")] = (
         None
@@ -159,6 +162,11 @@ class PretrainRequest(TrainingRequest):
 class FinetuneRequest(TrainingRequest, LabelledRequest):
     """The options of `recur finetune`."""
 
+    file: File = None
+    preset: Annotated[
+        str,
+        option("NAME|FILE", "ENCODER-TASK, a preset's name or a YAML file. Default: starsaber-custom, for a FILE."),
+    ] = ""
     columns: Columns = field(default_factory=Columns)  # TrainingRequest has those of texts alone
     test: Annotated[
         Path | None,
@@ -188,3 +196,11 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
             parser=_seconds,
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.preset and self.file is None:
+            raise UsageError("give a FILE of labelled rows, or a --preset; see `recur finetune --help`")
+        object.__setattr__(self, "data", data_of(self.file, self.data))
+        object.__setattr__(self, "preset", self.preset or "starsaber-custom")
+        object.__setattr__(self, "file", None)  # `replace` gives --data alone

@@ -94,7 +94,7 @@ def test_words_and_parameters_are_those_of_what_predict_runs(
     expected = counted.format(encoder=encoder, linear=linear, both=encoder + linear)
     card = model_card(result)
     assert f"| parameters | {expected}" in card and f"epochs), encoder of step {result['best_step']}" in card
-    print_training(result, run)
+    print_training(result, run, verbose=True)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"parameters {expected}" in shown and "best dev accuracy of the encoder at step" in shown
     assert expected in page_of(recur, run, tmp_path).text

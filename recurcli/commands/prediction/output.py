@@ -66,6 +66,8 @@ class PredictionProgress:
     first_fault: str | None = None
     unlabelled: int = 0
     """Number of rows whose score was below the threshold."""
+    labels: dict[str, int] = field(default_factory=dict)
+    """Number of rows with each prediction."""
     truncated: int = 0
     """Number of rows that were truncated to the model's max_length tokens."""
     input_sha256: str = _EMPTY

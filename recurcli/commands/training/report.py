@@ -4,7 +4,8 @@ import math
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safetensors
@@ -12,6 +13,7 @@ import tokenizers
 import torch
 
 from recurcli.errors import escaped, pluralize
+from recurcli.evaluation.result_block import result_block
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, words_of
 from recurcli.model.models import forward_flops_per_token
@@ -186,6 +188,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
     return {
         **_facts_of(training),
         "task": preset.task,
+        "columns": loop.model.config.columns,
         "encoder": preset.encoder["name"],
         "seed": preset.runtime.seed,
         **report,
@@ -226,6 +229,7 @@ def model_card(result: Mapping[str, Any]) -> str:
     elif result["keep_texts"]:
         held += f", hashes of the training and dev rows ({KNOWN_ROWS}), and the texts of the dev rows in clear ({PREDICTIONS})"
         held += "; `--set finetuning.keep_texts=false` trains a model without the last two"
+    block = None if pretrained else result_block(Path("THIS_FOLDER"), result)
     lines = [
         "---",
         "library_name: recurcli",
@@ -238,11 +242,9 @@ def model_card(result: Mapping[str, Any]) -> str:
         f"A {kind} with the model `{result['encoder']}`, made by `recur {result['command']}` "
         f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
         "",
-        "| | |",
-        "|---|---|",
-        *(f"| {name} | {value} |" for name, value in _card_rows(result)),
-        "",
+        *([] if block is None else [*_markdown(block.columns, block.rows), *(f"{note}\n" for note in block.notes)]),
         *(["The dev rows selected the model, so its dev scores are slightly too high.", ""] if selected else []),
+        *_markdown(["", ""], _card_rows(result)),
         *([f"Kept: {ensemble_in_words(result['ensemble'])}.", ""] if "parts" in result else []),
         f"This folder holds {held}.",
         "",
@@ -252,6 +254,13 @@ def model_card(result: Mapping[str, Any]) -> str:
         *([] if pretrained and not causal else ["    recur eval THIS_FOLDER"]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table, and an empty one."""
+    for line in (columns, ["---"] * len(columns), *rows):
+        yield f"| {' | '.join(line)} |"
+    yield ""
 
 
 def _card_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
