@@ -2,13 +2,11 @@
 
 from recurcli.cli.app import command
 from recurcli.requests.evaluate import EvaluateRequest
-from recurcli.requests.options import Debug, Json, Quiet, Verbose
+from recurcli.requests.options import Debug, Json, Quiet
 
 
 @command("recur eval runs/starsaber-tnews --data $RECUR_DATA --json", name="eval")
-def evaluate(
-    request: EvaluateRequest, verbose: Verbose = False, json: Json = False, quiet: Quiet = False, debug: Debug = False
-) -> None:
+def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Score a classifier on labelled rows, or a language model.
 
     Of a classifier, prints the accuracy of what was kept, of its parts and of the most frequent label, then precision, recall
@@ -39,6 +37,6 @@ def evaluate(
     if "perplexity" in result:
         evaluation.print_perplexity(result)
     elif result:
-        evaluation.print_evaluation(result, block, verbose=verbose)
+        evaluation.print_evaluation(result, block, verbose=request.verbose)
     if request.diagnose and result.get("diagnosis"):
         evaluation.print_diagnosis(result["diagnosis"])

@@ -5,7 +5,7 @@ from functools import partial
 
 from recurcli.cli.app import command
 from recurcli.process import keep_freed_memory
-from recurcli.requests.options import Debug, Json, Quiet, Verbose
+from recurcli.requests.options import Debug, Json, Quiet
 from recurcli.requests.training import FinetuneRequest, PretrainRequest
 
 
@@ -22,9 +22,7 @@ def pretrain(request: PretrainRequest, json: Json = False, quiet: Quiet = False,
 
 
 @command("recur finetune --preset starsaber-tnews --data $RECUR_DATA --init runs/starsaber-tnews-pretrained")
-def finetune(
-    request: FinetuneRequest, verbose: Verbose = False, json: Json = False, quiet: Quiet = False, debug: Debug = False
-) -> None:
+def finetune(request: FinetuneRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Train a classifier on labelled rows.
 
     Starts from scratch or from a pretrained run. The dev rows choose the step of the encoder, and whether the run keeps it, the
@@ -32,21 +30,13 @@ def finetune(
     """
     preset = request.resolved.preset
     of = "" if preset.ensemble is None else " of the encoder"
-    _train(request, preset.finetuning.metric, of, verbose=verbose, json=json, quiet=quiet)
+    _train(request, preset.finetuning.metric, of, json=json, quiet=quiet)
 
 
-def _train(
-    request: PretrainRequest | FinetuneRequest,
-    metric: str,
-    of: str = "",
-    *,
-    verbose: bool = False,
-    json: bool,
-    quiet: bool,
-) -> None:
+def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = "", *, json: bool, quiet: bool) -> None:
     """Train, show the progress with the dev `metric`, and print the result."""
     from recurcli.commands.training.resume import repeated_result
-    from recurcli.display.screen import Screen, print_plan, print_result, print_training, time_in_words
+    from recurcli.display.screen import Screen, print_plan, print_result, print_training
 
     keep_freed_memory()
     started = time.monotonic()
@@ -62,6 +52,6 @@ def _train(
 
                 result = pretrain(request, log)
             if not request.dry_run:
-                log.note(f"took {time_in_words(time.monotonic() - started)}")
-    show = print_plan if request.dry_run else partial(print_training, output=request.folder, verbose=verbose)
+                log.note(f"took {time.monotonic() - started:,.0f} s")
+    show = print_plan if request.dry_run else partial(print_training, output=request.folder, verbose=request.verbose)
     print_result(result, show, json=json)

@@ -37,7 +37,7 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
-from recurcli.metrics import MAX_IN_FULL, classification_report, cross_validation_in_words, metric_named
+from recurcli.metrics import MAX_IN_FULL, classification_report, metric_named
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (
@@ -164,7 +164,7 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: 
         kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, names))
         predictions = [names[each] for each in kept.decide(shares)]
         metrics |= classification_report(labels, predictions, names, loss=metrics["loss"])
-    log.note(f"these are the scores of the training: {cross_validation_in_words(trained['cross_validation'])}")
+    log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
     evaluated = EvaluatedRows([row["id"] for row in rows], texts, names, targets, shares, kept.decide(shares))
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
     scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "ensemble", "calibration")}

@@ -34,8 +34,7 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
     name = request.format
     if name is None:
         check_place(request.output, "--output")
-        folders = [open_run(run) for run in request.runs]
-        tasks = [known_task(folder, str(folder.read_preset().get("task"))) for folder in folders]
+        tasks = [known_task(run, str(run.read_preset().get("task"))) for run in map(open_run, request.runs)]
         name = "clue" if all(task.submissions for task in tasks) else "onnx"
     if name not in FORMATS:
         raise UsageError(f"--format: unknown format '{escaped(name)}'; known: {', '.join(FORMATS)}")

@@ -4,7 +4,7 @@ import contextlib
 import gc
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
@@ -104,10 +104,8 @@ def predict(request: PredictRequest, log: Log) -> None:
                 if request.explain and predictor.ensemble is not None:
                     why = explain(predictor.ensemble.linear, pairs[place], predictor.labels.index(prediction.label))
                 lines.append(writer.row(before + place, window[place], prediction, texts[place].fault, why))
-                if writer.is_unsure(prediction):
-                    progress.unlabelled += 1
-                else:
-                    progress.labels[prediction.label] = progress.labels.get(prediction.label, 0) + 1
+                label = "" if writer.is_unsure(prediction) else prediction.label
+                progress.labels[label] = progress.labels.get(label, 0) + 1
             output.write(b"".join(lines))
             progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
             output.save(progress)
@@ -178,17 +176,15 @@ def _summary(
     predictor.note_on_cuts(progress.rows, log)
     if progress.rows:
         place = "" if str(request.output) == "-" else f"{request.output}: "
-        log.note(f"{place}{pluralize(progress.rows, 'row')} ({_labels_in_words(progress)})")
+        log.note(f"{place}{pluralize(progress.rows, 'row')} ({_labels_in_words(progress.labels)})")
 
 
-def _labels_in_words(progress: PredictionProgress) -> str:
-    """Return how many rows have each label, of many labels the most frequent, and how many have none."""
-    ordered = sorted(progress.labels.items(), key=lambda item: -item[1])
-    words = ", ".join(f"{escaped(label)} {count:,}" for label, count in ordered[:MAX_LABELS])
-    if others := len(ordered[MAX_LABELS:]):
-        words += f" and {pluralize(others, 'other')}"
-    below = [f"{progress.unlabelled:,} below the threshold"] if progress.unlabelled else []
-    return "; ".join([*filter(None, [words]), *below])
+def _labels_in_words(counts: Mapping[str, int]) -> str:
+    """Return how many rows have each label, of many labels the most frequent; those without one are below the threshold."""
+    labels = sorted(filter(None, counts), key=lambda label: -counts[label])
+    named = ", ".join(f"{escaped(label)} {counts[label]:,}" for label in labels[:MAX_LABELS])
+    named += f" and {pluralize(len(labels) - MAX_LABELS, 'other')}" if len(labels) > MAX_LABELS else ""
+    return "; ".join(filter(None, [named, f"{counts['']:,} below the threshold" if "" in counts else ""]))
 
 
 MAX_LABELS = 5

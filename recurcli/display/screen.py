@@ -25,7 +25,7 @@ from recurcli.files import finite, storage_errors
 from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
 from recurcli.metrics import format_score, result_rows, words_of
 from recurcli.process import gc_between_steps
-from recurcli.runs.run_directory import parameters_in_words
+from recurcli.runs.run_directory import training_facts
 
 UNLIMITED = 100_000
 """Width in characters of output to a pipe, and of a file: no value is cut."""
@@ -78,12 +78,6 @@ def listing(rows: Iterable[Sequence[Cell]]) -> Table:
 def by_columns(columns: Mapping[str, Sequence[Cell]], notes: Sequence[str] = ()) -> Table:
     """Return a table of columns by their headers. A column with fewer cells than others ends in dashes."""
     return Table(list(columns), list(zip_longest(*columns.values(), fillvalue="–")), notes)
-
-
-def time_in_words(seconds: float) -> str:
-    """Return a time to the second: 24 s, or 3 min 24 s."""
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 def styled(row: Iterable[str], style: str) -> list[Cell]:
@@ -356,25 +350,11 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def print_training(result: Mapping[str, Any], output: Path, *, verbose: bool = False) -> None:
-    """Print the result of a training: of a classifier its block, with `verbose` all numbers too; of a pretraining these."""
-    rows = [*result_rows(result), *training_facts(result), ("run directory", str(output))]
-    if result["command"] == "pretrain":
-        show(heading(result["preset"], f"seed {result['seed']}"), listing(rows))
-    else:
-        show(*block_parts(result_block(output, result)), *([listing(rows[:-1])] if verbose else []))
-
-
-def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the number of parameters, and of an encoder its steps and time."""
-    yield "parameters", parameters_in_words(result)
-    if not result["steps"]:  # there is no encoder
-        return
-    steps = f"{result['steps']:,}"
-    if "metric" in result:
-        of = " of the encoder" if result.get("ensemble") else ""
-        steps += f" (best dev {words_of(result['metric'])}{of} at step {result['best_step']:,})"
-    yield "steps", steps
-    yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
+    """Print the result of a training: the block of a classifier; with `verbose`, which a pretraining has, all numbers."""
+    first: Iterable[RenderableType] = [heading(str(output), f"{result['preset']}, seed {result['seed']}")]
+    if result["command"] == "finetune":
+        first = block_parts(result_block(output, result))
+    show(*first, *([listing([*result_rows(result), *training_facts(result)])] if verbose else []))
 
 
 def print_export(result: Mapping[str, Any]) -> None:

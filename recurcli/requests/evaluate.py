@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from recurcli.errors import UsageError, escaped
 from recurcli.metrics import LABEL_METRICS, is_of_labels
-from recurcli.requests.options import Columns, Data, File, Inference, argument, data_of, flag, option
+from recurcli.requests.options import Columns, Data, File, Inference, Verbose, argument, flag, option, take_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +19,7 @@ class EvaluateRequest:
     file: File = None
     split: Annotated[
         Literal["dev", "test", "train"] | None,
-        option(
-            None,
-            "Which rows to score. Default: all rows of a file (or of label folders) named by FILE or --data, else dev.",
-        ),
+        option(None, "Which rows to score. Default: all rows of a FILE (or of label folders) that is given, else dev."),
     ] = None
     data: Data = None
     columns: Columns = field(default_factory=Columns)
@@ -43,14 +40,14 @@ class EvaluateRequest:
     ] = None
     save: Annotated[bool, flag("--save", "Keep the thresholds in the run for all later use.")] = False
     overwrite: Annotated[bool, flag("--overwrite", "Replace existing files of --errors and --report.")] = False
+    verbose: Verbose = False
     inference: Inference = field(default_factory=Inference)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", data_of(self.file, self.data))
-        object.__setattr__(self, "file", None)
+        take_file(self)
         given = [key for key, value in vars(self.columns).items() if value is not None]
         if given and self.data is None:
-            raise UsageError(f"--{given[0]} belongs to the rows of a file; name it after RUN")
+            raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
         if self.save and self.fit_thresholds is None:
             raise UsageError("--save keeps thresholds; choose them with --fit-thresholds METRIC")
         if self.fit_thresholds is not None:
@@ -58,6 +55,4 @@ class EvaluateRequest:
                 known = ", ".join(LABEL_METRICS)
                 raise UsageError(f"--fit-thresholds must be one of {known}, not '{escaped(self.fit_thresholds)}'")
             if self.data is not None or self.split not in (None, "dev"):
-                raise UsageError(
-                    "--fit-thresholds chooses on the dev rows of the run; leave out FILE, --data and --split"
-                )
+                raise UsageError("--fit-thresholds chooses on the dev rows of the run; leave out --data and --split")

@@ -17,8 +17,7 @@ class ExportRequest:
         str | None,
         option(
             "NAME",
-            "Format to write: clue, a zip for CLUE's leaderboard; onnx, a folder that predicts without torch. "
-            "Default: clue for runs of CLUE's tasks, else onnx.",
+            "clue, a zip for CLUE's leaderboard: default for its tasks; or onnx, a folder that predicts without torch.",
         ),
     ] = None
     data: Data = None

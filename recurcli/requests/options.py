@@ -137,11 +137,12 @@ class Computation:
     batch_size: Annotated[int | None, batch_size_option] = None
 
 
-def data_of(file: Path | None, data: Path | None) -> Path | None:
-    """Return what FILE or --data names. Raises UsageError if both are given."""
-    if file is not None and data is not None:
-        raise UsageError(f"{file} and --data {data} both name the data; leave out one")
-    return file or data
+def take_file(request: Any) -> None:
+    """Let FILE be the --data of a request. Raises UsageError if both are given."""
+    if request.file is not None and request.data is not None:
+        raise UsageError(f"{request.file} and --data {request.data} both name the data; leave out one")
+    object.__setattr__(request, "data", request.file or request.data)
+    object.__setattr__(request, "file", None)
 
 
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:

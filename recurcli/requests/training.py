@@ -20,11 +20,12 @@ from recurcli.requests.options import (
     Settings,
     TextColumns,
     Train,
-    data_of,
+    Verbose,
     flag,
     named_files,
     option,
     overrides_of,
+    take_file,
 )
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class TrainingRequest(Computation, PresetRequest):
     """The options that `recur pretrain` and `recur finetune` share."""
 
     init: ClassVar[Path | None] = None
+    verbose: ClassVar[bool] = True
     output: Annotated[
         Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of the preset.", *OUTPUT)
     ] = None
@@ -163,10 +165,8 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
     """The options of `recur finetune`."""
 
     file: File = None
-    preset: Annotated[
-        str,
-        option("NAME|FILE", "ENCODER-TASK, a preset's name or a YAML file. Default: starsaber-custom, for a FILE."),
-    ] = ""
+    preset: Preset = "starsaber-custom"
+    verbose: Verbose = False  # type: ignore[misc]
     columns: Columns = field(default_factory=Columns)  # TrainingRequest has those of texts alone
     test: Annotated[
         Path | None,
@@ -199,8 +199,4 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.preset and self.file is None:
-            raise UsageError("give a FILE of labelled rows, or a --preset; see `recur finetune --help`")
-        object.__setattr__(self, "data", data_of(self.file, self.data))
-        object.__setattr__(self, "preset", self.preset or "starsaber-custom")
-        object.__setattr__(self, "file", None)  # `replace` gives --data alone
+        take_file(self)

@@ -40,6 +40,7 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
+from recurcli.metrics import words_of
 from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
@@ -113,7 +114,7 @@ _PARTS = keys({"encoder": keys(_SCORES), "linear": keys(_SCORES)})
 _PAIRED = cs.dict_schema(cs.literal_schema(["encoder", "linear"]), cs.list_schema(NUMBER, min_length=2, max_length=2))
 _CALIBRATION_KEYS = keys({"ece": NUMBER, "temperature": NUMBER})
 _OF_SPLIT = {
-    "baselines": cs.dict_schema(TEXT, _SHARE),
+    "baselines": keys({"majority": _SHARE, "*": _SHARE}),
     "calibration": _CALIBRATION_KEYS,
     "parts?": _PARTS,
     "paired?": _PAIRED,
@@ -241,6 +242,17 @@ def parameters_in_words(result: Mapping[str, Any]) -> str:
     if "parts" not in result or not ensemble["encoder_weight"]:  # no encoder is run
         return f"{linear:,} of the linear model"
     return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"
+
+
+def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the number of parameters, and of an encoder its steps and time, from the content of result.json."""
+    yield "parameters", parameters_in_words(result)
+    if not result["steps"]:  # there is no encoder
+        return
+    of = f"{words_of(result.get('metric', ''))}{' of the encoder' if result.get('ensemble') else ''}"
+    best = f"; best dev {of} at step {result['best_step']:,}" if "metric" in result else ""
+    yield "steps", f"{result['steps']:,} ({result['epochs']} epochs{best})"
+    yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
 
 
 def contents_of(folder: Path) -> list[Path]:

@@ -62,7 +62,7 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
     ("arguments", "reason"),
     [
         (["predictt"], "no such command 'predictt'. Did you mean 'predict'?; see `recur --help`"),
-        (["finetune"], "give a FILE of labelled rows, or a --preset; see `recur finetune --help`"),
+        (["finetune"], "task custom has no data; add --data PATH"),
         (["pretrain"], "missing option '--preset'; see `recur pretrain --help`"),
         (["finetune", "x.csv", "--data", "y.csv"], "x.csv and --data y.csv both name the data; leave out one"),
         (["eval", "x", "x.csv", "--data", "y.csv"], "x.csv and --data y.csv both name the data; leave out one"),

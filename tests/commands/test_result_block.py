@@ -169,9 +169,9 @@ def test_a_training_ends_in_its_time_and_an_export_knows_its_format(
 
 def test_the_last_line_of_predict_names_five_labels() -> None:
     from recurcli.commands.predict import _labels_in_words
-    from recurcli.commands.prediction.output import PredictionProgress
 
-    labels = {f"l{n}": n for n in range(1, 18)}
-    progress = PredictionProgress(rows=9, labels=labels, unlabelled=4)
-    assert _labels_in_words(progress) == "l17 17, l16 16, l15 15, l14 14, l13 13 and 12 others; 4 below the threshold"
-    assert _labels_in_words(PredictionProgress(rows=4, unlabelled=4)) == "4 below the threshold"
+    counts = {f"l{n}": n for n in range(1, 18)}
+    named = "l17 17, l16 16, l15 15, l14 14, l13 13 and 12 others"
+    assert _labels_in_words(counts) == named
+    assert _labels_in_words({**counts, "": 4}) == f"{named}; 4 below the threshold"
+    assert _labels_in_words({"": 4}) == "4 below the threshold"

@@ -19,7 +19,7 @@ from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, wo
 from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
-from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, parameters_in_words
+from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, training_facts
 from recurcli.training.fit import TrainingLoop, ngram_table
 from recurcli.validation import flatten
 from recurcli.version import __version__
@@ -244,8 +244,7 @@ def model_card(result: Mapping[str, Any]) -> str:
         "",
         *([] if block is None else [*_markdown(block.columns, block.rows), *(f"{note}\n" for note in block.notes)]),
         *(["The dev rows selected the model, so its dev scores are slightly too high.", ""] if selected else []),
-        *_markdown(["", ""], _card_rows(result)),
-        *([f"Kept: {ensemble_in_words(result['ensemble'])}.", ""] if "parts" in result else []),
+        *_markdown(["", ""], [*model_facts(result), *result_rows(result)]),
         f"This folder holds {held}.",
         "",
         "## Use",
@@ -263,20 +262,16 @@ def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator
     yield ""
 
 
-def _card_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the table of a model card."""
-    yield "parameters", parameters_in_words(result)
-    if result["steps"]:  # else there is no encoder
-        whose = "encoder" if result.get("ensemble") else "model"
-        yield "steps", f"{result['steps']:,} ({result['epochs']} epochs), {whose} of step {result['best_step']:,}"
+def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a model is made of, and its rows, for the tables of the card and the page."""
+    yield "model", result["encoder"]
+    yield from training_facts(result)
     if vectors := result.get("linear_baseline", {}).get("vectors"):
-        yield (
-            "static vectors",
-            f"of {escaped(vectors['source'])} in the linear model, licence {escaped(vectors['licence'])}",
-        )
+        of = f"{vectors['share']:.0%} of the distance between the two best labels in the linear model, on dev rows"
+        yield "static vectors", f"{escaped(vectors['source'])}, licence {escaped(vectors['licence'])}: {of}"
+    yield "machine", f"{result['machine']['device']}, {result['machine']['precision']}"
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
-    yield from result_rows(result)
 
 
 def machine_facts(loop: TrainingLoop, preset: Preset) -> dict[str, Any]:

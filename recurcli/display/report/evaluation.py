@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from recurcli.commands.training.report import model_facts
 from recurcli.display.evaluation import class_table, layer_table, metric_table
 from recurcli.display.report.page import Chart, Curve, Scores, curve_chart, reliability_chart, score_chart, write_page
-from recurcli.display.screen import Table, listing, training_facts
+from recurcli.display.screen import Table, listing
 from recurcli.errors import pluralize
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.result_block import ResultBlock
@@ -30,17 +31,6 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
     for part, own in result.get("parts", {}).items():
         interval = share_interval(round(own["accuracy"] * result["rows"]), result["rows"])
         scores.append(Scores(f"{part} alone", own["accuracy"], *interval))
-    facts: list[tuple[str, str]] = []
-    if trained:
-        machine = trained["machine"]
-        facts = [
-            ("preset", f"{trained['preset']}, seed {trained['seed']}"),
-            *([("encoder", trained["encoder"])] if trained["steps"] else []),
-            ("training rows", f"{trained['data']['train']['rows']:,}"),
-            *training_facts(trained),
-            *_vector_facts(trained),
-            ("machine", f"{machine['device']}, {machine['precision']}"),
-        ]
     pairs = _pairs(rows)
     diagnosis = result.get("diagnosis")
     write_page(
@@ -53,7 +43,7 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         summary=Table(block.columns, block.rows, [*block.notes, *_notes(result)]),
         score_plot=score_chart(scores, result["baselines"], "accuracy"),
         metrics=metric_table(result),
-        facts=listing(facts),
+        facts=listing(model_facts(trained) if trained else []),
         curves=_curves(run.read_metrics(), trained),
         classes=class_table(result["metrics"], result["intervals"]),
         names=rows.names,
@@ -67,13 +57,6 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
         diagnosis=diagnosis and _diagnosis(diagnosis),
     )
-
-
-def _vector_facts(trained: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield how much of a decision comes from static vectors, where the linear model has any."""
-    if vectors := trained.get("linear_baseline", {}).get("vectors"):
-        of = "of the distance between the two best labels in the linear model, on dev rows"
-        yield "static vectors", f"{vectors['source']}: {vectors['share']:.0%} {of}"
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
