@@ -5,7 +5,7 @@ from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.requests.options import Debug, Json, Quiet
 
 
-@command("recur eval runs/starsaber-tnews --data $RECUR_DATA --json", name="eval")
+@command("recur eval runs/reviews", "recur eval runs/reviews new.csv --report new.html", name="eval")
 def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Score a classifier on labelled rows, or a language model.
 

@@ -21,7 +21,7 @@ def pretrain(request: PretrainRequest, json: Json = False, quiet: Quiet = False,
     _train(request, PERPLEXITY, json=json, quiet=quiet)
 
 
-@command("recur finetune --preset starsaber-tnews --data $RECUR_DATA --init runs/starsaber-tnews-pretrained")
+@command("recur finetune reviews.csv", "recur finetune --preset bilstm-tnews --init runs/pretrained --seed 11")
 def finetune(request: FinetuneRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Train a classifier on labelled rows.
 
