@@ -8,10 +8,10 @@ takes longer than a small evaluation. numpy is imported when counts are made, no
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
+from recurcli.errors import UsageError, did_you_mean, escaped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -196,68 +196,40 @@ def words_of(metric: str) -> str:
 def format_score(metric: str, score: float) -> str:
     """Return a score as text for the screen: a perplexity with two decimals, a log loss with four, others in per cent."""
     decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(metric)
-    return f"{100 * score:.1f}" if decimals is None else f"{score:.{decimals}f}"
+    return percent(score) if decimals is None else f"{score:.{decimals}f}"
 
 
-_PARTS = {"encoder": "encoder", "linear": "linear model"}
+def percent(share: float, sign: str = "") -> str:
+    """Return a share, such as an accuracy, in per cent with one decimal; `sign` is "+" for a difference."""
+    return f"{100 * share:{sign}.1f}"
+
+
+def percent_interval(limits: Sequence[float], sign: str = "") -> str:
+    """Return the two ends of an interval of shares in per cent: 90.0–96.2, or -1.2 – +3.4."""
+    return (" – " if sign else "–").join(percent(limit, sign) for limit in limits)
 
 
 def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the scores on dev and test rows in result.json for a table, with those of the parts and the baselines."""
+    """Yield the metrics on dev and test rows in result.json for a table, and the accuracies of the task's baselines."""
     if result.get("metric") == PERPLEXITY:
         yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
-    elif "dev" in result:
-        yield from score_rows({**result, **result["dev"]}, "dev ", result["metric"])
-        if test := result.get("test"):
-            yield from score_rows(test, "test ", result["metric"])
+        return
+    for split in [split for split in ("dev", "test") if split in result]:
+        facts = result if split == "dev" else {"metric": result["metric"]}
+        for words, value, _ in metric_rows({**facts, **result[split]}):
+            yield f"{split} {words}", value
 
 
-def score_rows(scores: Mapping[str, Any], split: str, metric: str = "accuracy") -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the metrics of a model for a table, and those of `unseen_rows` and `part_rows`.
-
-    A run of an earlier version may lack a metric.
-    """
-    if of := scores.get("cross_validation"):
-        yield f"{split}scores", cross_validation_in_words(of)
-    for name in dict.fromkeys((*METRICS, *OF_PROBABILITIES, metric)):
+def metric_rows(scores: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield the name, the value and the interval, if it is known, of each metric, and of the task's baselines."""
+    limits = scores.get("intervals", {})
+    for name in dict.fromkeys((*METRICS, *OF_PROBABILITIES, scores["metric"])):
         if (score := score_in(scores, name)) is not None:
-            yield f"{split}{words_of(name)}", format_score(name, score)
-    yield from unseen_rows(scores, split, dict.fromkeys(("accuracy", metric)))
-    yield from part_rows(scores, split, metric)
-
-
-def cross_validation_in_words(facts: Mapping[str, Any]) -> str:
-    """Return how the dev scores came about where the training rows have them."""
-    return f"{facts['folds']}-fold cross-validation, {pluralize(facts['rows'], 'row')}"
-
-
-def unseen_rows(
-    scores: Mapping[str, Any], split: str = "", metrics: Iterable[str] = METRICS
-) -> Iterator[tuple[str, str]]:
-    """Yield the scores of a model by `metrics` on the rows that it was not trained on, where some of the rows were."""
-    if unseen := scores.get("unseen"):
-        for name in metrics:
-            if (score := unseen.get(name)) is not None:
-                words = f"{split}{words_of(name)} on {pluralize(unseen['rows'], 'unseen row')}"
-                yield words, format_score(name, score)
-
-
-def part_rows(scores: Mapping[str, Any], split: str = "", metric: str = "accuracy") -> Iterator[tuple[str, str]]:
-    """Yield rows of a table: the accuracy and `metric` of each part of an ensemble, the scores of thresholds, the baselines.
-
-    `split` stands before each name.
-    """
-    for name in dict.fromkeys(("accuracy", metric)):
-        for part, own in scores.get("parts", {}).items():
-            if own.get(name) is not None and (part, name) != ("linear", "accuracy"):  # a baseline
-                yield f"{split}{_PARTS[part]}: {words_of(name)}", format_score(name, own[name])
-    if chosen := scores.get("thresholds"):
-        words = f"dev {words_of(chosen['metric'])} by cross-validation"
-        yield f"{words}: thresholds", format_score(chosen["metric"], chosen["cross_validated"])
-        yield f"{words}: most probable label", format_score(chosen["metric"], chosen["most_probable"])
-    for name, value in scores.get("baselines", {}).items():
-        who = _PARTS.get(name) or f"{name.replace('_', ' ')} baseline"
-        yield f"{split}{who}: accuracy", format_score("accuracy", value)
+            yield [words_of(name), format_score(name, score), percent_interval(limits.get(name) or ())]
+    yield ["calibration error (ECE)", percent(scores["calibration"]["ece"]), ""]
+    for name, share in scores["baselines"].items():
+        if name not in ("majority", "linear"):  # which stand in the block
+            yield [f"{name.replace('_', ' ')} baseline: accuracy", percent(share), ""]
 
 
 def perplexity_rows(score: Mapping[str, Any], split: str = "", *, carry: bool = False) -> Iterator[tuple[str, str]]:

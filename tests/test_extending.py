@@ -99,7 +99,12 @@ def test_a_run_from_before_a_metric_was_added_is_compared_and_repeated_without_i
     line = ("finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", run, *settings)
     assert recur(*line)[0] == 0
     monkeypatch.setitem(METRICS, "errors", ERRORS)
-    for command in ((*line, "--resume"), ("compare", run), ("compare", run, "--metric", "errors"), ("eval", run)):
+    for command in (
+        (*line, "--resume"),
+        ("compare", run),
+        ("compare", run, "--metric", "errors"),
+        ("eval", run, "--verbose"),
+    ):
         code, out, err = recur(*command)
         assert (code, "error rate" in out) == (0, command[-1] == "errors" or command[0] == "eval"), err
 
@@ -122,7 +127,7 @@ def test_a_metric_is_one_row(recur: Recur, tiny_tnews: Path, tmp_path: Path, mon
 
     monkeypatch.setitem(METRICS, "avoided", Metric("errors avoided", share_of_errors_avoided))
     run = tmp_path / "run"
-    settings = tiny("finetuning.metric=avoided", "finetuning.max_steps=2")
+    settings = ["--verbose", *tiny("finetuning.metric=avoided", "finetuning.max_steps=2")]
     code, out, err = recur("finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", run, *settings)
     assert code == 0, err
     value = json.loads((run / "result.json").read_text())["dev"]["avoided"]
@@ -131,7 +136,7 @@ def test_a_metric_is_one_row(recur: Recur, tiny_tnews: Path, tmp_path: Path, mon
     assert lines[-1]["best_dev_metric"] in (0.123456, 0.765432)
     assert ["dev", "errors", "avoided", f"{100 * value:.1f}"] in [line.split() for line in out.splitlines()]
     assert f"| dev errors avoided | {100 * value:.1f} |" in (run / "README.md").read_text()
-    code, out, err = recur("eval", run)
+    code, out, err = recur("eval", run, "--verbose")
     assert code == 0, err
     assert ["errors", "avoided", f"{100 * value:.1f}"] in [line.split()[:3] for line in out.splitlines()]
     assert "|avoided|" in recur("presets", "--schema")[1]

@@ -7,8 +7,9 @@ from rich.cells import cell_len
 
 from recurcli.display.comparison import to_markdown
 from recurcli.display.report.page import environment
-from recurcli.display.screen import Styled, Table, by_columns, percent, percent_interval, show
+from recurcli.display.screen import Styled, Table, by_columns, show
 from recurcli.errors import escaped
+from recurcli.metrics import percent, percent_interval
 
 MADE = Table(
     ["name", "score ± spread", "left"],

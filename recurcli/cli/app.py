@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
@@ -28,10 +28,20 @@ from recurcli.files import storage_errors
 from recurcli.process import SignalHandler, disable_gc, signal_handlers
 from recurcli.requirements import check_packages
 
+
+class Commands(TyperGroup):
+    """The commands, whose help begins with the one to start with."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        formatter.write("recur finetune FILE.csv\n\n")
+        super().format_help(ctx, formatter)
+
+
 app = typer.Typer(
     name="recur",
+    cls=Commands,
     help="Train small text classifiers from labelled rows, evaluate them, and ship them.",
-    epilog="\b\nStart with (two minutes, no data needed):\n  recur finetune --preset starsaber-listops-mini",
     rich_markup_mode=None,  # plain help: nothing is squeezed into a narrow column, and rich need not be imported
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

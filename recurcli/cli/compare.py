@@ -5,7 +5,7 @@ from typing import Annotated
 
 from recurcli.cli.app import command
 from recurcli.requests.compare import CompareRequest
-from recurcli.requests.options import Debug, Json, Quiet, flag, option
+from recurcli.requests.options import OUTPUT, Debug, Json, Quiet, flag, option
 
 
 @command(
@@ -16,7 +16,7 @@ from recurcli.requests.options import Debug, Json, Quiet, flag, option
 def compare(
     *,
     request: CompareRequest,
-    output: Annotated[Path | None, option("FILE", "Also write the table: .md, .csv or .json.")] = None,
+    output: Annotated[Path | None, option("FILE", "Also write the table: .md, .csv or .json.", *OUTPUT)] = None,
     report: Annotated[
         Path | None,
         option(

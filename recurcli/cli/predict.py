@@ -25,4 +25,3 @@ def predict(request: PredictRequest, quiet: Quiet = False, debug: Debug = False)
     rows_on_screen = str(request.output) == "-" and sys.stdout.isatty()
     with Screen(quiet=quiet, bar=not rows_on_screen) as log:
         run_predict(request, log)
-    log.summary()

@@ -1,5 +1,6 @@
 """The `recur pretrain` and `recur finetune` commands."""
 
+import time
 from functools import partial
 
 from recurcli.cli.app import command
@@ -20,7 +21,7 @@ def pretrain(request: PretrainRequest, json: Json = False, quiet: Quiet = False,
     _train(request, PERPLEXITY, json=json, quiet=quiet)
 
 
-@command("recur finetune --preset starsaber-tnews --data $RECUR_DATA --init runs/starsaber-tnews-pretrained")
+@command("recur finetune reviews.csv", "recur finetune --preset bilstm-tnews --init runs/pretrained --seed 11")
 def finetune(request: FinetuneRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Train a classifier on labelled rows.
 
@@ -38,6 +39,7 @@ def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = ""
     from recurcli.display.screen import Screen, print_plan, print_result, print_training
 
     keep_freed_memory()
+    started = time.monotonic()
     with Screen(quiet=quiet, metric=metric, of=of) as log:
         result = repeated_result(request, log)  # within a second, because torch is not imported
         if result is None:
@@ -49,5 +51,7 @@ def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = ""
                 from recurcli.commands.pretrain import pretrain
 
                 result = pretrain(request, log)
-    show = print_plan if request.dry_run else partial(print_training, output=request.folder)
+            if not request.dry_run:
+                log.note(f"took {time.monotonic() - started:,.0f} s")
+    show = print_plan if request.dry_run else partial(print_training, output=request.folder, verbose=request.verbose)
     print_result(result, show, json=json)

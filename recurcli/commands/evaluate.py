@@ -37,7 +37,7 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
-from recurcli.metrics import MAX_IN_FULL, classification_report, cross_validation_in_words, metric_named
+from recurcli.metrics import MAX_IN_FULL, classification_report, metric_named
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (
@@ -164,7 +164,7 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: 
         kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, names))
         predictions = [names[each] for each in kept.decide(shares)]
         metrics |= classification_report(labels, predictions, names, loss=metrics["loss"])
-    log.note(f"these are the scores of the training: {cross_validation_in_words(trained['cross_validation'])}")
+    log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
     evaluated = EvaluatedRows([row["id"] for row in rows], texts, names, targets, shares, kept.decide(shares))
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
     scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "ensemble", "calibration")}
@@ -202,7 +202,7 @@ def _finish(
     if request.fit_thresholds is not None:
         warn_of_thresholds(kept.thresholds, "leave --save out", log)
     if request.save:
-        _save(run, kept, rows.names, scores.get("unseen"))
+        _save(run, kept, rows.names, {key: scores[key] for key in ("unseen", "paired") if key in scores})
         log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")
     if request.errors is not None:
         _write_errors(request.errors, rows)
@@ -219,11 +219,11 @@ def _finish(
     return Evaluation(result, run, rows)
 
 
-def _save(run: Run, kept: KeptModel, names: Sequence[str], unseen: dict[str, Any] | None) -> None:
+def _save(run: Run, kept: KeptModel, names: Sequence[str], facts: Mapping[str, Any]) -> None:
     """Keep the thresholds in `run`: its predictions and its result follow them, in one change.
 
-    `unseen` are the scores on the dev rows that were not trained on. Those of the test rows are left out of the result, since a
-    run does not keep which of these rows they are.
+    `facts` are those of the dev rows that follow the thresholds: the scores on the rows that were not trained on, and what is
+    `paired`. Those of the test rows are left out of the result, since a run does not keep which of these rows they are.
     Raises UsageError for a run that is not finished, or that does not keep the probabilities of all classes `names`.
     """
     if not run.is_finished:
@@ -238,8 +238,9 @@ def _save(run: Run, kept: KeptModel, names: Sequence[str], unseen: dict[str, Any
             rows = [row | {"prediction": label} for row, label in zip(rows, predictions, strict=True)]
             files[name] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             result[split] |= classification_report(labels, predictions, names, loss=result[split]["loss"])
-    result.get("test", {}).pop("unseen", None)
-    result |= {} if unseen is None else {"unseen": unseen}
+    for key in ("unseen", "paired"):
+        result.get("test", {}).pop(key, None)
+    result |= facts
     RunDirectory(run.name).replace_files(run, files, result, model_card(result))
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recurcli.commands.trained_run import data_config, note_on_fast, task_of
+from recurcli.commands.trained_run import data_config, known_task, note_on_fast, task_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.inference import Predictor
 from recurcli.export.clue_export import export_clue
@@ -31,9 +31,14 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
     Raises UsageError for an unknown format, for an output that exists without `overwrite`, with `fast` for a run whose model
     has no linear model, and for what cannot be quantised.
     """
-    if request.format not in FORMATS:
-        raise UsageError(f"--format: unknown format '{escaped(request.format)}'; known: {', '.join(FORMATS)}")
-    format, output = FORMATS[request.format], request.output
+    name = request.format
+    if name is None:
+        check_place(request.output, "--output")
+        tasks = [known_task(run, str(run.read_preset().get("task"))) for run in map(open_run, request.runs)]
+        name = "clue" if all(task.submissions for task in tasks) else "onnx"
+    if name not in FORMATS:
+        raise UsageError(f"--format: unknown format '{escaped(name)}'; known: {', '.join(FORMATS)}")
+    format, output = FORMATS[name], request.output
     if request.quantize is None and request.min_agreement is not None:
         raise UsageError("--min-agreement compares int8 with fp32; add --quantize int8")
     if request.quantize is not None and not format.folder_with:
@@ -56,7 +61,7 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
     more = {}
     if request.quantize is not None:
         more["min_agreement"] = MIN_AGREEMENT if request.min_agreement is None else request.min_agreement
-    return {"output": str(output), "format": request.format, **format.export(loaded, output, log, **more)}
+    return {"output": str(output), "format": name, **format.export(loaded, output, log, **more)}
 
 
 def _check_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> None:

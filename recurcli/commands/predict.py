@@ -4,7 +4,7 @@ import contextlib
 import gc
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
@@ -39,7 +39,7 @@ from recurcli.data.readers import Separation, format_of, read_records, recognise
 from recurcli.data.rows import Records
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, pluralize
+from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.linear.explain import explain
 from recurcli.log import Log
@@ -104,7 +104,8 @@ def predict(request: PredictRequest, log: Log) -> None:
                 if request.explain and predictor.ensemble is not None:
                     why = explain(predictor.ensemble.linear, pairs[place], predictor.labels.index(prediction.label))
                 lines.append(writer.row(before + place, window[place], prediction, texts[place].fault, why))
-                progress.unlabelled += writer.is_unsure(prediction)
+                label = "" if writer.is_unsure(prediction) else prediction.label
+                progress.labels[label] = progress.labels.get(label, 0) + 1
             output.write(b"".join(lines))
             progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
             output.save(progress)
@@ -164,7 +165,7 @@ def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
 def _summary(
     request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress, log: Log
 ) -> None:
-    """Log the number of rows with a fault, of rows without a prediction, and of rows that were cut."""
+    """Log the number of rows with a fault, of rows that were cut, and last of the rows of each label."""
     if not progress.rows:
         log.warn(f"{records.name}: the input has no rows")
     if progress.faults:
@@ -172,13 +173,22 @@ def _summary(
         log.warn(f"{progress.first_fault}{rest}; labelled from the readable part{records.hint}")
     if records.doubt:
         log.warn(records.doubt)
-    if progress.unlabelled:
-        log.note(
-            f"{pluralize(progress.unlabelled, 'row', 'have')} no prediction: the score is below {request.threshold:g}"
-        )
     predictor.note_on_cuts(progress.rows, log)
+    if progress.rows:
+        place = "" if str(request.output) == "-" else f"{request.output}: "
+        log.note(f"{place}{pluralize(progress.rows, 'row')} ({_labels_in_words(progress.labels)})")
 
 
+def _labels_in_words(counts: Mapping[str, int]) -> str:
+    """Return how many rows have each label, of many labels the most frequent; those without one are below the threshold."""
+    labels = sorted(filter(None, counts), key=lambda label: -counts[label])
+    named = ", ".join(f"{escaped(label)} {counts[label]:,}" for label in labels[:MAX_LABELS])
+    named += f" and {pluralize(len(labels) - MAX_LABELS, 'other')}" if len(labels) > MAX_LABELS else ""
+    return "; ".join(filter(None, [named, f"{counts['']:,} below the threshold" if "" in counts else ""]))
+
+
+MAX_LABELS = 5
+"""Labels that the last line names."""
 _RESOLVED = ("format", "input_format", "columns", "fast", "inference")
 """Options that a resume compares by what they were resolved to."""
 _FREE_AT_RESUME = ("run", "source", "output", "unbuffered", "resume", "overwrite")

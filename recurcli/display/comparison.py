@@ -20,14 +20,12 @@ from recurcli.display.screen import (
     Table,
     by_columns,
     heading,
-    percent,
-    percent_interval,
     show,
     styled,
 )
 from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.files import OutputKind, to_json, write_atomically
-from recurcli.metrics import PERPLEXITY, words_of
+from recurcli.metrics import PERPLEXITY, percent, percent_interval, words_of
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import Run, reopen_run
 

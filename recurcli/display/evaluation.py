@@ -8,17 +8,17 @@ from recurcli.display.screen import (
     Cell,
     Styled,
     Table,
+    block_parts,
     by_columns,
     fits,
     heading,
     listing,
-    percent,
-    percent_interval,
     show,
-    styled,
+    to_rich,
 )
 from recurcli.errors import pluralize
-from recurcli.metrics import METRICS, OF_PROBABILITIES, cells_of, part_rows, perplexity_rows, unseen_rows, words_of
+from recurcli.evaluation.result_block import ResultBlock
+from recurcli.metrics import cells_of, metric_rows, percent, percent_interval, perplexity_rows
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
@@ -35,18 +35,10 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def metric_table(result: Mapping[str, Any]) -> Table:
-    """Return the metrics in per cent with their intervals, the losses, the calibration error and the baselines."""
-    report, calibration, intervals = result["metrics"], result["calibration"], result["intervals"]
-    rows: list[Sequence[Cell]] = [
-        [words_of(name), percent(report[name]), percent_interval(intervals.get(name) or ())]
-        for name in (*METRICS, *OF_PROBABILITIES)
-        if report.get(name) is not None
-    ]
-    rows += unseen_rows(result)
-    rows.append(["loss (cross-entropy)", f"{report['loss']:.4f}"])
-    rows.append(["loss of the probabilities", f"{calibration['loss']:.4f}"])
-    rows.append(["calibration error (ECE)", percent(calibration["ece"])])
-    rows += [styled(row, "dim") for row in part_rows(result, metric=result.get("metric", "accuracy"))]
+    """Return the metrics in per cent with their intervals, the calibration error, the task's baselines and the losses."""
+    rows = [*metric_rows({**result, **result["metrics"]})]
+    rows.append(["loss (cross-entropy)", f"{result['metrics']['loss']:.4f}"])
+    rows.append(["loss of the probabilities", f"{result['calibration']['loss']:.4f}"])
     return Table(["metric", "value", "95 % interval"], rows)
 
 
@@ -64,17 +56,17 @@ def class_table(report: Mapping[str, Any], intervals: Mapping[str, Sequence[floa
     return Table(["label", "precision", "recall", "F1", "rows", "predicted"], rows)
 
 
-def print_evaluation(result: Mapping[str, Any]) -> None:
-    """Print the metrics, the classes and the confusion table, in the width of the terminal."""
+def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: bool = False) -> None:
+    """Print the `block`, with `verbose` all metrics, the classes and the confusion table, in the width of the terminal."""
     report = result["metrics"]
-    title = heading(result["run"], result["split"], pluralize(result["rows"], "row"))
     labels, cells = report["names"], cells_of(report)
     words, confusions = "rows are true labels, columns are predictions", _matrix(labels, cells)
-    if len(labels) > MAX_CLASSES or not fits(confusions):
+    if len(labels) > MAX_CLASSES or not fits(to_rich(confusions)):
         words, confusions = "the most frequent; --json has all", _largest(labels, cells)
         if not confusions.rows:
             words = "no row is predicted wrongly"
-    show(title, metric_table(result), class_table(report, result["intervals"]), heading("confusion", words), confusions)
+    tables = [*([metric_table(result)] if verbose else []), class_table(report, result["intervals"])]
+    show(*block_parts(block), *tables, heading("confusion", words), confusions)
 
 
 def print_perplexity(result: Mapping[str, Any]) -> None:

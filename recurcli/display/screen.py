@@ -9,20 +9,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from recurcli.errors import escaped, pluralize
+from recurcli.evaluation.result_block import ResultBlock, result_block
 from recurcli.files import finite, storage_errors
 from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
 from recurcli.metrics import format_score, result_rows, words_of
 from recurcli.process import gc_between_steps
-from recurcli.runs.run_directory import parameters_in_words
+from recurcli.runs.run_directory import training_facts
 
 UNLIMITED = 100_000
 """Width in characters of output to a pipe, and of a file: no value is cut."""
@@ -77,16 +80,6 @@ def by_columns(columns: Mapping[str, Sequence[Cell]], notes: Sequence[str] = ())
     return Table(list(columns), list(zip_longest(*columns.values(), fillvalue="–")), notes)
 
 
-def percent(share: float, sign: str = "") -> str:
-    """Return a share, such as an accuracy, in per cent with one decimal; `sign` is "+" for a difference."""
-    return f"{100 * share:{sign}.1f}"
-
-
-def percent_interval(limits: Sequence[float], sign: str = "") -> str:
-    """Return the two ends of an interval of shares in per cent: 90.0–96.2, or -1.2 – +3.4."""
-    return (" – " if sign else "–").join(percent(limit, sign) for limit in limits)
-
-
 def styled(row: Iterable[str], style: str) -> list[Cell]:
     """Return the row with all its cells in one style."""
     return [Styled(text, style) for text in row]
@@ -120,6 +113,37 @@ def to_rich(table: Table) -> RichTable:
     return made
 
 
+def block_parts(block: ResultBlock) -> Iterator[RenderableType]:
+    """Yield the first lines of a result for `show`: the splits beside each other, or below where the terminal is too narrow.
+
+    A command is never broken, so that it can be copied.
+    """
+    kept, *headers = (f"  {block.columns[0]}", *block.columns[1:])
+    yield heading(*block.title)
+    yield ""
+    tables = [_scores([kept, *headers], block.rows)]
+    if not fits(tables[0]):
+        yield cell(kept)
+        pairs = [slice(place, place + 2) for place in range(0, len(headers), 2)]
+        tables = [_scores(["", *headers[pair]], [[row[0], *row[1:][pair]] for row in block.rows]) for pair in pairs]
+    yield from tables
+    yield ""
+    yield from (Padding(cell(note), (0, 0, 0, 2), expand=False) for note in block.notes)
+    yield ""
+    lines = [f"  {'' if place else 'next':4}  {escaped(line, limit=9999)}" for place, line in enumerate(block.next)]
+    yield Group(*(Text(line, no_wrap=True, overflow="ignore") for line in lines))
+
+
+def _scores(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> RichTable:
+    """Return a table without lines, of which the first row is bold."""
+    made = RichTable(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for place, header in enumerate(headers):
+        made.add_column(cell(header), justify="right" if place else "left")
+    for place, (name, *cells) in enumerate(rows):
+        made.add_row(cell(f"    {name}"), *map(cell, cells), style="" if place else "bold")
+    return made
+
+
 def console() -> Console:
     """Return a rich Console for stdout: as wide as the terminal or, in a pipe, as its widest line."""
     terminal = sys.stdout.isatty()
@@ -131,10 +155,10 @@ def console() -> Console:
     )
 
 
-def fits(table: Table) -> bool:
+def fits(table: RichTable) -> bool:
     """Whether no line of the table is broken on the terminal."""
     screen = console()
-    needed = screen.measure(to_rich(table), options=screen.options.update_width(UNLIMITED))
+    needed = screen.measure(table, options=screen.options.update_width(UNLIMITED))
     return needed.maximum <= screen.width
 
 
@@ -146,7 +170,7 @@ def show(*parts: RenderableType | Table) -> None:
             if isinstance(part, Table):
                 screen.print("", to_rich(part), "", *(cell(note, style="dim") for note in part.notes), sep="\n")
             else:
-                screen.print(part)
+                screen.print(part, crop=False)
     text = re.sub(r" +$", "", printed.get(), flags=re.MULTILINE)
     write(re.sub(r"\n{3,}", "\n\n", text).removeprefix("\n").removesuffix("\n"))
 
@@ -183,7 +207,6 @@ class Screen(Log):
         self.bar: Any = None
         self.started = self.shown = time.monotonic()
         self.first: int | None = None
-        self.done = 0
 
     def __enter__(self) -> Self:
         gc_between_steps()  # all that is imported at start is here
@@ -253,23 +276,12 @@ class Screen(Log):
         """Show how many rows are scored. The first call sets the start, which is not 0 after a resume."""
         if self.first is None:
             self.first, self.started, self.shown = rows.done, time.monotonic(), time.monotonic()
-        self.done, self.unit = rows.done, rows.unit
         seconds = time.monotonic() - self.started
-        rate = f"{(rows.done - self.first) / max(seconds, 1e-9):,.0f} {self.unit}s/s"
+        rate = f"{(rows.done - self.first) / max(seconds, 1e-9):,.0f} {rows.unit}s/s"
         if not self.has_bar:
-            self._line(f"{rows.done:,}{'' if rows.total is None else f' of {rows.total:,}'} {self.unit}s, {rate}")
+            self._line(f"{rows.done:,}{'' if rows.total is None else f' of {rows.total:,}'} {rows.unit}s, {rate}")
         elif seconds >= SECONDS_BEFORE_BAR:
-            self._show(rows.done, rows.total, rate if rows.total else f"{rows.done:,} {self.unit}s  {rate}")
-
-    def summary(self) -> None:
-        """Print how many rows were done, and how many a second."""
-        if self.first is None:
-            return
-        seconds = time.monotonic() - self.started
-        done = pluralize(self.done, self.unit)
-        before = f" ({self.first:,} of them before)" if self.first else ""
-        rate = f" ({(self.done - self.first) / seconds:,.0f} {self.unit}s/s)" if seconds >= 1 else ""
-        self.note(f"{done}{before} in {seconds:.1f} s{rate}")
+            self._show(rows.done, rows.total, rate if rows.total else f"{rows.done:,} {rows.unit}s  {rate}")
 
     def _line(self, text: str, *, now: bool = False) -> None:
         if now or time.monotonic() - self.shown >= SECONDS_BETWEEN_LINES:
@@ -337,23 +349,12 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "machine", f"{machine['device']}, {machine['precision']}, {pluralize(machine['threads'], 'thread')}"
 
 
-def print_training(result: Mapping[str, Any], output: Any) -> None:
-    """Print the result of a training."""
-    rows = [*result_rows(result), *training_facts(result), ("run directory", str(output))]
-    show(heading(result["preset"], f"seed {result['seed']}"), listing(rows))
-
-
-def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the number of parameters, and of an encoder its steps and time."""
-    yield "parameters", parameters_in_words(result)
-    if not result["steps"]:  # there is no encoder
-        return
-    steps = f"{result['steps']:,}"
-    if "metric" in result:
-        of = " of the encoder" if result.get("ensemble") else ""
-        steps += f" (best dev {words_of(result['metric'])}{of} at step {result['best_step']:,})"
-    yield "steps", steps
-    yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
+def print_training(result: Mapping[str, Any], output: Path, *, verbose: bool = False) -> None:
+    """Print the result of a training: the block of a classifier; with `verbose`, which a pretraining has, all numbers."""
+    first: Iterable[RenderableType] = [heading(str(output), f"{result['preset']}, seed {result['seed']}")]
+    if result["command"] == "finetune":
+        first = block_parts(result_block(output, result))
+    show(*first, *([listing([*result_rows(result), *training_facts(result)])] if verbose else []))
 
 
 def print_export(result: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from recurcli.data.splits import RowHashes, Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.decision import PLAIN, KeptModel, Labels, fit_thresholds, probabilities
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
+from recurcli.evaluation.significance import tango
 from recurcli.files import to_json
 from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
@@ -80,6 +81,12 @@ def _scores(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
     """Return the metrics and the loss of a `report_of` without its tables, and `metric`, which may be in one of them."""
     scores = {name: value for name, value in report.items() if not isinstance(value, dict | list)}
     return scores | {metric: score_in(report, metric)}
+
+
+def _paired(right: NDArray[np.bool_], part: Logits, targets: Labels) -> tuple[float, float] | None:
+    """Return the 95 % interval of the accuracy of a model, which has these rows `right` (N,), less that of a `part` (N, C)."""
+    other = PLAIN.decide(PLAIN.probabilities(part)) == targets
+    return tango(int((right & ~other).sum()), int((other & ~right).sum()), len(targets)).interval
 
 
 BINS = 15
@@ -192,13 +199,14 @@ def report_with_parts(
     `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
     linear model. Without an ensemble, the linear model is only compared with the encoder. The facts are the `baselines` (the
     accuracy of the most frequent label, of the linear model beside an encoder, and the task's own, `known`), and the
-    `calibration`. With an ensemble they also have its weights and the scores of both parts, by `metric` too. Where some of the
+    `calibration`. With both parts they have `paired`: by part the 95 % interval of the accuracy of the kept model less that of
+    the part. With an ensemble they also have its weights and the scores of both parts, by `metric` too. Where some of the
     rows, but not all, were `trained` on (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it
     is not known which were. `refitted` are the logits of a linear model that takes the place of the one of `linear` in the
     ensemble; the scores of the linear model are those of `linear`, which was fitted on the encoder's rows (`linear_scores`, if
     they are known).
     """
-    logits = kept.logits(encoder, linear if refitted is None else refitted)
+    logits, targets = kept.logits(encoder, linear if refitted is None else refitted), np.array(task.targets(labels))
     facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
     if kept.ensemble is not None:
         facts["ensemble"] = kept.ensemble.to_json()
@@ -213,7 +221,9 @@ def report_with_parts(
         facts["baselines"]["linear"] = parts["linear"]["accuracy"]
         if kept.ensemble is not None:
             facts["parts"] = parts
-    facts["calibration"] = calibration_of(logits, np.array(task.targets(labels)), kept)
+        right = kept.decide(kept.probabilities(logits)) == targets
+        facts["paired"] = {"encoder": _paired(right, encoder, targets), "linear": _paired(right, linear, targets)}
+    facts["calibration"] = calibration_of(logits, targets, kept)
     return report_of(logits, labels, task, kept), facts, logits
 
 

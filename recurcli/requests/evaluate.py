@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from recurcli.errors import UsageError, escaped
 from recurcli.metrics import LABEL_METRICS, is_of_labels
-from recurcli.requests.options import Columns, Data, Inference, argument, flag, option
+from recurcli.requests.options import Columns, Data, File, Inference, Verbose, argument, flag, option, take_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,11 +16,10 @@ class EvaluateRequest:
     run: Annotated[
         Path, argument("RUN", "Run directory of `recur finetune`, or of a language model's `recur pretrain`.")
     ]
+    file: File = None
     split: Annotated[
         Literal["dev", "test", "train"] | None,
-        option(
-            None, "Which rows to score. Default: all rows of a file (or of label folders) given with --data, else dev."
-        ),
+        option(None, "Which rows to score. Default: all rows of a FILE (or of label folders) that is given, else dev."),
     ] = None
     data: Data = None
     columns: Columns = field(default_factory=Columns)
@@ -41,9 +40,11 @@ class EvaluateRequest:
     ] = None
     save: Annotated[bool, flag("--save", "Keep the thresholds in the run for all later use.")] = False
     overwrite: Annotated[bool, flag("--overwrite", "Replace existing files of --errors and --report.")] = False
+    verbose: Verbose = False
     inference: Inference = field(default_factory=Inference)
 
     def __post_init__(self) -> None:
+        take_file(self)
         given = [key for key, value in vars(self.columns).items() if value is not None]
         if given and self.data is None:
             raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")

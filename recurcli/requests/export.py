@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from recurcli.requests.options import Data, Fast, Inference, argument, flag, option
+from recurcli.requests.options import OUTPUT, Data, Fast, Inference, argument, flag, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,13 +12,14 @@ class ExportRequest:
     """The arguments and options of `recur export`."""
 
     runs: Annotated[list[Path], argument("RUN", "Run directories; one for onnx, one zip for all.")]
-    output: Annotated[Path, option("PATH", "File or, for onnx, folder to write.")]
+    output: Annotated[Path, option("PATH", "File or, for onnx, folder to write.", *OUTPUT)]
     format: Annotated[
-        str,
+        str | None,
         option(
-            "NAME", "Format to write: clue, a zip for CLUE's leaderboard; onnx, a folder that predicts without torch."
+            "NAME",
+            "clue, a zip for CLUE's leaderboard: default for its tasks; or onnx, a folder that predicts without torch.",
         ),
-    ] = "clue"
+    ] = None
     data: Data = None
     fast: Fast = False
     quantize: Annotated[Literal["int8"] | None, option(None, "Store the weights in 8 bits. For onnx.")] = None

@@ -11,19 +11,26 @@ import typer
 from recurcli.errors import UsageError
 
 
-def option(metavar: str | None, help: str, **settings: Any) -> Any:
-    """Return an option with a value, which the help calls `metavar`; None: what Typer calls it, such as the choices."""
-    return typer.Option(metavar=metavar, help=help, **settings)
+def option(metavar: str | None, help: str, *names: str, **settings: Any) -> Any:
+    """Return an option with a value, which the help calls `metavar`; None: what Typer calls it, such as the choices.
+
+    `names` are needed where there is a short one.
+    """
+    return typer.Option(*names, metavar=metavar, help=help, **settings)
 
 
-def flag(name: str, help: str) -> Any:
+def flag(name: str, help: str, *short: str) -> Any:
     """Return an option without a value. `name` has both forms where it can be negated: --peers/--no-peers."""
-    return typer.Option(name, help=help)
+    return typer.Option(name, *short, help=help)
 
 
 def argument(metavar: str | None, help: str) -> Any:
     """Return an argument, which the help calls `metavar`."""
     return typer.Argument(metavar=metavar, help=help)
+
+
+OUTPUT = "--output", "-o"
+File = Annotated[Path | None, argument("FILE", "The same as --data FILE.")]
 
 
 Preset = Annotated[
@@ -59,7 +66,8 @@ precision_option = option(
 batch_size_option = option(
     "N", "Rows per batch. Default: batch_size of the preset in training, else 64.", min=1, show_default=False
 )
-Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.")]
+Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.", "-q")]
+Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and in training the size, the steps and the time too.")]
 Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
 Run = Annotated[Path, argument("RUN", "Run directory of `recur finetune`.")]
 
@@ -127,6 +135,14 @@ class Computation:
     device: Annotated[str | None, device_option] = None
     precision: Annotated[Precision | None, precision_option] = None
     batch_size: Annotated[int | None, batch_size_option] = None
+
+
+def take_file(request: Any) -> None:
+    """Let FILE be the --data of a request. Raises UsageError if both are given."""
+    if request.file is not None and request.data is not None:
+        raise UsageError(f"{request.file} and --data {request.data} both name the data; leave out one")
+    object.__setattr__(request, "data", request.file or request.data)
+    object.__setattr__(request, "file", None)
 
 
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:

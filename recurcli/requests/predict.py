@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from recurcli.requests.options import Fast, Inference, Run, TextColumns, argument, flag, option
+from recurcli.requests.options import OUTPUT, Fast, Inference, Run, TextColumns, argument, flag, option
 
 InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
 OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
@@ -24,6 +24,7 @@ class PredictRequest:
             "FILE",
             "File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz; "
             "'-' is standard output.",
+            *OUTPUT,
         ),
     ] = Path("-")
     format: Annotated[

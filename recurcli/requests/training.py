@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from recurcli.errors import UsageError, check_not_both, escaped
 from recurcli.requests.options import (
+    OUTPUT,
     Columns,
     Computation,
     Data,
     Dev,
+    File,
     Preset,
     Seed,
     Settings,
     TextColumns,
     Train,
+    Verbose,
     flag,
     named_files,
     option,
     overrides_of,
+    take_file,
 )
 
 if TYPE_CHECKING:
@@ -93,8 +97,9 @@ class TrainingRequest(Computation, PresetRequest):
     """The options that `recur pretrain` and `recur finetune` share."""
 
     init: ClassVar[Path | None] = None
+    verbose: ClassVar[bool] = True
     output: Annotated[
-        Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of the preset.")
+        Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of the preset.", *OUTPUT)
     ] = None
     epochs: Annotated[str | None, option("N|auto", "Passes over the training rows: the key epochs of the preset.")] = (
         None
@@ -159,6 +164,9 @@ class PretrainRequest(TrainingRequest):
 class FinetuneRequest(TrainingRequest, LabelledRequest):
     """The options of `recur finetune`."""
 
+    file: File = None
+    preset: Preset = "starsaber-custom"
+    verbose: Verbose = False  # type: ignore[misc]
     columns: Columns = field(default_factory=Columns)  # TrainingRequest has those of texts alone
     test: Annotated[
         Path | None,
@@ -188,3 +196,7 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
             parser=_seconds,
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        take_file(self)

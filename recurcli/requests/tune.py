@@ -8,6 +8,7 @@ import typer
 
 from recurcli.errors import check_not_both
 from recurcli.metrics import LOG_LOSS, words_of
+from recurcli.requests.options import OUTPUT, option
 from recurcli.requests.training import LabelledRequest
 
 
@@ -31,7 +32,7 @@ class TuneRequest(LabelledRequest):
     ] = None
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder to write. Default: runs/ and the name of the preset with -tuned.", metavar="FOLDER"),
+        option("FOLDER", "Folder to write. Default: runs/ and the name of the preset with -tuned.", *OUTPUT),
     ] = None
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study; the trial that was interrupted is run again.")

@@ -40,6 +40,7 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
+from recurcli.metrics import words_of
 from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
@@ -105,10 +106,21 @@ _NUMBERS = cs.dict_schema(TEXT, NUMBER)
 _SCORE_NAMES = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "balanced_accuracy", "mcc")
 _OF_ROWS = dict.fromkeys(("average_precision?", "roc_auc?"), cs.nullable_schema(NUMBER))
 _BY_CLASS = {"per_class?": cs.dict_schema(TEXT, _NUMBERS)}
+_SHARE = cs.float_schema(ge=0, le=1)
 _SCORES: dict[str, cs.CoreSchema] = {**dict.fromkeys(_SCORE_NAMES, NUMBER), **_OF_ROWS, **_BY_CLASS, "*": _SCORE}
+_SCORES["accuracy"] = _SHARE
 """The metrics of a classifier. Tables by class have other names."""
 _PARTS = keys({"encoder": keys(_SCORES), "linear": keys(_SCORES)})
+_PAIRED = cs.dict_schema(cs.literal_schema(["encoder", "linear"]), cs.list_schema(NUMBER, min_length=2, max_length=2))
 _CALIBRATION_KEYS = keys({"ece": NUMBER, "temperature": NUMBER})
+_OF_SPLIT = {
+    "baselines": keys({"majority": _SHARE, "*": _SHARE}),
+    "calibration": _CALIBRATION_KEYS,
+    "parts?": _PARTS,
+    "paired?": _PAIRED,
+    "unseen?": keys({"rows": COUNT, "accuracy": _SHARE}),
+}
+"""What stands beside the metrics of a classifier on the rows of a split."""
 _WEIGHT = cs.float_schema(ge=0, le=1e6)
 WEIGHTS = {"encoder_weight": _WEIGHT, "linear_weight": _WEIGHT, "linear_alone_weight": _WEIGHT, "rows": COUNT}
 _OF_LABELS = cs.dict_schema(TEXT, cs.float_schema(gt=0, le=1))
@@ -126,6 +138,7 @@ _STOPPED = keys({"metric": TEXT, "best": cs.nullable_schema(FINITE), "evaluation
 _QUESTION = keys({"asked": _FACT, "other": cs.any_schema()})
 _TARGET = cs.int_schema(gt=0, le=_LARGEST)
 _MATCHED = keys({"keys": _NUMBERS, "parameters": COUNT, "target": _TARGET, "question": _QUESTION})
+_DATA = keys({"path": cs.nullable_schema(TEXT), "rows": cs.int_schema(ge=1, le=_LARGEST), "sha256": TEXT})
 _DEV = keys({"names": cs.list_schema(TEXT), **_SCORES})
 _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "command": cs.literal_schema(["finetune", "pretrain"]),
@@ -134,12 +147,11 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     **dict.fromkeys(("steps", "best_step", "tokens", "tokens_per_second"), COUNT),
     **dict.fromkeys(("seconds", "cpu_seconds", "epochs"), NUMBER),
     "parameters": keys({"total": COUNT, "embedding": COUNT}),
-    "data": cs.dict_schema(TEXT, keys({"path": cs.nullable_schema(TEXT), "rows": COUNT, "sha256": TEXT})),
+    "data": cs.dict_schema(TEXT, _DATA),
     "machine": keys({"device": TEXT, "precision": TEXT, "*": _FACT}),
     "metric?": TEXT,
-    "test?": keys({**_SCORES, "baselines": _NUMBERS, "calibration": _CALIBRATION_KEYS, "parts?": _PARTS}),
-    "baselines?": _NUMBERS,
-    "parts?": _PARTS,
+    "test?": keys({**_SCORES, **_OF_SPLIT}),
+    "columns?": cs.dict_schema(TEXT, cs.list_schema(TEXT)),
     "ensemble?": keys(WEIGHTS),
     "thresholds?": cs.nullable_schema(_THRESHOLDS),
     "cross_validation?": keys({"folds": COUNT, "rows": COUNT}),
@@ -149,7 +161,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "forward_flops_per_token?": cs.nullable_schema(COUNT),
     "init?": cs.nullable_schema(TEXT),
 }
-_CLASSIFIER_KEYS = {"metric": TEXT, "dev": _DEV, "baselines": _NUMBERS, "calibration": _CALIBRATION_KEYS}
+_CLASSIFIER_KEYS = {"metric": TEXT, "dev": _DEV, "data": keys({"dev": _DATA, "*": _DATA}), **_OF_SPLIT}
 _LANGUAGE_MODEL_KEYS = {"metric": TEXT, "dev": keys({"perplexity": FINITE, "loss": FINITE, "tokens": COUNT})}
 """The further keys of a language model that was selected by a dev metric."""
 _WITH_ENSEMBLE_KEYS = {"parts": _PARTS, "linear_baseline": _LINEAR_BASELINE}
@@ -230,6 +242,17 @@ def parameters_in_words(result: Mapping[str, Any]) -> str:
     if "parts" not in result or not ensemble["encoder_weight"]:  # no encoder is run
         return f"{linear:,} of the linear model"
     return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"
+
+
+def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the number of parameters, and of an encoder its steps and time, from the content of result.json."""
+    yield "parameters", parameters_in_words(result)
+    if not result["steps"]:  # there is no encoder
+        return
+    of = f"{words_of(result.get('metric', ''))}{' of the encoder' if result.get('ensemble') else ''}"
+    best = f"; best dev {of} at step {result['best_step']:,}" if "metric" in result else ""
+    yield "steps", f"{result['steps']:,} ({result['epochs']} epochs{best})"
+    yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
 
 
 def contents_of(folder: Path) -> list[Path]:

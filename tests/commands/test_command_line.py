@@ -50,6 +50,7 @@ def test_without_a_command_there_is_help(recur: Recur) -> None:
     assert err == ""
     assert all(command in out for command in COMMANDS) and "..." not in out.partition("Commands:")[2]
     assert recur("--help")[1] == out
+    assert out.splitlines()[0] == "recur finetune FILE.csv"
 
 
 def test_the_version_names_what_matters(recur: Recur) -> None:
@@ -61,7 +62,10 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
     ("arguments", "reason"),
     [
         (["predictt"], "no such command 'predictt'. Did you mean 'predict'?; see `recur --help`"),
-        (["finetune", "x.csv"], "missing option '--preset'; see `recur finetune --help`"),
+        (["finetune"], "task custom has no data; add --data PATH"),
+        (["pretrain"], "missing option '--preset'; see `recur pretrain --help`"),
+        (["finetune", "x.csv", "--data", "y.csv"], "x.csv and --data y.csv both name the data; leave out one"),
+        (["eval", "x", "x.csv", "--data", "y.csv"], "x.csv and --data y.csv both name the data; leave out one"),
         (["eval", "x", "--report"], "option '--report' requires an argument"),
         (["--bogus"], "no such option: --bogus; see `recur --help`"),
         (["predict"], "missing argument 'RUN'; see `recur predict --help`"),

@@ -32,12 +32,12 @@ def test_the_result_has_the_scores_of_both_parts_and_of_the_ensemble(recur: Recu
     assert result["parts"].keys() == {"encoder", "linear"}
     assert result["baselines"]["linear"] == result["parts"]["linear"]["accuracy"]
     assert result["dev"]["accuracy"] >= max(part["accuracy"] for part in result["parts"].values())
-    assert "dev encoder: accuracy" in (trained / "README.md").read_text()
+    assert "| encoder | " in (trained / "README.md").read_text()
     again = recur.json("eval", trained)
     for part in ("encoder", "linear"):
         assert again["parts"][part] == pytest.approx(result["parts"][part], abs=1e-6)
     assert again["metrics"]["accuracy"] == result["dev"]["accuracy"]
-    assert "encoder: accuracy" in recur.ok("eval", trained)[0]
+    assert "\n    encoder " in recur.ok("eval", trained)[0]
 
 
 def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> None:

@@ -18,6 +18,7 @@ from recurcli.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
+from recurcli.evaluation.result_block import ResultBlock
 from recurcli.files import extend_manifest, read_manifest, write_manifest
 from recurcli.metrics import METRICS, classification_report
 from recurcli.runs.model_files import KnownRows, read_known_rows
@@ -39,9 +40,12 @@ def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
     found = recur.json("eval", trained)
     report, (low, high) = found["metrics"], found["intervals"]["accuracy"]
     lines = [line.split() for line in out.splitlines()]
-    assert ["accuracy", f"{100 * report['accuracy']:.1f}", f"{100 * low:.1f}–{100 * high:.1f}"] in lines
-    assert ["calibration", "error", "(ECE)", f"{100 * found['calibration']['ece']:.1f}"] in lines
-    assert ["loss", "(cross-entropy)", f"{report['loss']:.4f}"] in lines
+    scores = [f"{100 * report['accuracy']:.1f}", f"{100 * low:.1f}–{100 * high:.1f}"]
+    assert scores in [line[-2:] for line in lines if "(kept)" in line]
+    more = [line.split() for line in recur.ok("eval", trained, "--verbose")[0].splitlines()]
+    assert ["accuracy", *scores] in more and ["accuracy", *scores] not in lines
+    assert ["calibration", "error", "(ECE)", f"{100 * found['calibration']['ece']:.1f}"] in more
+    assert ["loss", "(cross-entropy)", f"{report['loss']:.4f}"] in more
     scores = report["per_class"]["101"]
     shown = [*(f"{100 * scores[key]:.1f}" for key in ("precision", "recall", "f1")), str(scores["support"])]
     low, high = found["intervals"]["recall:101"]
@@ -135,10 +139,10 @@ def test_rows_that_were_not_trained_on_are_scored_beside_all(
     assert mixed["unseen"]["accuracy"] < mixed["metrics"]["accuracy"]
     assert "unseen" not in alone, "no row was trained on"
     assert "unseen" not in recur.json("eval", trained, "--data", tiny_tnews / "train.json"), "every row was trained on"
-    page, row = tmp_path / "page.html", f"accuracy on 12 unseen rows +{100 * mixed['unseen']['accuracy']:.1f}"
+    page, row = tmp_path / "page.html", f"has {100 * mixed['unseen']['accuracy']:.1f} on the 12 others"
     out, _ = recur.ok("eval", trained, "--data", tmp_path / "mixed.json", "--report", page)
     assert re.search(row, out)
-    assert "accuracy on 12 unseen rows" in page.read_text()
+    assert row in page.read_text()
 
 
 def test_dev_rows_that_the_linear_model_was_fitted_on_again_are_not_unseen(recur: Recur, tmp_path: Path) -> None:
@@ -211,7 +215,7 @@ def test_without_texts_rows_are_checked_by_hash(without_texts: tuple[Path, Path]
     run, data = without_texts
     found, _ = scored(recur, run, "--report", tmp_path / "page.html")
     assert (found["rows"], found["training_rows"], found["dev_rows"]) == (24, None, 24)
-    assert "How many training rows are among them is unknown" in (tmp_path / "page.html").read_text()
+    assert "How many of these rows were trained on is unknown" in (tmp_path / "page.html").read_text()
     found, err = scored(recur, run, "--data", data / "train.json")
     assert (found["training_rows"], found["dev_rows"]) == (None, None)
     assert f"is unknown: {run} keeps no hashes" in err
@@ -317,12 +321,6 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
 # --- the table of confusions, in the terminal's width
 
 
-def evaluation(run: str, report: dict[str, Any]) -> dict[str, Any]:
-    rows = sum(map(sum, report["confusion"]))
-    calibration = {"ece": 0.1, "loss": 1.0}
-    return {"run": run, "split": "dev", "rows": rows, "metrics": report, "intervals": {}, "calibration": calibration}
-
-
 def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
     """What eval prints on a terminal of `width` columns about a model that takes each class for the next one at times."""
     labels = [name for name in names for _ in range(1200)]
@@ -331,7 +329,8 @@ def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    print_evaluation(evaluation("runs/[red]x[/]", report))
+    block = ResultBlock(("runs/[red]x[/]", "seed 1"), ["kept: encoder"], [["encoder (kept)"]], [], [])
+    print_evaluation({"metrics": report, "intervals": {}}, block)
     out = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
     assert "runs/[red]x[/]" in out
     return "\n".join(line for line in out.partition("confusion")[2].splitlines() if line and "─" not in line)

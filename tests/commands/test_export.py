@@ -108,7 +108,8 @@ def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> No
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n[MAX 1 2]\t2\n[MIN 1 2]\t1\n")
     options = ["--preset", "rezero-listops-mini", "--data", str(tmp_path), "--output", str(output), "--quiet"]
     assert run(["finetune", *options, *tiny("tokenizer.kind=char", "finetuning.max_steps=1")]) == 0
-    recur.refused(2, "listops-mini is not a task of CLUE", "export", output, "--output", tmp_path / "clue.zip")
+    line = ("export", output, "--format", "clue", "--output", tmp_path / "clue.zip")
+    recur.refused(2, "listops-mini is not a task of CLUE", *line)
 
 
 def test_a_damaged_model_ends_it_before_anything(recur: Recur, trained: Path, full_tests: Path, tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ def test_a_pipe_is_given_again_and_ids_and_notes_go_on(
     _, err = recur.ok(*command, "--output", output, "--resume")
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()
     assert f"going on after row {WINDOW}\n" in err
-    assert f"{ROWS:,} rows ({WINDOW} of them before) in " in err
+    assert told.splitlines()[-1].replace("whole", output.name) == err.splitlines()[-1]
+    assert f"{output}: {ROWS:,} rows (" in err
     notes = [line for line in told.splitlines() if "is blank (and 3 more)" in line or "cut to the" in line]
     assert len(notes) == 2
     assert all(note in err for note in notes)

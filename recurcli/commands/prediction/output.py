@@ -64,8 +64,8 @@ class PredictionProgress:
     """Rows read, without a header."""
     faults: int = 0
     first_fault: str | None = None
-    unlabelled: int = 0
-    """Number of rows whose score was below the threshold."""
+    labels: dict[str, int] = field(default_factory=dict)
+    """Number of rows with each label; that of "" is the number of rows whose score was below the threshold."""
     truncated: int = 0
     """Number of rows that were truncated to the model's max_length tokens."""
     input_sha256: str = _EMPTY

@@ -4,7 +4,8 @@ import math
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safetensors
@@ -12,12 +13,13 @@ import tokenizers
 import torch
 
 from recurcli.errors import escaped, pluralize
+from recurcli.evaluation.result_block import result_block
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, words_of
 from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
-from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, parameters_in_words
+from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, training_facts
 from recurcli.training.fit import TrainingLoop, ngram_table
 from recurcli.validation import flatten
 from recurcli.version import __version__
@@ -186,6 +188,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
     return {
         **_facts_of(training),
         "task": preset.task,
+        "columns": loop.model.config.columns,
         "encoder": preset.encoder["name"],
         "seed": preset.runtime.seed,
         **report,
@@ -226,6 +229,7 @@ def model_card(result: Mapping[str, Any]) -> str:
     elif result["keep_texts"]:
         held += f", hashes of the training and dev rows ({KNOWN_ROWS}), and the texts of the dev rows in clear ({PREDICTIONS})"
         held += "; `--set finetuning.keep_texts=false` trains a model without the last two"
+    block = None if pretrained else result_block(Path("THIS_FOLDER"), result)
     lines = [
         "---",
         "library_name: recurcli",
@@ -238,12 +242,9 @@ def model_card(result: Mapping[str, Any]) -> str:
         f"A {kind} with the model `{result['encoder']}`, made by `recur {result['command']}` "
         f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
         "",
-        "| | |",
-        "|---|---|",
-        *(f"| {name} | {value} |" for name, value in _card_rows(result)),
-        "",
+        *([] if block is None else [*_markdown(block.columns, block.rows), *(f"{note}\n" for note in block.notes)]),
         *(["The dev rows selected the model, so its dev scores are slightly too high.", ""] if selected else []),
-        *([f"Kept: {ensemble_in_words(result['ensemble'])}.", ""] if "parts" in result else []),
+        *_markdown(["", ""], [*model_facts(result), *result_rows(result)]),
         f"This folder holds {held}.",
         "",
         "## Use",
@@ -254,20 +255,23 @@ def model_card(result: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _card_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the table of a model card."""
-    yield "parameters", parameters_in_words(result)
-    if result["steps"]:  # else there is no encoder
-        whose = "encoder" if result.get("ensemble") else "model"
-        yield "steps", f"{result['steps']:,} ({result['epochs']} epochs), {whose} of step {result['best_step']:,}"
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table, and an empty one."""
+    for line in (columns, ["---"] * len(columns), *rows):
+        yield f"| {' | '.join(line)} |"
+    yield ""
+
+
+def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a model is made of, and its rows, for the tables of the card and the page."""
+    yield "model", result["encoder"]
+    yield from training_facts(result)
     if vectors := result.get("linear_baseline", {}).get("vectors"):
-        yield (
-            "static vectors",
-            f"of {escaped(vectors['source'])} in the linear model, licence {escaped(vectors['licence'])}",
-        )
+        of = f"{vectors['share']:.0%} of the distance between the two best labels in the linear model, on dev rows"
+        yield "static vectors", f"{escaped(vectors['source'])}, licence {escaped(vectors['licence'])}: {of}"
+    yield "machine", f"{result['machine']['device']}, {result['machine']['precision']}"
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
-    yield from result_rows(result)
 
 
 def machine_facts(loop: TrainingLoop, preset: Preset) -> dict[str, Any]:

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from recurcli.commands.training.report import model_facts
 from recurcli.display.evaluation import class_table, layer_table, metric_table
 from recurcli.display.report.page import Chart, Curve, Scores, curve_chart, reliability_chart, score_chart, write_page
-from recurcli.display.screen import listing, percent, training_facts
+from recurcli.display.screen import Table, listing
 from recurcli.errors import pluralize
 from recurcli.evaluation.report import BINS, EvaluatedRows
+from recurcli.evaluation.result_block import ResultBlock
 from recurcli.evaluation.significance import share_interval
-from recurcli.metrics import words_of
+from recurcli.metrics import percent, words_of
 from recurcli.runs.run_directory import Run
 
 MAX_MISTAKES = 30
@@ -22,37 +24,26 @@ MAX_PAIRS, ROWS_OF_PAIR = 250, 20
 """The numbers of pairs of label and prediction that are listed, and of rows of each pair."""
 
 
-def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
-    """Write the page on the `result` of `recur eval` for the `run`, and its `rows`."""
+def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
+    """Write the page on the `result` of `recur eval` for the `run`, and its `rows`, which begins with the `block`."""
     trained = run.read_result() if run.is_finished else {}
     scores = [Scores("model", result["metrics"]["accuracy"], *result["intervals"]["accuracy"])]
     for part, own in result.get("parts", {}).items():
         interval = share_interval(round(own["accuracy"] * result["rows"]), result["rows"])
         scores.append(Scores(f"{part} alone", own["accuracy"], *interval))
-    facts: list[tuple[str, str]] = []
-    if trained:
-        machine = trained["machine"]
-        facts = [
-            ("preset", f"{trained['preset']}, seed {trained['seed']}"),
-            *([("encoder", trained["encoder"])] if trained["steps"] else []),
-            ("training rows", f"{trained['data']['train']['rows']:,}"),
-            *training_facts(trained),
-            *_vector_facts(trained),
-            ("machine", f"{machine['device']}, {machine['precision']}"),
-        ]
     pairs = _pairs(rows)
     diagnosis = result.get("diagnosis")
     write_page(
         path,
         "evaluation.html",
         title=f"{Path(result['run']).resolve().name}: {result['split']} rows",
-        rows=pluralize(result["rows"], f"{'labelled' if result['split'] == 'file' else result['split']} row"),
         task=result["task"],
         path=result["path"],
-        notes=list(_notes(result)),
+        block=block,
+        summary=Table(block.columns, block.rows, [*block.notes, *_notes(result)]),
         score_plot=score_chart(scores, result["baselines"], "accuracy"),
         metrics=metric_table(result),
-        facts=listing(facts),
+        facts=listing(model_facts(trained) if trained else []),
         curves=_curves(run.read_metrics(), trained),
         classes=class_table(result["metrics"], result["intervals"]),
         names=rows.names,
@@ -68,27 +59,14 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, run
     )
 
 
-def _vector_facts(trained: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield how much of a decision comes from static vectors, where the linear model has any."""
-    if vectors := trained.get("linear_baseline", {}).get("vectors"):
-        of = "of the distance between the two best labels in the linear model, on dev rows"
-        yield "static vectors", f"{vectors['source']}: {vectors['share']:.0%} {of}"
-
-
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences on what a reader must know to interpret the scores."""
-    known, training = result.get("dev_rows"), result.get("training_rows", 0)
+    """Yield sentences on the dev rows among those that are scored."""
+    known = result.get("dev_rows")
     selected = "ensemble" not in result or "parts" in result  # dev rows select nothing of a linear model alone
     if selected and result["split"] == "dev" and known == result["rows"]:
         yield "The model was selected on these rows, so its scores here are slightly too high."
     elif known:
         yield f"{pluralize(known, 'dev row', 'are')} among them{', which selected the model' if selected else ''}."
-    if training is None:
-        yield "How many training rows are among them is unknown, since the run keeps no hashes of its rows."
-    elif training:
-        yield f"{pluralize(training, 'training row', 'are')} among them."
-    if "parts" in result and not result["ensemble"]["encoder_weight"]:
-        yield "The kept model is the linear model alone, which was better on the dev rows."
 
 
 def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> list[Chart]:

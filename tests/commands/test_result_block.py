@@ -1,0 +1,177 @@
+"""The block with which a result begins, and the commands that take a file by its name alone."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Recur, result_of
+from tiny_task import tiny
+
+from recurcli.display.screen import block_parts, print_training, show
+from recurcli.evaluation.result_block import ResultBlock, result_block
+from recurcli.requests.training import FinetuneRequest
+
+PARTS: dict[str, dict[str, Any]] = {
+    "encoder": {"accuracy": 0.9, "macro_f1": 0.8},
+    "linear": {"accuracy": 0.95, "macro_f1": None},
+}
+
+
+def scores(rows: int, paired: list[float], **more: object) -> dict[str, Any]:
+    """The scores of an ensemble on rows of a split."""
+    baselines = {"majority": 0.4, "linear": PARTS["linear"]["accuracy"], "root_digits": 0.5}
+    both = {"encoder": [-0.5, 0.5], "linear": paired}
+    return {"accuracy": 0.96, "baselines": baselines, "parts": PARTS, "paired": both, "rows": rows, **more}
+
+
+def evaluated(encoder_weight: float = 0.5, **more: object) -> dict[str, Any]:
+    """What `recur eval` returns of an ensemble on 200 rows of a file."""
+    ensemble = {"encoder_weight": encoder_weight, "linear_weight": 1.0}
+    own = scores(200, [0.001, 0.02], metric="accuracy", split="file", ensemble=ensemble, metrics={}, training_rows=0)
+    return {**own, **more}
+
+
+def test_the_kept_model_comes_first_with_its_interval_and_what_it_is_compared_with() -> None:
+    block = result_block(Path("runs/x"), {}, evaluated())
+    assert block.title == ("runs/x", "not finished")
+    assert block.columns == ["kept: encoder + linear model (ensemble)", "200 rows", "95 % interval"]
+    assert block.rows == [
+        ["ensemble (kept)", "96.0", "92.3–98.0"],
+        ["linear model", "95.0", "91.0–97.3"],
+        ["encoder", "90.0", "85.1–93.4"],
+        ["majority class", "40.0", ""],
+    ]
+    assert block.notes == []
+
+
+def test_a_part_that_is_kept_alone_has_one_line() -> None:
+    block = result_block(Path("x"), {}, evaluated(encoder_weight=0.0))
+    assert block.columns[0] == "kept: linear model"
+    assert [row[0] for row in block.rows] == ["linear model (kept)", "encoder", "majority class"]
+
+
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        ({"paired": {"linear": [-0.01, 0.03]}}, "200 rows are too few to tell the ensemble from the linear model"),
+        ({"paired": {"linear": [0, 0], "encoder": [0.1, 0.2]}}, "(paired difference +0.0 to +0.0)"),
+        ({"unseen": {"rows": 190, "accuracy": 0.5}}, "10 of the 200 rows were trained on; the ensemble has 50.0 on"),
+        ({"training_rows": 200}, "All of these rows were trained on"),
+        ({"training_rows": None}, "is unknown: the run keeps no hashes"),
+        ({"metric": "macro_f1", "macro_f1": 0.7}, "macro F1 on 200 rows: ensemble 70.0, encoder 80.0."),
+        (
+            {"thresholds": {"metric": "f1:a", "cross_validated": 0.5, "most_probable": 0.25}},
+            "With thresholds the dev F1 of a is 50.0 by cross-validation, without them 25.0.",
+        ),
+    ],
+)
+def test_a_line_says_what_the_scores_cannot_show(more: dict[str, Any], note: str) -> None:
+    [found] = result_block(Path("x"), {}, evaluated(**more)).notes
+    assert note in found
+
+
+def test_the_rows_that_chose_nothing_tell_the_parts_apart(trained: Path) -> None:
+    result = result_of(trained)
+    result["test"] = {**result["dev"], **scores(400, [-0.1, 0.1])}
+    result["data"]["test"] = {"rows": 400}
+    block = result_block(trained, result)
+    assert block.columns[1:] == ["24 dev rows", "95 % interval", "400 test rows", "95 % interval"]
+    assert [len(row) for row in block.rows] == [5] * 4
+    assert ["too few" in note for note in block.notes] == [True] and "400 test rows" in block.notes[0]
+
+
+def test_the_commands_are_those_of_the_run_and_a_shell_takes_them(trained: Path, tmp_path: Path) -> None:
+    of_clue, own = result_of(trained), {**result_of(trained), "task": "custom"}
+    run = tmp_path / "a b'c"
+    for result, has_page, wanted in (
+        (of_clue, False, [["eval", "--report", "a b'c.html"], ["export", "--output", "a b'c.zip"]]),
+        (own, False, [["eval", "--report", "a b'c.html"], ["predict", "NEW.txt", "--output", "labelled.tsv"]]),
+        (own, True, [["predict", "NEW.txt", "--output", "labelled.tsv"], ["export", "--output", "a b'c-onnx"]]),
+    ):
+        lines = result_block(run, result, evaluated(), has_page=has_page).next
+        assert [shlex.split(line) for line in lines] == [["recur", own[0], str(run), *own[1:]] for own in wanted]
+    pairs = {**own, "columns": {"text": ["a"], "pair": ["b"]}}
+    assert "NEW.csv" in result_block(run, pairs).next[1]
+
+
+@pytest.mark.parametrize(("width", "is_stacked"), [(60, True), (80, True), (120, False)])
+def test_a_narrow_terminal_breaks_no_name_no_number_and_no_command(
+    width: int, is_stacked: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    columns = ["kept: encoder + linear model (ensemble)", "240 dev rows", "95 % interval", "10,000 test rows"]
+    rows = [
+        ["linear model (kept)", "93.8", "90.0–96.2", "94.1", "93.6–94.6"],
+        ["majority class", "36.7", "", "36.0", ""],
+    ]
+    command = f"recur eval {'x' * width}"
+    block = ResultBlock(("runs/x", "p, seed 1"), [*columns, "95 % interval"], rows, ["a word " * 20], [command, "b"])
+    show(*block_parts(block))
+    lines = [line.rstrip() for line in re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out).splitlines()]
+    assert f"  next  {command}" in lines
+    assert all(len(line) <= width for line in lines if command not in line)
+    assert (lines[2] == f"  {columns[0]}") == is_stacked
+    found = [line.split("  ") for line in lines if "linear model (kept)" in line]
+    assert [len([cell for cell in line if cell.strip()]) for line in found] == ([3, 3] if is_stacked else [5])
+    assert all(line.startswith("  a word") or line.startswith("  word") for line in lines if "word" in line)
+
+
+def test_training_evaluation_card_and_page_begin_alike(
+    recur: Recur, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = result_of(trained)
+    print_training(result, trained)
+    first = capsys.readouterr().out.partition("\n  next  ")[0]
+    out, _ = recur.ok("eval", trained, "--report", tmp_path / "r.html")
+    assert out.partition("\n  next  ")[0] == first
+    assert "macro" not in first and "MCC" not in out
+    card, page = (trained / "README.md").read_text(), (tmp_path / "r.html").read_text()
+    block = result_block(trained, result)
+    for row in block.rows:
+        assert f"| {' | '.join(row)} |" in card
+        assert "".join(f">{cell}</td>" for cell in row) in re.sub(r"<td[^>]*", "", page)
+    for note in block.notes:
+        assert note in card and note in page
+    assert "macro F1" in card
+
+
+def test_a_file_alone_is_the_data_of_the_usual_preset() -> None:
+    file, other = Path("rows.csv"), FinetuneRequest(preset="bilstm-custom", file=Path("rows.csv"))
+    assert FinetuneRequest(file=file) == FinetuneRequest(preset="starsaber-custom", data=file)
+    assert other == FinetuneRequest(preset="bilstm-custom", data=file)
+
+
+def test_eval_takes_the_file_by_its_name(recur: Recur, trained: Path, tiny_tnews: Path) -> None:
+    dev = tiny_tnews / "dev.json"
+    assert recur.json("eval", trained, dev) == recur.json("eval", trained, "--data", dev)
+
+
+def test_a_training_ends_in_its_time_and_an_export_knows_its_format(
+    recur: Recur, trained: Path, tmp_path: Path, tiny_tnews: Path
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "".join(f"{'ab'[n % 2] * 3} {n},label {n % 7}\n" for n in range(42)))
+    run, package = tmp_path / "run", tmp_path / "package"
+    out, err = recur.ok("finetune", rows, "-o", run, *tiny("finetuning.encoder=auto"))
+    assert re.fullmatch(r"recur: took \d+ s", err.splitlines()[-1])
+    assert out.startswith(f"{run}  starsaber-custom, seed 10\n\n  kept: linear model ") and "5-fold" in out
+    assert recur.json("export", run, "-o", package)["format"] == "onnx"
+    (tmp_path / "new.txt").write_text("aaa 1\nbbb 2\n" * 21)
+    out, err = recur.ok("predict", run, tmp_path / "new.txt", "--no-header")
+    labels = [line.split("\t")[1] for line in out.splitlines()[1:]]
+    assert err.splitlines()[-1].startswith("recur: 42 rows (label ") and len(set(labels)) >= 1
+    assert recur("predict", run, tmp_path / "new.txt", "--no-header", "-q")[2] == ""
+
+
+def test_the_last_line_of_predict_names_five_labels() -> None:
+    from recurcli.commands.predict import _labels_in_words
+
+    counts = {f"l{n}": n for n in range(1, 18)}
+    named = "l17 17, l16 16, l15 15, l14 14, l13 13 and 12 others"
+    assert _labels_in_words(counts) == named
+    assert _labels_in_words({**counts, "": 4}) == f"{named}; 4 below the threshold"
+    assert _labels_in_words({"": 4}) == "4 below the threshold"
