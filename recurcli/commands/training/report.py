@@ -12,6 +12,7 @@ import tokenizers
 import torch
 
 from recurcli.errors import escaped, pluralize
+from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, words_of
 from recurcli.model.models import forward_flops_per_token
@@ -176,6 +177,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
     """Return the content of result.json: settings, data, speed, and the dev metrics in `report`."""
     request, loop, preset = training.request, training.loop, training.preset
     state, stopped, given = loop.state, None, dict(flatten(training.resolved.preset.to_dict()))
+    static = vectors_of_tokens(preset)
     if training.dev is not None and state.step < loop.total_steps:
         stopped = {
             "metric": training.dev.metric_name,
@@ -188,6 +190,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
         "task": preset.task,
         "encoder": preset.encoder["name"],
         "seed": preset.runtime.seed,
+        "embedding_vectors": static and static.about,
         **report,
         "steps": state.step,
         "best_step": state.best_step or state.step,
@@ -260,11 +263,14 @@ def _card_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if result["steps"]:  # else there is no encoder
         whose = "encoder" if result.get("ensemble") else "model"
         yield "steps", f"{result['steps']:,} ({result['epochs']} epochs), {whose} of step {result['best_step']:,}"
-    if vectors := result.get("linear_baseline", {}).get("vectors"):
-        yield (
-            "static vectors",
-            f"of {escaped(vectors['source'])} in the linear model, licence {escaped(vectors['licence'])}",
-        )
+    parts = {
+        "linear model": result.get("linear_baseline", {}).get("vectors"),
+        "embedding": result.get("embedding_vectors"),
+    }
+    for part, vectors in parts.items():
+        if vectors:
+            words = f"of {escaped(vectors['source'])} in the {part}, licence {escaped(vectors['licence'])}"
+            yield "static vectors", words
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
     yield from result_rows(result)
