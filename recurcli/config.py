@@ -161,7 +161,7 @@ def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) 
         raise UsageError(f"--{fault}") from None
 
 
-TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace"]
+TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace", "vectors"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,8 @@ class TokenizerConfig:
 
     kind: TokenizerKind = "char"
     """The kind of token: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace. auto: wordpiece, or
-    char where the script of the training texts has no spaces between words."""
+    char where the script of the training texts has no spaces between words. vectors: the tokens of the static vectors
+    `embedding.vectors`, whose tokenizer has no setting here."""
     vocab_size: Annotated[int, Ge(8)] = 8000
     """Largest size of the trained vocabulary, special tokens included; byte always has 259."""
     min_frequency: Positive[int] = 2
@@ -300,7 +301,8 @@ class EmbeddingConfig:
     vectors: str | None = None
     """Path of pre-trained vectors of tokens: a text file of word2vec, GloVe or fastText (.vec), or a folder of Model2Vec. Their
     size must be encoder.hidden_size, or half of it if the encoder concatenates positions; null = random initial vectors;
-    required = a training must name a file."""
+    required = a training must name a file. With tokenizer.kind vectors: static vectors as in linear.vectors, of that size or a
+    larger one, of which the principal components are then taken."""
     freeze: bool = False
     """Do not train the rows that the file `vectors` has a vector for. The others are random and are trained."""
     orthonormal: bool = False

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import DataConfig, TokenizerConfig, with_options
+from recurcli.config import DataConfig, Preset, with_options
 from recurcli.data.columns import ColumnSchema, check_labels, label_doubts, ordered_labels
 from recurcli.data.splits import (
     FEWEST_DEV_ROWS,
@@ -108,7 +108,7 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
                 checked.append((task_with_columns(task_named(name), config), config))
                 splits, findings = read_splits(*checked[-1], log)
                 roles = {*files, *(split_named(TASKS[CUSTOM], other) for other in paths if other != path)}
-                counted = None if request.no_lengths else used.tokenizer
+                counted = None if request.no_lengths else used
                 facts, more = inspect(*checked[-1], splits, counted, without_dev=roles <= {"test"})
                 findings += more
                 kind = "data"
@@ -261,20 +261,20 @@ def inspect(
     task: Task,
     config: DataConfig,
     splits: Sequence[CheckedSplit],
-    tokenizer: TokenizerConfig | None,
+    preset: Preset | None,
     *,
     without_dev: bool = False,
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the counts of a data set as `--json` prints them, and the findings about its rows.
 
-    `tokenizer` None counts no tokens. `without_dev`: whether no other file that was named can hold the dev rows of a training,
+    `preset` None counts no tokens. `without_dev`: whether no other file that was named can hold the dev rows of a training,
     so that a single file must.
     """
     findings: list[Finding] = []
     tokens, lengths = None, [np.empty(0, np.int64)] * len(splits)
-    if tokenizer is not None and splits[0].rows.examples:
+    if preset is not None and splits[0].rows.examples:
         try:
-            tokens, lengths = count_tokens(splits, config, tokenizer)
+            tokens, lengths = count_tokens(splits, config, preset)
         except DataError as error:
             findings.append(Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000)))
     reports, near = [], [NearTexts(split) for split in splits]
@@ -290,7 +290,7 @@ def inspect(
 
 
 def count_tokens(
-    splits: Sequence[CheckedSplit], config: DataConfig, tokenizer: TokenizerConfig
+    splits: Sequence[CheckedSplit], config: DataConfig, preset: Preset
 ) -> tuple[dict[str, Any], list[NDArray[np.int64]]]:
     """Return the description of the tokenizer for the report, and the tokens of each row of each split as a training has them.
 
@@ -298,10 +298,14 @@ def count_tokens(
     """
     rows = splits[0].alone or splits[0].rows
     texts = [*single_texts(rows.with_extra_rows(rows.dev).texts)]
-    tokenizer = resolved_tokenizer(tokenizer, texts)
-    if tokenizer.kind in ("char", "byte", "whitespace"):  # lengths do not depend on the vocabulary
+    tokenizer, trained = resolved_tokenizer(preset.tokenizer, texts), None
+    if tokenizer.kind == "vectors":
+        from recurcli.linear.static_vectors import tokenizer_of_vectors  # imports torch
+
+        trained = tokenizer_of_vectors(preset)
+    elif tokenizer.kind in ("char", "byte", "whitespace"):  # lengths do not depend on the vocabulary
         tokenizer, texts = replace(tokenizer, min_frequency=1, vocabulary=None), ["a"]
-    trained = Tokenizer.train(texts, tokenizer)
+    trained = trained or Tokenizer.train(texts, tokenizer)
     lengths = [trained.lengths(split.rows.texts) for split in splits]
     max_length = config.max_length
     if max_length == "auto":

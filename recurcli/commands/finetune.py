@@ -27,7 +27,7 @@ from recurcli.evaluation.report import DevEvaluation, ScoredRows, score_linear_m
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, out_of_fold_logits
-from recurcli.linear.static_vectors import resolve_vectors
+from recurcli.linear.static_vectors import resolve_vectors, resolve_vectors_of_tokens
 from recurcli.log import Log, Note
 from recurcli.metrics import OF_PROBABILITIES, metric_named
 from recurcli.model.models import Classifier
@@ -181,7 +181,7 @@ def finetune(
 def _with_vectors(
     request: FinetuneRequest, given: ResolvedPreset, train: Split, stored: Mapping[str, Any] | None, log: Log
 ) -> ResolvedPreset:
-    """Return the preset with the source of the linear model's static vectors; a run that is resumed keeps its own.
+    """Return the preset with the sources of static vectors; a run that is resumed keeps that of its linear model.
 
     `stored` is the preset of that run. Rank 0 decides. Raises UsageError if its vectors are not there.
     """
@@ -193,7 +193,7 @@ def _with_vectors(
         config = resolve_vectors(replace(config, vectors=asked), train.texts, log)
     if not request.dry_run:
         config = replace(config, vectors=ranks.broadcast(config.vectors))
-    return replace(given, preset=replace(preset, linear=config))
+    return replace(given, preset=replace(resolve_vectors_of_tokens(preset), linear=config))
 
 
 def _check_options(request: FinetuneRequest, given: ResolvedPreset) -> None:

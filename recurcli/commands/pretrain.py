@@ -17,6 +17,7 @@ from recurcli.distributed.group import current
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevPerplexity
+from recurcli.linear.static_vectors import resolve_vectors_of_tokens
 from recurcli.log import Log
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
@@ -51,6 +52,7 @@ def pretrain(request: PretrainRequest, log: Log) -> dict[str, Any]:
             raise UsageError(
                 "data.train_share is for labelled rows, and pre-training reads all texts; leave it out here"
             )
+        resolved = replace(resolved, preset=resolve_vectors_of_tokens(resolved.preset))
         started = partial(Training, request=request, resolved=resolved, run=run, status=status)
         build = _build_causal if resolved.preset.pretraining.objective == "causal" else _build_masked
         return build(started, resolved.preset, device, log).execute(log)

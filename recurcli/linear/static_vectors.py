@@ -1,8 +1,8 @@
-"""Static vectors of tokens in the linear model: a text's vector is the mean of its tokens' vectors, scaled to norm 1 [ours].
+"""Static vectors of tokens: in the linear model a text's vector is the mean of its tokens' vectors, scaled to norm 1 [ours].
 
-The vectors were made by others from large models: those in the package wordllama, or a folder of Model2Vec. The tokens are
-those of the vectors' own tokenizer. Shapes: N rows, K tokens of the table, M tokens of all texts, S the size of a vector, F the
-features of a row: S, or 4 S for a pair.
+An encoder's embedding may start from them, and has their tokens then. The vectors were made by others from large models: those
+in the package wordllama, or a folder of Model2Vec. The tokens are those of the vectors' own tokenizer. Shapes: N rows, K tokens
+of the table, M tokens of all texts, S the size of a vector, F the features of a row: S, or 4 S for a pair.
 """
 
 import json
@@ -22,14 +22,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recurcli.config import SOURCE_DIGEST, LinearConfig
+from recurcli.config import SOURCE_DIGEST, LinearConfig, Preset
 from recurcli.encoders.folder import folder_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import OpenedFile, naming_damage, read_limited, stored_arrays
 from recurcli.linear.ngrams import MAX_TEXT, Texts, row_blocks
 from recurcli.log import Log
-from recurcli.tokens.tokenizer import MAX_FILE, encodable, read_backend
-from recurcli.tokens.vectors import MODEL, TOKENIZER, read_table
+from recurcli.tokens.tokenizer import MAX_FILE, Tokenizer, encodable, read_backend
+from recurcli.tokens.vectors import MODEL, TOKENIZER, Vectors, principal_components, read_table
 
 PACKAGE = "wordllama"
 PACKAGE_FILES = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
@@ -157,6 +157,14 @@ class StaticVectors:
         )
         return list(zip(encoding.offsets, parts.tolist(), strict=True))
 
+    def of_tokens(self, tokens: Sequence[str], size: int) -> Vectors:
+        """Return the vectors of `tokens`, or their principal components if `size` is below S. No others are known."""
+        table, vocab = self._table.numpy(), self.backend.get_vocab()
+        if size < table.shape[1]:
+            table = principal_components(table, size)
+        ids = np.array([vocab.get(token, -1) for token in tokens])
+        return Vectors(table[ids], ids >= 0)
+
     def fallback_share(self, texts: Texts) -> float:
         """Return the share of the characters of SAMPLE texts, but for white space, that are spelled in bytes."""
         sample = [encodable(text[:MAX_TEXT]) for row in texts[:: max(1, len(texts) // SAMPLE)] for text in row if text]
@@ -192,31 +200,50 @@ def resolve_vectors(config: LinearConfig, texts: Texts, log: Log) -> LinearConfi
     return replace(config, vectors=vectors.source)
 
 
-def read_static_vectors(source: str) -> StaticVectors:
+def vectors_of_tokens(preset: Preset) -> StaticVectors | None:
+    """Return the static vectors whose tokens those of `preset` are; None: it has others. Raises as `read_static_vectors`."""
+    source = preset.embedding.vectors if preset.tokenizer.kind == "vectors" else None
+    return None if source is None else read_static_vectors(source, "embedding.vectors")
+
+
+def resolve_vectors_of_tokens(preset: Preset) -> Preset:
+    """Return `preset` with name, version and sha256 of the static vectors whose tokens it has, if any."""
+    _read_folder.cache_clear()  # as in `resolve_vectors`
+    vectors = vectors_of_tokens(preset)
+    return preset if vectors is None else replace(preset, embedding=replace(preset.embedding, vectors=vectors.source))
+
+
+def tokenizer_of_vectors(preset: Preset) -> Tokenizer | None:
+    """Return the tokenizer of the static vectors whose tokens those of `preset` are; None: it has others."""
+    if (vectors := vectors_of_tokens(preset)) is None:
+        return None
+    try:
+        return Tokenizer.of_vectors(vectors.tokenizer)
+    except ModelError as error:
+        raise ModelError(f"{escaped(vectors.name)}: {error}") from None
+
+
+def read_static_vectors(source: str, key: str = "linear.vectors") -> StaticVectors:
     """Read the vectors of `source`: wordllama, with or without a version, a folder of Model2Vec, or its name on the Hub.
 
-    After an @ it may have their sha256. Raises UsageError if they are not there, are of another version, or not those of the
-    sha256; ModelError if they are damaged.
+    After an @ it may have their sha256. Raises UsageError, which names the preset's `key`, if they are not there, are of
+    another version, or not those of the sha256; ModelError if they are damaged.
     """
     name = SOURCE_DIGEST.sub("", source)
     digest = source[len(name) + 1 :]
     if not (name == PACKAGE or name.startswith(f"{PACKAGE}==")):
-        vectors, way_out = _read_folder(name), "restore its files"
+        vectors, way_out = _read_folder(name, key), "restore its files"
     else:
         way_out = f"pip install {name}"
         try:
             vectors = _read_package()
         except PackageNotFoundError:
-            raise UsageError(
-                f"linear.vectors {escaped(name)}: is not installed; {way_out}, or set it to null"
-            ) from None
+            raise UsageError(f"{key} {escaped(name)}: is not installed; {way_out}, or set it to null") from None
         if name not in (PACKAGE, vectors.name):
-            raise UsageError(
-                f"linear.vectors {escaped(name)}: {vectors.name} is installed; {way_out}, or set it to null"
-            )
+            raise UsageError(f"{key} {escaped(name)}: {vectors.name} is installed; {way_out}, or set it to null")
     if digest not in ("", vectors.digest):
         fault = f"its vectors do not have the sha256 {digest[:12]}…"
-        raise UsageError(f"linear.vectors {escaped(name)}: {fault}; {way_out}, or set it to null")
+        raise UsageError(f"{key} {escaped(name)}: {fault}; {way_out}, or set it to null")
     return vectors
 
 
@@ -235,10 +262,10 @@ def _read_package() -> StaticVectors:
         return StaticVectors.quantize(values, read_limited(tokenizer, MAX_FILE), about)
 
 
-@lru_cache(maxsize=1)
-def _read_folder(name: str) -> StaticVectors:
+@lru_cache(maxsize=2)
+def _read_folder(name: str, key: str) -> StaticVectors:
     """Read a folder of Model2Vec, or the one of this name on the Hub."""
-    folder = folder_of(name, download=True, key="linear.vectors", files=(MODEL, TOKENIZER, "README.md"))
+    folder = folder_of(name, download=True, key=key, files=(MODEL, TOKENIZER, "README.md"))
     table, rows, factors, _ = read_table(folder)
     card = folder / "README.md"
     words = read_limited(card, MAX_FILE).decode(errors="replace") if card.is_file() else ""

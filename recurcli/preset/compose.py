@@ -204,6 +204,7 @@ def compose(
     if section is not None and preset.embedding.vectors == REQUIRED_VECTORS:
         reason = "this preset is for pre-trained word vectors; name their file with --set embedding.vectors=FILE"
         raise _located(("embedding", "vectors"), reason, origins)
+    _check_vectors(preset, origins)
     if preset.data.max_length != "auto":  # else the training checks it, when it knows the lengths of the rows
         check_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
@@ -216,6 +217,20 @@ def without_encoder(preset: Preset) -> Preset:
     values = {**preset.to_dict(), "encoder": {}}
     _merge_into(values, _file_layer(preset_folder() / "encoders" / f"{LINEAR}.yaml").values)
     return parse_config(Preset, values)
+
+
+def _check_vectors(preset: Preset, origins: Mapping[KeyPath, str]) -> None:
+    """Raise UsageError if the tokens are to be those of static vectors and there are none, or the other way round."""
+    source, reason = preset.embedding.vectors, ""
+    if preset.tokenizer.kind != "vectors":
+        if source not in (None, REQUIRED_VECTORS) and not Path(source).is_absolute():
+            reason = f"{escaped(source)} is no file or folder; a name needs --set tokenizer.kind=vectors"
+    elif source is None:
+        raise _located(("tokenizer", "kind"), "vectors needs static vectors: set embedding.vectors", origins)
+    elif Path(source).is_file():
+        reason = f"{escaped(source)} is a text file, which has no tokenizer for tokenizer.kind vectors"
+    if reason:
+        raise _located(("embedding", "vectors"), reason, origins)
 
 
 _OF_LINEAR = (
@@ -406,6 +421,10 @@ def _set(layer: Layer, source: str, path: KeyPath, value: Any) -> None:
     layer.origins.update(dict.fromkeys(dict(flatten(value)), source))
 
 
+_SUFFIX = re.compile(r"\.[a-z]+$")
+"""The end of a file's name; a model on the Hub may end in .5M."""
+
+
 def _make_absolute(values: dict[str, Any], folder: Path) -> None:
     """Make the paths in `values` absolute, relative to `folder`: that of the file, or the current one for options."""
     for section, key in _PATHS:
@@ -413,8 +432,9 @@ def _make_absolute(values: dict[str, Any], folder: Path) -> None:
         if isinstance(holder, dict) and isinstance(holder.get(key), str):
             if (key, holder[key]) == ("vectors", REQUIRED_VECTORS):  # no file
                 continue
-            if section == "encoder" and holder[key][:1] not in "./~" and not (folder / holder[key]).is_dir():
-                continue  # a name on the Hub
+            is_name = holder[key][:1] not in "./~" and not (folder / holder[key]).exists()
+            if is_name and (section == "encoder" or (key == "vectors" and not _SUFFIX.search(holder[key]))):
+                continue  # a package, or a name on the Hub
             holder[key] = str((folder / Path(holder[key]).expanduser()).absolute())
 
 

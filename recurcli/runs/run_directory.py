@@ -156,6 +156,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "thresholds?": cs.nullable_schema(_THRESHOLDS),
     "cross_validation?": keys({"folds": COUNT, "rows": COUNT}),
     "linear_baseline?": _LINEAR_BASELINE,
+    "embedding_vectors?": cs.nullable_schema(keys({"source": TEXT, "licence": TEXT})),
     "early_stopping?": cs.nullable_schema(_STOPPED),
     "match_parameters?": cs.nullable_schema(_MATCHED),
     "forward_flops_per_token?": cs.nullable_schema(COUNT),

@@ -310,9 +310,16 @@ class Tokenizer:
                 f"the training texts hold no token that occurs {config.min_frequency} times (tokenizer.min_frequency), "
                 "so there is no vocabulary; are they empty, or is the text another column?"
             )
-        for token in SPECIAL_TOKENS:
-            if backend.token_to_id(token) is not None:
-                backend.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+        return cls._with_special(backend, [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is not None])
+
+    @classmethod
+    def of_vectors(cls, content: bytes) -> "Tokenizer":
+        """Return the tokenizer of static vectors, whose tokenizer.json has this `content`, with the special tokens it lacks."""
+        return cls._with_special(read_backend(content), SPECIAL_TOKENS)
+
+    @classmethod
+    def _with_special(cls, backend: tokenizers.Tokenizer, special: Sequence[str]) -> "Tokenizer":
+        backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
         backend.post_processor = processors.TemplateProcessing(  # for other readers of its file
             single="$A", pair=f"$A {SEPARATOR} $B:1", special_tokens=[(SEPARATOR, backend.token_to_id(SEPARATOR))]
         )

@@ -74,6 +74,17 @@ def _vector(numbers: list[bytes], *, where: str) -> NDArray[np.float32]:
     return vector.astype(np.float32)
 
 
+def principal_components(table: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    """Return the `size` principal components (K, size) of a table (K, S), largest variance first [ours].
+
+    The largest weight of each is positive, so the sign is always the same.
+    """
+    centred = table - table.mean(axis=0, dtype=np.float64)
+    axes = np.linalg.svd(centred.T @ centred, hermitian=True).U[:, :size]  # (S, size)
+    signs = np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0))
+    return (centred @ (axes * signs)).astype(np.float32)
+
+
 class Table(NamedTuple):
     """The vector of the token with id i is factors[i] * table[rows[i]], as in Model2Vec."""
 

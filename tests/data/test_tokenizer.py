@@ -24,7 +24,7 @@ from recurcli.tokens.tokenizer import (
     choose_unseen_max_length,
 )
 
-KINDS: tuple[TokenizerKind, ...] = tuple(kind for kind in get_args(TokenizerKind) if kind != "auto")
+KINDS: tuple[TokenizerKind, ...] = tuple(kind for kind in get_args(TokenizerKind) if kind not in ("auto", "vectors"))
 TRAINED = [kind for kind in KINDS if kind != "byte"]
 
 

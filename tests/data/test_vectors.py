@@ -11,7 +11,7 @@ from safetensors.numpy import save
 from recurcli.config import TokenizerConfig
 from recurcli.errors import DataError, ModelError
 from recurcli.tokens.tokenizer import Tokenizer
-from recurcli.tokens.vectors import read_vectors
+from recurcli.tokens.vectors import principal_components, read_vectors
 
 
 def write(tmp_path: Path, content: bytes) -> Path:
@@ -121,6 +121,18 @@ def test_the_folders_tokens_may_be_the_vocabulary_so_that_every_vector_has_its_t
     assert tokenizer.tokens == ["[PAD]", "[UNK]", "a", "##b", "今", "[SEP]", "[MASK]"]
     assert tokenizer.encode([("AB 今", None)], 8).ids.tolist() == [2, 3, 4]
     assert read_vectors(path, tokenizer.tokens).known.tolist() == [True] * 5 + [False] * 2
+
+
+def test_principal_components_keep_most_of_the_variance_and_their_sign() -> None:
+    drawn = np.random.default_rng(0)
+    table = (drawn.normal(size=(200, 3)) * [1, 5, 2] @ drawn.normal(size=(3, 6)) + 7).astype(np.float32)
+    found = principal_components(table, 3)
+    covariance = np.cov(found.T)
+    np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-3)
+    assert (np.diff(np.diag(covariance)) < 0).all()
+    np.testing.assert_allclose(found.var(axis=0).sum(), table.var(axis=0).sum(), rtol=1e-4)
+    np.testing.assert_allclose(principal_components(-table, 2), -found[:, :2], atol=1e-4)
+    assert found.dtype == np.float32
 
 
 def broken(name: str, value: float) -> dict[str, np.ndarray]:

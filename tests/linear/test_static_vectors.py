@@ -1,4 +1,7 @@
-"""Static vectors in the linear model: their features, the choice of their scale, and runs that keep the table."""
+"""Static vectors in the linear model: their features, the choice of their scale, and runs that keep the table.
+
+Static vectors in the embedding of an encoder, with their tokens.
+"""
 
 import shutil
 import subprocess
@@ -15,6 +18,8 @@ from logs import Kept
 from numpy.typing import NDArray
 from running import Recur, result_of
 from safetensors.numpy import load_file, save_file
+from small_runs import fingerprint
+from tiny_task import tiny
 
 from recurcli import load
 from recurcli.config import LinearConfig
@@ -26,6 +31,9 @@ from recurcli.linear.fitting import fit_model, refit_linear_model, search_hyperp
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import NgramConfig
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors, resolve_vectors
+from recurcli.runs.model_files import read_model
+from recurcli.tokens.tokenizer import Tokenizer
+from recurcli.tokens.vectors import principal_components
 
 POSITIVE, NEGATIVE = ([f"{stem}{n}" for n in range(40)] for stem in ("good", "bad"))
 NEUTRAL = [f"film{n}" for n in range(20)]
@@ -68,6 +76,15 @@ def made_rows(count: int, words: int = 40, seed: int = 0) -> tuple[Rows, list[in
         before, after = drawn.choice(NEUTRAL, 2)
         rows.append((f"{before} {(NEGATIVE, POSITIVE)[target][drawn.integers(words)]} {after}", None))
     return rows, targets
+
+
+@pytest.fixture
+def rows_file(tmp_path: Path) -> Path:
+    """300 rows with half of the words of each feeling."""
+    path, (rows, targets) = tmp_path / "rows.tsv", made_rows(300, words=20)
+    lines = [f"{text}\t{('bad', 'good')[target]}\n" for (text, _), target in zip(rows, targets, strict=True)]
+    path.write_text("text\tlabel\n" + "".join(lines), encoding="utf-8")
+    return path
 
 
 def choice(folder: Path, scale: float = 1.0) -> Hyperparameters:
@@ -252,16 +269,16 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     for name, vectors, reason in (("short", short, "not those of Model2Vec"), ("nan", wrong, "not finite")):
         with pytest.raises(ModelError, match=rf"{name}.*{reason}"):
             read_static_vectors(str(model2vec(tmp_path / name, vectors)))
+    path = model2vec(tmp_path / "other", table()) / "tokenizer.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("WordLevel", "New"), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"other.*is damaged or no tokenizer"):
+        read_static_vectors(str(path.parent))
 
 
-def test_a_run_keeps_its_vectors(folder: Path, recur: Recur, tmp_path: Path) -> None:
+def test_a_run_keeps_its_vectors(folder: Path, recur: Recur, rows_file: Path, tmp_path: Path) -> None:
     """It labels, evaluates and exports without the folder, and is repeated and resumed with it alone."""
     source, run = shutil.copytree(folder, tmp_path / "own"), tmp_path / "run"
-    rows, targets = made_rows(300, words=20)
-    data = tmp_path / "rows.tsv"
-    lines = [f"{text}\t{('bad', 'good')[target]}\n" for (text, _), target in zip(rows, targets, strict=True)]
-    data.write_text("text\tlabel\n" + "".join(lines), encoding="utf-8")
-    train = ("finetune", "--preset", "linear-custom", "--data", data, "--set", f"linear.vectors={source}")
+    train = ("finetune", "--preset", "linear-custom", "--data", rows_file, "--set", f"linear.vectors={source}")
     recur.ok(*train, "--output", run)
     result = result_of(run)
     assert result["linear_baseline"]["vectors"]["source"] == str(source)
@@ -291,3 +308,119 @@ def test_a_run_keeps_its_vectors(folder: Path, recur: Recur, tmp_path: Path) -> 
     stored = load_file(table)
     save_file({**stored, "scales": stored["scales"] * 2}, table)
     recur.refused(4, "vectors.safetensors", "predict", run, new, "--output", "-")
+
+
+def encoder_options(source: object, *settings: str) -> list[object]:
+    """Options of a small encoder without the linear model, whose tokens and vectors are those of `source`."""
+    own = (f"embedding.vectors={source}", "tokenizer.kind=vectors", "ensemble=null", "finetuning.word_dropout=0")
+    return ["--preset", "starsaber-custom", *tiny("encoder.hidden_size=8", *own, "finetuning.epochs=4", *settings)]
+
+
+def test_a_tokenizer_of_vectors_has_their_ids_and_the_special_tokens(folder: Path, tmp_path: Path) -> None:
+    vectors = read_static_vectors(str(folder))
+    made = Tokenizer.of_vectors(vectors.tokenizer)
+    assert made.tokens == [*WORDS, "[PAD]", "[SEP]", "[MASK]"]
+    (tmp_path / "tokenizer.json").write_text(made.to_json(), encoding="utf-8")
+    read = Tokenizer.load(OpenedFile(tmp_path / "tokenizer.json"))
+    pair = [("good1 [SEP] film2", "bad3")]
+    for own in (made, read):
+        assert own.encode(pair, 8).ids.tolist() == [2, 0, WORDS.index("film2"), own.separator_id, WORDS.index("bad3")]
+    whole, known = vectors.of_tokens(made.tokens, 8)
+    assert known.tolist() == [True] * len(WORDS) + [False] * 3
+    np.testing.assert_allclose(whole[known], table(), atol=float(np.abs(table()).max()) / 250)
+    few = vectors.of_tokens(made.tokens[::-1], 3).matrix[::-1][: len(WORDS)]
+    np.testing.assert_array_equal(few, principal_components(whole[known], 3))
+
+
+def test_an_encoder_reads_words_of_no_training_row(folder: Path, recur: Recur, rows_file: Path, tmp_path: Path) -> None:
+    """Its run labels and exports without the folder, and is repeated with it alone."""
+    source, run = shutil.copytree(folder, tmp_path / "own"), tmp_path / "run"
+    train = ("finetune", "--data", rows_file, *encoder_options(source))
+    _, err = recur.ok(*train, "--output", run)
+    assert f"own: vectors for {len(WORDS)} of {len(WORDS) + 3} tokens" in err
+    assert f"vectors: {source}@" in (run / "preset.yaml").read_text(encoding="utf-8")
+    assert result_of(run)["embedding_vectors"] == {"source": str(source), "licence": "mit"}
+    assert "in the embedding, licence mit" in (run / "README.md").read_text(encoding="utf-8")
+    assert "nothing to do" in recur.ok(*train, "--output", run, "--resume")[1]
+    recur.ok("check", rows_file, "--preset", run / "preset.yaml")
+    other = model2vec(tmp_path / "other", -table())
+    same = ("finetune", "--data", rows_file, *encoder_options(other), "--output", run, "--resume")
+    recur.refused(2, "embedding.vectors", *same)
+    source.rename(tmp_path / "gone")
+    assert "nothing to do" in recur.ok(*train, "--output", run, "--resume")[1]
+    new = tmp_path / "new.txt"
+    new.write_text("".join(f"film1 {word}\n" for word in (*NEGATIVE[20:], *POSITIVE[20:])), encoding="utf-8")
+    answers = recur.ok("predict", run, new, "--output", "-")[0].splitlines()
+    labels = [line.split("\t")[1] for line in answers]
+    assert sum(found == wanted for found, wanted in zip(labels, ["bad"] * 20 + ["good"] * 20, strict=True)) > 34
+    exported = tmp_path / "exported"
+    recur.ok("export", run, "--format", "onnx", "--output", exported)
+    command = [sys.executable, str(exported / "predict.py")]
+    done = subprocess.run(command, input=new.read_text(encoding="utf-8"), capture_output=True, text=True, check=True)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == labels
+    for again in (("finetune", "--preset", run / "preset.yaml"), train):
+        recur.refused(2, "is no folder", *again, "--output", tmp_path / "again")
+
+
+def test_a_training_that_was_stopped_goes_on_with_the_same_vectors_alone(
+    folder: Path, recur: Recur, rows_file: Path, tmp_path: Path
+) -> None:
+    source, runs = tmp_path / "own", [tmp_path / "whole", tmp_path / "half"]
+    shutil.copytree(folder, source)
+    train = [
+        "finetune",
+        "--data",
+        rows_file,
+        *encoder_options(source, "embedding.freeze=true", "encoder.hidden_size=4"),
+    ]
+    for run in runs:
+        recur.ok(*train, "--keep-checkpoints", "--output", run)
+    (runs[1] / "result.json").unlink()
+    checkpoints = sorted((runs[1] / "checkpoints").glob("step-*"))
+    shutil.rmtree(checkpoints[-1])
+    shutil.move(source, tmp_path / "kept")
+    model2vec(source, -table())
+    recur.refused(2, "embedding.vectors", *train, "--output", runs[1], "--resume")
+    shutil.rmtree(source)
+    shutil.move(tmp_path / "kept", source)
+    recur.ok(*train, "--keep-checkpoints", "--output", runs[1], "--resume")
+    assert fingerprint(runs[0]) == fingerprint(runs[1])
+    frozen = read_model(runs[0]).tensors["embedding.weight"][: len(WORDS)].numpy()
+    few = principal_components(read_static_vectors(str(source)).of_tokens(WORDS, 8).matrix, 4)
+    np.testing.assert_allclose(frozen / np.linalg.norm(frozen), few / np.linalg.norm(few), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["tokenizer.kind=vectors"], "tokenizer.kind: vectors needs static vectors"),
+        (["tokenizer.kind=vectors", "embedding.vectors=words.txt"], "words.txt is a text file, which has no tokenizer"),
+        (["tokenizer.kind=vectors", "embedding.vectors=no/such"], "embedding.vectors no/such: is no folder"),
+        (["embedding.vectors=wordllama"], "wordllama is no file or folder; a name needs --set tokenizer.kind=vectors"),
+        (["tokenizer.kind=vectors", "embedding.vectors=wordllama"], "embedding.vectors wordllama: is not installed"),
+        (["tokenizer.kind=vectors", "embedding.vectors={folder}", "encoder.hidden_size=16"], "has vectors of size 8"),
+    ],
+)
+def test_what_is_no_source_of_tokens_and_vectors_is_refused(
+    settings: list[str],
+    reason: str,
+    folder: Path,
+    recur: Recur,
+    rows_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("words.txt").write_text("good1 0.5 0.5\n", encoding="utf-8")
+    static_vectors._read_package.cache_clear()
+    options = tiny(*(setting.format(folder=folder) for setting in settings))
+    train = ("finetune", "--preset", "starsaber-custom", "--data", rows_file, *options)
+    recur.refused(2, reason, *train, "--output", tmp_path / "run")
+
+
+def test_the_package_gives_tokens_and_vectors(wordllama: None, recur: Recur, rows_file: Path, tmp_path: Path) -> None:
+    run, own = tmp_path / "run", encoder_options("wordllama", "finetuning.max_steps=1")
+    _, err = recur.ok("finetune", "--data", rows_file, *own, "--output", run)
+    assert "vectors for 32,000 of 32,004 tokens" in err
+    assert "vectors: wordllama==" in (run / "preset.yaml").read_text(encoding="utf-8")
+    assert read_model(run).tokenizer.encode([("a Cat's [MASK] 龘", None)], 99).ids.max() < 32000

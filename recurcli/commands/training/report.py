@@ -14,6 +14,7 @@ import torch
 
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.result_block import result_block
+from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, words_of
 from recurcli.model.models import forward_flops_per_token
@@ -178,6 +179,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
     """Return the content of result.json: settings, data, speed, and the dev metrics in `report`."""
     request, loop, preset = training.request, training.loop, training.preset
     state, stopped, given = loop.state, None, dict(flatten(training.resolved.preset.to_dict()))
+    static = vectors_of_tokens(preset)
     if training.dev is not None and state.step < loop.total_steps:
         stopped = {
             "metric": training.dev.metric_name,
@@ -191,6 +193,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
         "columns": loop.model.config.columns,
         "encoder": preset.encoder["name"],
         "seed": preset.runtime.seed,
+        "embedding_vectors": static and static.about,
         **report,
         "steps": state.step,
         "best_step": state.best_step or state.step,
@@ -269,6 +272,8 @@ def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if vectors := result.get("linear_baseline", {}).get("vectors"):
         of = f"{vectors['share']:.0%} of the distance between the two best labels in the linear model, on dev rows"
         yield "static vectors", f"{escaped(vectors['source'])}, licence {escaped(vectors['licence'])}: {of}"
+    if embedding := result.get("embedding_vectors"):
+        yield "vectors of the embedding", f"{escaped(embedding['source'])}, licence {escaped(embedding['licence'])}"
     yield "machine", f"{result['machine']['device']}, {result['machine']['precision']}"
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"

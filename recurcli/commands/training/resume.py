@@ -51,7 +51,8 @@ def facts_before_and_now(
     before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
     if now["data.delimiter"] is None:
         now["data.delimiter"] = before["data.delimiter"]
-    now["linear.vectors"] = source_of_run(now["linear.vectors"], before["linear.vectors"])
+    for key in ("linear.vectors", "embedding.vectors"):
+        now[key] = source_of_run(now[key], before[key])
     if section == "finetuning" and run.read_budget() and isinstance(planned := before.get(MAX_STEPS), int):
         now[MAX_STEPS] = min(planned, now[MAX_STEPS] or planned)
     return before, now
@@ -64,8 +65,8 @@ def check_inputs(
     what `preset` names, or the pretrained run `init`."""
     data, finetuning = preset.data, preset.finetuning
     named = (Path(data.path or "", file) for file in (data.files or {}).values())
-    static = preset.linear.vectors and SOURCE_DIGEST.sub("", preset.linear.vectors)
-    files = (data.path, *named, finetuning.teacher, preset.embedding.vectors, preset.tokenizer.vocabulary, static)
+    static = [source and SOURCE_DIGEST.sub("", source) for source in (preset.linear.vectors, preset.embedding.vectors)]
+    files = (data.path, *named, finetuning.teacher, preset.tokenizer.vocabulary, *static)
     runs, own = (init, finetuning.teacher_run, preset.encoder.get("path")), output.resolve()
     for path in (path for path in (*files, *runs) if path is not None and Path(path).exists()):
         place = Path(path).resolve()

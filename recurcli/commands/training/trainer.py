@@ -42,6 +42,7 @@ from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.report import Evaluation, ScoredLinear
 from recurcli.files import MANIFEST, sha256_of, to_json
+from recurcli.linear.static_vectors import tokenizer_of_vectors, vectors_of_tokens
 from recurcli.log import Log
 from recurcli.metrics import format_score, metric_named, words_of
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
@@ -148,6 +149,7 @@ def resolve_tokens(
     config: TokenizerConfig | None = None
     if tokenizer is None and preset.encoder["name"] == PRETRAINED:
         tokenizer = PretrainedTokenizer.of_folder(folder_of(preset.encoder["path"]))
+    tokenizer = tokenizer or tokenizer_of_vectors(preset)
     if tokenizer is None:
         config = resolved_tokenizer(preset.tokenizer, single_texts(rows()))
         if config != preset.tokenizer:
@@ -227,19 +229,19 @@ def build_model(
         if kind is LanguageModel and weights.bias is None:
             tied = "" if getattr(model.encoder, "is_tied", True) else " that is tied to its word embeddings"
             log.note(f"{preset.encoder['path']}: has no head for masked tokens{tied}, so a new one is trained")
-    if preset.embedding.vectors is None:
+    if preset.embedding.vectors is None or preset.is_linear:
         return model
-    path = Path(preset.embedding.vectors)
-    vectors = read_vectors(path, tokenizer.tokens)
-    width, wanted = vectors.matrix.shape[1], model.embedding.weight.shape[1]
+    path, wanted, static = Path(preset.embedding.vectors), model.embedding.weight.shape[1], vectors_of_tokens(preset)
+    vectors = static.of_tokens(tokenizer.tokens, wanted) if static else read_vectors(path, tokenizer.tokens)
+    width = vectors.matrix.shape[1]
     if width != wanted:
         why = ", half of encoder.hidden_size because of concatenated positions" if wanted < config.hidden_size else ""
         raise UsageError(
             f"{path}: has vectors of size {width}; the model needs size {wanted}{why}; change encoder.hidden_size"
         )
-    freeze = preset.embedding.freeze
+    freeze, name = preset.embedding.freeze, static.name if static else path.name
     model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known), freeze=freeze)
-    log.note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
+    log.note(f"{name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
     return model
 
 
