@@ -44,8 +44,8 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 class Tokens(NamedTuple):
     """The tokens of N texts: those of text i are ids[offsets[i] : offsets[i + 1]]."""
 
-    ids: Tensor
-    """(M,) int32."""
+    ids: NDArray[np.uint16] | NDArray[np.int32]
+    """(M,)"""
     offsets: Tensor
     """(N + 1,) int32."""
 
@@ -117,18 +117,20 @@ class StaticVectors:
         return [self._tokenize(texts, side) for side in range(1 + any(row[1] is not None for row in texts))]
 
     def _tokenize(self, texts: Texts, side: int) -> Tokens:
-        ids, lengths = array("i"), array("i", [0])  # a million short texts have 100 MB of ids
+        kind = "H" if len(self.values) <= 1 << 16 else "i"  # two bytes each: a million short texts have 50 MB of ids
+        ids, lengths = array(kind), array("i", [0])
         for block in row_blocks(texts):
             own = [encodable((row[side] or "")[:MAX_TEXT]) for row in block]
             for encoding in self.backend.encode_batch_fast(own, add_special_tokens=False):
                 ids.extend(encoding.ids)
                 lengths.append(len(encoding))
-        values, counts = (torch.from_numpy(np.frombuffer(numbers, np.int32)) for numbers in (ids, lengths))
-        return Tokens(values, counts.cumsum(0, dtype=torch.int32))
+        counts = torch.from_numpy(np.frombuffer(lengths, np.int32))
+        return Tokens(np.frombuffer(ids, np.dtype(kind)), counts.cumsum(0, dtype=torch.int32))
 
     def means(self, tokens: Tokens) -> Tensor:
         """Return the mean (N, S) of the vectors of each text's tokens; 0 for a text without a token."""
-        return F.embedding_bag(tokens.ids, self._table, tokens.offsets, mode="mean", include_last_offset=True)
+        ids = torch.from_numpy(tokens.ids.astype(np.int32))
+        return F.embedding_bag(ids, self._table, tokens.offsets, mode="mean", include_last_offset=True)
 
     def features(self, sides: Sequence[Tokens], rows: slice = slice(None)) -> Tensor:
         """Return the features (N, F) of `rows` whose texts have the tokens `sides`: v, each vector scaled to norm 1.

@@ -340,7 +340,7 @@ def test_an_encoder_reads_words_of_no_training_row(folder: Path, recur: Recur, r
     assert f"own: vectors for {len(WORDS)} of {len(WORDS) + 3} tokens" in err
     assert f"vectors: {source}@" in (run / "preset.yaml").read_text(encoding="utf-8")
     assert result_of(run)["embedding_vectors"] == {"source": str(source), "licence": "mit"}
-    assert "in the embedding, licence mit" in (run / "README.md").read_text(encoding="utf-8")
+    assert "vectors of the embedding | " in (run / "README.md").read_text(encoding="utf-8")
     assert "nothing to do" in recur.ok(*train, "--output", run, "--resume")[1]
     recur.ok("check", rows_file, "--preset", run / "preset.yaml")
     other = model2vec(tmp_path / "other", -table())
