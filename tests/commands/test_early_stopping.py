@@ -16,7 +16,9 @@ from recurcli.training.objectives import multiclass_hinge
 def train(recur: Recur, data: Path, output: Path, *settings: str) -> tuple[str, str, list[float]]:
     """Its stdout, its stderr, and the dev metric of each evaluation."""
     small = tiny("ensemble=null", "finetuning.linear_baseline=false", "finetuning.metric=macro_f1", *settings)
-    out, err = recur.ok("finetune", "--preset", "starsaber-tnews", "--data", data, "--output", output, *small)
+    out, err = recur.ok(
+        "finetune", "--preset", "starsaber-tnews", "--data", data, "--output", output, *small, "--verbose"
+    )
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     return out, err, [line["dev_metric"] for line in lines if "dev_metric" in line]
 
