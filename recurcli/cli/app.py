@@ -190,6 +190,8 @@ def run(arguments: list[str]) -> int:
                 drop_output()
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGPIPE)  # silently, as other filters end
+            if isinstance(caught, SystemExit) and not received:  # the completion of the shell has printed what it found
+                return int(caught.code or 0)
             error = received[0] if received else caught
             code, line = group.report_failure(error, *explained(error))
             drop_output()

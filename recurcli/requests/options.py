@@ -29,12 +29,36 @@ def argument(metavar: str | None, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
+def _presets(incomplete: str) -> list[str]:
+    """Return the presets whose names begin so, for the completion of the shell."""
+    from recurcli.preset.compose import paper_presets, preset_names
+
+    known = preset_names()
+    pairs = [f"{encoder}-{task}" for encoder in known["encoders"] for task in known["tasks"]]
+    named = sorted({*pairs, *known["presets"], *(name for names in paper_presets().values() for name in names)})
+    return [name for name in named if name.startswith(incomplete)]
+
+
+def _keys(incomplete: str) -> list[str]:
+    """Return the keys of a preset that begin so, each with its `=`, for the completion of the shell."""
+    from recurcli.preset.compose import compose
+    from recurcli.validation import flatten
+
+    keys = (".".join(path) for path, _ in flatten(compose("starsaber-custom").preset.to_dict()))
+    return [f"{key}=" for key in keys if key.startswith(incomplete)]
+
+
 OUTPUT = "--output", "-o"
 File = Annotated[Path | None, argument("FILE", "The same as --data FILE.")]
 
 
 Preset = Annotated[
-    str, option("NAME|FILE", "ENCODER-TASK, a preset's name (`recur presets` lists them) or a YAML file.")
+    str,
+    option(
+        "NAME|FILE",
+        "ENCODER-TASK, a preset's name (`recur presets` lists them) or a YAML file.",
+        autocompletion=_presets,
+    ),
 ]
 Data = Annotated[
     Path | None,
@@ -49,7 +73,8 @@ Train = Annotated[
 ]
 Dev = Annotated[Path | None, option("FILE", "File with the rows that select the best model.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Change any key of the preset; may be repeated.", metavar="KEY=VALUE")
+    list[str] | None,
+    option("KEY=VALUE", "Change any key of the preset; may be repeated.", "--set", autocompletion=_keys),
 ]
 Seed = Annotated[int | None, option("N", "The same as --set runtime.seed=N.")]
 Json = Annotated[bool, flag("--json", "Print one JSON object instead of a table.")]

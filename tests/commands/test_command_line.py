@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -241,3 +243,28 @@ def test_any_locale_and_closed_streams_are_lived_with() -> None:
         "recur: error: standard output is closed; send it to /dev/null to do without it",
         "recur: error: standard output: cannot be written: No space left on device; make room there",
     ]
+
+
+def completed(words: str, cursor: int, tmp_path: Path) -> list[str]:
+    """What a real bash offers for a command line, by the completion script that recur prints for it."""
+    bash, recur = shutil.which("bash"), Path(sys.executable).with_name("recur")
+    if bash is None or not recur.exists():
+        pytest.skip("no bash, or no recur beside Python")
+    script = f"""
+        PATH={shlex.quote(str(recur.parent))}:$PATH
+        eval "$(_RECUR_COMPLETE=source_bash recur)"
+        COMP_WORDS=({words}) COMP_CWORD={cursor}
+        _recur_completion recur
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run([bash, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_presets_and_keys(tmp_path: Path) -> None:
+    assert completed("recur fin", 1, tmp_path) == ["finetune"]
+    names = completed("recur finetune --preset starsaber-tn", 3, tmp_path)
+    assert {"starsaber-tnews", "starsaber-tnews-keywords"} <= set(names)
+    assert all(name.startswith("starsaber-tn") for name in names)
+    assert completed("recur finetune --set linear.vec", 3, tmp_path) == ["linear.vectors=", "linear.vector_scale="]
