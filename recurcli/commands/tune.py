@@ -253,6 +253,8 @@ class _Search:
         Raises UsageError if the rows are not those of the earlier trials.
         """
         data = {f"{split} sha256": trained["data"][split]["sha256"] for split in ("train", "dev")}
+        run = RunDirectory(self.request.folder / TRIALS / f"{number:03}")
+        data["linear.vectors"] = run.read_preset()["linear"]["vectors"]
         check_same(self.study.user_attrs.get("data", data), data, self.request.folder)
         self.study.set_user_attr("data", data)
         metric = self.request.metric

@@ -366,6 +366,8 @@ class DevEvaluation:
         report, facts, logits = report_with_parts(
             kept, encoder, linear, rows.labels, self.task, known, self.metric_name, trained, refitted, linear_scores
         )
+        if trained is not None and rows is not self.dev:
+            facts["training_rows"] = int(trained.sum())
         shares = {"probabilities": kept.probabilities(logits)}
         if kept.ensemble is not None and encoder is not None and linear is not None:
             shares["encoder_probabilities"] = probabilities(encoder, rows=kept.rows)

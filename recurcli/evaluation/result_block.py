@@ -53,6 +53,7 @@ def result_block(
     kept = _kept(next(iter(scored.values())))
     columns, notes = [f"kept: {_IN_FULL.get(kept, kept)}"], list[str]()
     lines: dict[str, list[str]] = {}
+    compared = [split for split, scores in scored.items() if "paired" in scores] or [*scored]
     for split, scores in scored.items():
         rows, kind = scores["rows"], "file" if "cross_validation" in scores else split
         columns += [pluralize(rows, f"{_KINDS.get(kind, f'{kind} ')}row"), "95 % interval"]
@@ -60,9 +61,11 @@ def result_block(
             limits = () if name == _MAJORITY else share_interval(round(share * rows), rows)
             line = lines.setdefault(name, [f"{name}{' (kept)' if name == kept else ''}"])
             line += [percent(share), percent_interval(limits)]
-        notes += _notes(scores, split, columns[-2], kept, is_last=split == [*scored][-1])
+        notes += _notes(scores, split, columns[-2], kept, is_last=split == compared[-1])
     named = f"{trained['preset']}, seed {trained['seed']}" if trained else "not finished"
-    return ResultBlock((str(run), named), columns, [*lines.values()], notes, _commands(run, trained)[has_page:][:2])
+    return ResultBlock(
+        (str(run), named), columns, [*lines.values()], notes, _commands(run, trained, evaluated, has_page)[:2]
+    )
 
 
 def _kept(scores: Scores) -> str:
@@ -99,9 +102,13 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_last: bool) -
         yield "How many of these rows were trained on is unknown: the run keeps no hashes of its rows."
     paired = {_PARTS[part]: limits for part, limits in scores.get("paired", {}).items() if _PARTS[part] != kept}
     best = max(paired, key=lambda name: _by_model(scores, kept).get(name, 0.0), default="")
-    if best and is_last and paired[best][0] <= 0 <= paired[best][1]:
+    if best and is_last and paired[best][0] <= 0:
         low, high = (percent(limit, "+") for limit in paired[best])
-        yield f"{rows} are too few to tell the {kept} from the {best} (paired difference {low} to {high})."
+        limits = f"(paired difference {low} to {high})"
+        if paired[best][1] >= 0:
+            yield f"{rows} are too few to tell the {kept} from the {best} {limits}."
+        else:
+            yield f"The {best} has more of the {rows} right {limits}; the {kept} was chosen by its log loss on the dev rows."
     if (metric := scores["metric"]) != "accuracy":
         shown = [f"{name} {format_score(metric, score)}" for name, score in _by_model(scores, kept, metric).items()]
         yield f"{words_of(metric)} on {rows}: {', '.join(shown)}."
@@ -111,12 +118,20 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_last: bool) -
         yield f"With thresholds the dev {of} is {after} by cross-validation, without them {before}."
 
 
-def _commands(run: Path, trained: Mapping[str, Any]) -> list[str]:
-    """Return commands that fit the run, the likeliest first."""
+def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, has_page: bool) -> list[str]:
+    """Return commands that fit the run, the likeliest first. After an evaluation `eval` is one that adds the page."""
     path, name, task = shlex.quote(str(run)), run.resolve().name, TASKS.get(trained.get("task", ""))
     is_clue = task is not None and bool(task.submissions)
     page = "" if unmet("report") else f" --report {shlex.quote(f'{name}.html')}"
     rows = "NEW.csv" if trained.get("columns", {}).get("pair") else "NEW.txt"
     predict = f"recur predict {path} {rows} --output labelled.tsv"
     export = f"recur export {path} --output {shlex.quote(name + ('.zip' if is_clue else '-onnx'))}"
-    return [f"recur eval {path}{page}", *((export, predict) if is_clue else (predict, export))]
+    evaluate = f"recur eval {path}"
+    if evaluated is not None:
+        split, file = evaluated["split"], evaluated.get("path")
+        if split == "file" and file:
+            evaluate += f" {shlex.quote(file)}"
+        elif split not in ("dev", "file"):
+            evaluate += f" --split {split}"
+    is_new = not has_page and (evaluated is None or bool(page))
+    return [*[f"{evaluate}{page}"] * is_new, *((export, predict) if is_clue else (predict, export))]

@@ -78,6 +78,7 @@ _PATHS: tuple[KeyPath, ...] = (
     ("data", "path"),
     ("tokenizer", "vocabulary"),
     ("embedding", "vectors"),
+    ("linear", "vectors"),
     ("encoder", "path"),
     ("finetuning", "teacher"),
     ("finetuning", "teacher_run"),
@@ -430,8 +431,8 @@ def _make_absolute(values: dict[str, Any], folder: Path) -> None:
     for section, key in _PATHS:
         holder = values.get(section)
         if isinstance(holder, dict) and isinstance(holder.get(key), str):
-            if (key, holder[key]) == ("vectors", REQUIRED_VECTORS):  # no file
-                continue
+            if key == "vectors" and re.split("==|@", holder[key])[0] in (REQUIRED_VECTORS, "auto", "wordllama"):
+                continue  # no file
             is_name = holder[key][:1] not in "./~" and not (folder / holder[key]).exists()
             if is_name and (section == "encoder" or (key == "vectors" and not _SUFFIX.search(holder[key]))):
                 continue  # a package, or a name on the Hub

@@ -163,9 +163,11 @@ class Computation:
 
 
 def take_file(request: Any) -> None:
-    """Let FILE be the --data of a request. Raises UsageError if both are given."""
+    """Let FILE be the --data of a request. Raises UsageError if both are given, or FILE does not exist."""
     if request.file is not None and request.data is not None:
         raise UsageError(f"{request.file} and --data {request.data} both name the data; leave out one")
+    if request.file is not None and not request.file.exists():
+        raise UsageError(f"{request.file}: there is no such file or folder")
     object.__setattr__(request, "data", request.file or request.data)
     object.__setattr__(request, "file", None)
 
@@ -177,7 +179,7 @@ def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
     because rows that train or select the model must not be scored.
     """
     if (train := files.get("train")) is not None and data is not None:
-        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
+        raise UsageError(f"FILE (--data) {data} and --train {train} both name the training rows; leave out one")
     named = [(name, path) for name, path in {"data": data, **files}.items() if path is not None and path.exists()]
     for (one, first), (two, second) in combinations(named, 2):
         if first.samefile(second):

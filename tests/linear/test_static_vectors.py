@@ -31,6 +31,7 @@ from recurcli.linear.fitting import fit_model, refit_linear_model, search_hyperp
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import NgramConfig
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors, resolve_vectors
+from recurcli.preset.compose import compose
 from recurcli.runs.model_files import read_model
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import principal_components
@@ -424,3 +425,9 @@ def test_the_package_gives_tokens_and_vectors(wordllama: None, recur: Recur, row
     assert "vectors for 32,000 of 32,004 tokens" in err
     assert "vectors: wordllama==" in (run / "preset.yaml").read_text(encoding="utf-8")
     assert read_model(run).tokenizer.encode([("a Cat's [MASK] 龘", None)], 99).ids.max() < 32000
+
+
+def test_a_folder_is_found_from_everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    for name, found in ((folder.name, str(folder)), ("wordllama", "wordllama"), ("maker/name", "maker/name")):
+        assert compose("linear-custom", settings=[f"linear.vectors={name}"]).preset.linear.vectors == found

@@ -121,7 +121,9 @@ def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConf
     before, compared = run.read_data_config(), False
     for split in dict.fromkeys([*result["data"], *config.named_files]):
         facts, file = result["data"].get(split), config.named_file(split)
-        if file is None and facts and facts["path"] and config.path and before.path:
+        if file is None and split == "train" and config.path and Path(config.path).is_file():
+            file = Path(config.path)
+        elif file is None and facts and facts["path"] and config.path and before.path:
             here, folder = Path(facts["path"]), Path(before.path)
             file = Path(config.path, here.relative_to(folder)) if here.is_relative_to(folder) else None
         if file is not None and file.is_file():

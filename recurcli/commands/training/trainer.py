@@ -233,13 +233,14 @@ def build_model(
         return model
     path, wanted, static = Path(preset.embedding.vectors), model.embedding.weight.shape[1], vectors_of_tokens(preset)
     vectors = static.of_tokens(tokenizer.tokens, wanted) if static else read_vectors(path, tokenizer.tokens)
-    width = vectors.matrix.shape[1]
+    width, name = vectors.matrix.shape[1], static.name if static else path.name
     if width != wanted:
         why = ", half of encoder.hidden_size because of concatenated positions" if wanted < config.hidden_size else ""
         raise UsageError(
-            f"{path}: has vectors of size {width}; the model needs size {wanted}{why}; change encoder.hidden_size"
+            f"{static.name if static else path}: has vectors of size {width}; the model needs size {wanted}{why}; "
+            "change encoder.hidden_size"
         )
-    freeze, name = preset.embedding.freeze, static.name if static else path.name
+    freeze = preset.embedding.freeze
     model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known), freeze=freeze)
     log.note(f"{name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
     return model
