@@ -115,7 +115,8 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_last: bool) -
     if chosen := scores.get("thresholds"):
         before, after = (format_score(chosen["metric"], chosen[key]) for key in ("most_probable", "cross_validated"))
         of = words_of(chosen["metric"])
-        yield f"With thresholds the dev {of} is {after} by cross-validation, without them {before}."
+        chosen_on = "The thresholds were chosen on the dev rows"
+        yield f"{chosen_on}; by cross-validation the {of} is {after} with them, and {before} without."
 
 
 def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, has_page: bool) -> list[str]:

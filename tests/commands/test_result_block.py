@@ -64,7 +64,7 @@ def test_a_part_that_is_kept_alone_has_one_line() -> None:
         ({"metric": "macro_f1", "macro_f1": 0.7}, "macro F1 on 200 rows: ensemble 70.0, encoder 80.0."),
         (
             {"thresholds": {"metric": "f1:a", "cross_validated": 0.5, "most_probable": 0.25}},
-            "With thresholds the dev F1 of a is 50.0 by cross-validation, without them 25.0.",
+            "by cross-validation the F1 of a is 50.0 with them, and 25.0 without.",
         ),
     ],
 )

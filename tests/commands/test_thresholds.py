@@ -72,7 +72,7 @@ def test_saved_thresholds_hold_in_the_files_of_the_run(plain: Path, moved: Path)
         ]
         right = np.mean([row["prediction"] == row["label"] for row in rows])
         assert after[split]["accuracy"] == pytest.approx(right) and after[split]["loss"] == before[split]["loss"]
-    assert "With thresholds the dev F1 of spam is " in (moved / "README.md").read_text()
+    assert "by cross-validation the F1 of spam is " in (moved / "README.md").read_text()
     open_run(moved).verify()
 
 
@@ -118,7 +118,7 @@ def test_a_training_chooses_the_same_thresholds_as_eval(recur: Recur, plain: Pat
     out, _ = recur.ok("finetune", "--preset", "linear-custom", *files, *setting)
     assert (tmp_path / "run" / "thresholds.json").read_text() == (moved / "thresholds.json").read_text()
     assert result_of(tmp_path / "run")["test"] == result_of(moved)["test"]
-    assert "With thresholds the dev F1 of spam is " in out
+    assert "by cross-validation the F1 of spam is " in out
 
 
 def test_without_save_the_thresholds_are_shown_and_nothing_changes(recur: Recur, plain: Path) -> None:
