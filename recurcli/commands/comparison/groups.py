@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from recurcli.commands.comparison.collect import ComparedRun
+from recurcli.config import SOURCE_DIGEST
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.metrics import classification_report, is_of_labels, metric_named, score_in
 from recurcli.preset.compose import is_for_encoder
@@ -214,5 +215,6 @@ def _goes_with_another(key: str) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return a value of a preset as text. None is written as null."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """Return a value of a preset as text. None is written as null; of the sha256 of static vectors eight digits stay."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return SOURCE_DIGEST.sub(lambda found: found[0][:9], text)
