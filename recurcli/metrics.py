@@ -210,7 +210,7 @@ def percent_interval(limits: Sequence[float], sign: str = "") -> str:
 
 
 def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the metrics on dev and test rows in result.json for a table, and the accuracies of the task's baselines."""
+    """Yield name and value of each dev and test metric in result.json, and of the accuracies of the task's baselines."""
     if result.get("metric") == PERPLEXITY:
         yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
         return

@@ -30,7 +30,7 @@ from recurcli.requirements import check_packages
 
 
 class Commands(TyperGroup):
-    """The commands, whose help begins with the one to start with."""
+    """The group of all commands. Its help begins with the command that a new user needs first."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""

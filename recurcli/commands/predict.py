@@ -165,7 +165,7 @@ def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
 def _summary(
     request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress, log: Log
 ) -> None:
-    """Log the number of rows with a fault, of rows that were cut, and last of the rows of each label."""
+    """Log how many rows could not be read and how many were truncated, then how many have each label."""
     if not progress.rows:
         log.warn(f"{records.name}: the input has no rows")
     if progress.faults:

@@ -250,11 +250,12 @@ class _Search:
     def _outcome(self, number: int, settings: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a study keeps of the result of a training. The settings of the preset are those that `auto` came to.
 
-        Raises UsageError if the rows are not those of the earlier trials.
+        Raises UsageError if the rows, or static vectors that are not searched, are not those of the earlier trials.
         """
         data = {f"{split} sha256": trained["data"][split]["sha256"] for split in ("train", "dev")}
-        run = RunDirectory(self.request.folder / TRIALS / f"{number:03}")
-        data["linear.vectors"] = run.read_preset()["linear"]["vectors"]
+        if "linear.vectors" not in settings:
+            run = RunDirectory(self.request.folder / TRIALS / f"{number:03}")
+            data["linear.vectors"] = run.read_preset()["linear"]["vectors"]
         check_same(self.study.user_attrs.get("data", data), data, self.request.folder)
         self.study.set_user_attr("data", data)
         metric = self.request.metric
@@ -415,7 +416,7 @@ def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def line_of(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the line of the last trial: its number, settings, score and early end, and the best score so far."""
+    """Return the progress line for the last trial: its number, settings and score, whether it ended early, the best score."""
     result, best = results[-1], best_of(results, request.metric)
     names, name = short_names(result["settings"]), request.metric
     shown = " ".join(f"{names[key]}={text_of(value)}" for key, value in result["settings"].items())

@@ -35,7 +35,7 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def metric_table(result: Mapping[str, Any]) -> Table:
-    """Return the metrics in per cent with their intervals, the calibration error, the task's baselines and the losses."""
+    """Return the table of metrics in per cent with their 95 % intervals. The losses and the task's baselines are in it too."""
     rows = [*metric_rows({**result, **result["metrics"]})]
     rows.append(["loss (cross-entropy)", f"{result['metrics']['loss']:.4f}"])
     rows.append(["loss of the probabilities", f"{result['calibration']['loss']:.4f}"])

@@ -113,7 +113,9 @@ class LinearModel:
             sums = F.embedding_bag(
                 ngrams, weights, bags, mode="sum", per_sample_weights=tfidf, include_last_offset=True
             )
-            logits.append(sums.double().numpy() + self.bias + self.vector_logits(block))
+            logits.append(sums.double().numpy() + self.bias)
+            if self.vectors is not None:
+                logits[-1] += self.vector_logits(block)
         return np.concatenate(logits)
 
     def vector_logits(self, texts: Texts) -> Logits:
@@ -148,7 +150,7 @@ class LinearModel:
 
     @classmethod
     def load(cls, file: OpenedFile, read_vectors: Callable[[], StaticVectors] | None = None) -> "LinearModel":
-        """Read a file with the content of `to_bytes`; `read_vectors` returns the static vectors that it may need.
+        """Read a linear model that `to_bytes` stored. `read_vectors` is called if the model has static vectors.
 
         Raises ModelError for any other file, and for other vectors than those that the model was fitted with.
         """

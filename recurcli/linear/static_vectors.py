@@ -179,10 +179,10 @@ class StaticVectors:
 
 
 def resolve_vectors(config: LinearConfig, texts: Texts, log: Log) -> LinearConfig:
-    """Return `config` with the source of its vectors: name, version and sha256, or None for `auto` where none suit `texts`.
+    """Return `config` with `vectors` as name, version and sha256.
 
-    `auto` takes the package wordllama if it is installed, and its tokens cover the texts. Raises UsageError for vectors that
-    are not there or are not those of the sha256, ModelError for damaged ones.
+    `auto` becomes the package wordllama if it is installed and its tokens cover `texts`, else None. Raises UsageError for
+    vectors that are not there or are not those of the sha256, ModelError for damaged ones.
     """
     if config.vectors is None:
         return config

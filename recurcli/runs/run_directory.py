@@ -246,7 +246,7 @@ def parameters_in_words(result: Mapping[str, Any]) -> str:
 
 
 def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the number of parameters, and of an encoder its steps and time, from the content of result.json."""
+    """Yield name and value of the number of parameters in result.json. With an encoder, its steps and time follow."""
     yield "parameters", parameters_in_words(result)
     if not result["steps"]:  # there is no encoder
         return

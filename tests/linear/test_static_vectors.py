@@ -431,3 +431,11 @@ def test_a_folder_is_found_from_everywhere(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(folder.parent)
     for name, found in ((folder.name, str(folder)), ("wordllama", "wordllama"), ("maker/name", "maker/name")):
         assert compose("linear-custom", settings=[f"linear.vectors={name}"]).preset.linear.vectors == found
+
+
+def test_a_study_may_search_the_vectors(folder: Path, recur: Recur, rows_file: Path, tmp_path: Path) -> None:
+    ranges = ("--range", f"linear.vectors=null|{folder}", "--range", "linear.words=[1,1]|[1,2]")
+    settings = ("--set", "linear.characters=null", "--set", "linear.c=1")
+    study = ("tune", "--preset", "linear-custom", "--data", rows_file, *settings, *ranges, "--trials", 4)
+    trials = recur.json(*study, "--output", tmp_path / "study")["trials"]
+    assert {None, str(folder)} <= {trial["settings"]["linear.vectors"] for trial in trials}

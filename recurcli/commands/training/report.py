@@ -266,7 +266,7 @@ def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator
 
 
 def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what a model is made of, and its rows, for the tables of the card and the page."""
+    """Yield name and value of the facts on a model and its data that the model card and the HTML page show."""
     yield "model", result["encoder"]
     yield from training_facts(result)
     if vectors := result.get("linear_baseline", {}).get("vectors"):
