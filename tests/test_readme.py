@@ -69,7 +69,7 @@ def test_a_command_line_of_a_readme_parses(command: str, monkeypatch: pytest.Mon
 
 def tutorial(name: str) -> list[str]:
     """The command lines of a tutorial, without comments; that of a CSV goes on with the run of the set-up."""
-    blocks = re.findall(rf"<!-- tutorial: {name} -->\n```sh\n(.*?)```", README, flags=re.DOTALL)
+    blocks = re.findall(rf"<!-- tutorial: {name} -->\n```sh\n(.*?)```", TEXTS, flags=re.DOTALL)
     if name == "csv":
         blocks = re.findall(r"<!-- set-up -->\n```sh\n[^`]*(recur finetune .*\n)```", README) + blocks
     return [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]

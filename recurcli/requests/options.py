@@ -164,12 +164,11 @@ class Computation:
 
 def take_file(request: Any) -> None:
     """Let FILE be the --data of a request. Raises UsageError if both are given, or FILE does not exist."""
-    if request.file is not None and request.data is not None:
+    if request.file is not None and request.data not in (None, request.file):
         raise UsageError(f"{request.file} and --data {request.data} both name the data; leave out one")
     if request.file is not None and not request.file.exists():
         raise UsageError(f"{request.file}: there is no such file or folder")
     object.__setattr__(request, "data", request.file or request.data)
-    object.__setattr__(request, "file", None)
 
 
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:

@@ -99,7 +99,7 @@ class TrainingRequest(Computation, PresetRequest):
     init: ClassVar[Path | None] = None
     verbose: ClassVar[bool] = True
     output: Annotated[
-        Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of the preset.", *OUTPUT)
+        Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of FILE, of the preset, or of both.", *OUTPUT)
     ] = None
     epochs: Annotated[str | None, option("N|auto", "Passes over the training rows: the key epochs of the preset.")] = (
         None
@@ -200,3 +200,11 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         take_file(self)
+
+    @property
+    def folder(self) -> Path:
+        """The run directory: runs/reviews for reviews.csv, and runs/reviews-bilstm-custom with another preset."""
+        stem = self.file.resolve().name.partition(".")[0] if self.file and not self.output else ""
+        if not stem:
+            return super().folder
+        return Path("runs") / (stem if self.preset == type(self).preset else f"{stem}-{self.resolved.name}")

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,11 @@ def test_training_evaluation_card_and_page_begin_alike(
 
 def test_a_file_alone_is_the_data_of_the_usual_preset(recur: Recur, tmp_path: Path) -> None:
     file = saved(tmp_path / "rows.csv", "text,label\n")
-    other = FinetuneRequest(preset="bilstm-custom", file=file)
     recur.refused(2, "none.csv: there is no such file or folder", "finetune", tmp_path / "none.csv")
-    assert FinetuneRequest(file=file) == FinetuneRequest(preset="starsaber-custom", data=file)
-    assert other == FinetuneRequest(preset="bilstm-custom", data=file)
+    for preset in ("starsaber-custom", "bilstm-custom"):
+        named = FinetuneRequest(preset=preset, data=file)
+        assert replace(FinetuneRequest(preset=preset, file=file), file=None) == named
+    assert FinetuneRequest(file=file).preset == "starsaber-custom"
 
 
 def test_eval_takes_the_file_by_its_name(recur: Recur, trained: Path, tiny_tnews: Path) -> None:
@@ -179,3 +181,22 @@ def test_the_last_line_of_predict_names_five_labels() -> None:
     assert _labels_in_words(counts) == named
     assert _labels_in_words({**counts, "": 4}) == f"{named}; 4 below the threshold"
     assert _labels_in_words({"": 4}) == "4 below the threshold"
+
+
+@pytest.mark.parametrize(
+    ("options", "folder"),
+    [
+        ({"file": "rows.v2.csv.gz"}, "rows"),
+        ({"file": "rows.csv", "preset": "bilstm-custom"}, "rows-bilstm-custom"),
+        ({"data": "rows.csv"}, "starsaber-custom"),
+    ],
+)
+def test_the_run_directory_has_the_name_of_the_file_and_of_another_preset(
+    options: dict[str, str], folder: str, tmp_path: Path
+) -> None:
+    paths = {name: tmp_path / value for name, value in options.items() if name != "preset"}
+    for path in paths.values():
+        path.touch()
+    asked: dict[str, Any] = {**options, **paths}
+    assert FinetuneRequest(**asked).folder == Path("runs") / folder
+    assert FinetuneRequest(**asked, output=tmp_path / "mine").folder == tmp_path / "mine"
