@@ -99,7 +99,10 @@ class TrainingRequest(Computation, PresetRequest):
     init: ClassVar[Path | None] = None
     verbose: ClassVar[bool] = True
     output: Annotated[
-        Path | None, option("RUN", "Run directory to write. Default: runs/ and the name of FILE, of the preset, or of both.", *OUTPUT)
+        Path | None,
+        option(
+            "RUN", "Run directory to write. Default: runs/ and the name of FILE, of the preset, or of both.", *OUTPUT
+        ),
     ] = None
     epochs: Annotated[str | None, option("N|auto", "Passes over the training rows: the key epochs of the preset.")] = (
         None
