@@ -4,6 +4,7 @@ import contextlib
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import UsageError, escaped
@@ -53,6 +54,11 @@ def multiplies_bf16(device: torch.device) -> bool:
     has_amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)
     has_avx512 = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)
     return has_amx() or has_avx512()
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a CPU tensor on `device`. A GPU copies it from pinned memory, so the CPU need not wait."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from recurcli.encoders.config import BiLSTMConfig
 from recurcli.encoders.encoder import Encoder
 from recurcli.layers import dropout
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 States = TypeVar("States", Tensor, PackedSequence)
 
@@ -31,6 +32,9 @@ class BiLSTM(Encoder):
         )
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if x.is_cuda and torch.is_autocast_enabled("cuda"):  # cuDNN would run in float16, without a scale of the loss
+            with without_autocast(x):
+                return self.forward(at_least_float32(x), mask)
         if mask is None:
             return self._run(x)
         lengths = mask.sum(dim=-1).clamp(min=1)  # a row with no real token reads one padded position

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recurcli.device import to_device
 from recurcli.encoders.config import RSAConfig
 from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention, softmax_attention, trains_short_texts, weighted
@@ -104,7 +105,8 @@ class Recurrence(nn.Module):
         rates = regular if self.nu is None else torch.cat([regular, torch.sigmoid(self.nu)])
         angles = torch.zeros_like(regular)
         angles = angles if self.theta is None else torch.cat([angles, self.theta])
-        return rates[self.places], angles[self.places]
+        places = to_device(torch.tensor(self.places), rates.device)
+        return rates[places], angles[places]
 
 
 class RecurrentAttention(Recurrence, SelfAttention):

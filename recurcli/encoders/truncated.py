@@ -12,7 +12,6 @@ Shapes: B batch, T positions, D hidden size, S state size of a direction, L laye
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -87,7 +86,8 @@ def whole(
 
     Also returns h, and c of the LSTM, of all layers after the last position without a mask (L, B, S); `start` are those before
     the first one, None: 0. torch's RNN and LSTM take a third of the time of a loop over the positions. They cannot bound the
-    forget gate. On a CPU they run in float32 under autocast too: not every CPU has their primitives in bfloat16.
+    forget gate. They run in float32 under autocast too: not every CPU has their primitives in bfloat16, and cuDNN's would run
+    in float16, without a scale of the loss. cuDNN has a backward pass only if it is told that it trains.
     """
     first = cells[0]
     if torch.compiler.is_compiling() or (isinstance(first, LSTMCell) and first.forget_bound != 1.0):
@@ -103,10 +103,10 @@ def whole(
     zero = x.new_zeros(len(cells), len(x), first.recurrent.shape[1])
     is_lstm = isinstance(first, LSTMCell)
     start = start or ((zero, zero) if is_lstm else (zero,))
-    sizes = True, len(cells), 0.0, False, False, True  # biases, layers, dropout, training, directions, batch first
-    if x.is_cpu:
-        x, start = at_least_float32(x), tuple(map(at_least_float32, start))
-    with without_autocast(x) if x.is_cpu else nullcontext():
+    training = x.is_cuda and torch.is_grad_enabled()
+    sizes = True, len(cells), 0.0, training, False, True  # biases, layers, dropout, training, directions, batch first
+    x, start = at_least_float32(x), tuple(map(at_least_float32, start))
+    with without_autocast(x):
         found = torch.lstm(x, start, weights, *sizes) if is_lstm else torch.rnn_tanh(x, start[0], weights, *sizes)
     return found[0] if mask is None else found[0].masked_fill(~mask[..., None], 0.0), found[1:]
 

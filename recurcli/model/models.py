@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # private to torch: 
 from torch.utils.flop_counter import flop_registry
 
 from recurcli.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig, PairPooling, Pooling
+from recurcli.device import to_device
 from recurcli.encoders import build_encoder
 from recurcli.encoders.encoder import CarriedState, Encoder
 from recurcli.layers import CachedMap, Dropout, computed_once, normal_, sinusoidal_positions
@@ -222,7 +223,9 @@ class NgramBag(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the logits (B, C): ids, mask (B, T)."""
         buckets = ngram_buckets(ids, self.lengths, len(self.table))  # (B, T, L)
-        first = torch.tensor(self.lengths, device=ids.device) - 1  # an n-gram needs as many tokens before its last one
+        first = (
+            to_device(torch.tensor(self.lengths), ids.device) - 1
+        )  # an n-gram needs as many tokens before its last one
         present = mask.unsqueeze(2) & (torch.arange(ids.shape[1], device=ids.device).unsqueeze(1) >= first)
         if not self.training:
             sums, counts = self.sums_of_parts([self.table])

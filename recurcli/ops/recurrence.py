@@ -22,6 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recurcli.device import to_device
+
 Kind = Literal["regular", "cosine", "sine"]
 BLOCK = 64
 """Positions of a block of the fast product: long enough for matrix products, short enough to be cheap."""
@@ -82,7 +84,7 @@ def toeplitz(coefficients: Tensor, *, causal: bool) -> Tensor:
 
 def _is_sine(kind: Sequence[Kind], rate: Tensor) -> Tensor:
     """Return which heads read the imaginary part: (H, 1)."""
-    return torch.tensor([name == "sine" for name in kind], device=rate.device)[:, None]
+    return to_device(torch.tensor([name == "sine" for name in kind]), rate.device)[:, None]
 
 
 def _powers(rate: Tensor, angle: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:

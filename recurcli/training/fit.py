@@ -192,6 +192,30 @@ class TrainingLoop:
     """Whether a smaller dev metric is better."""
     ranks: Ranks = SINGLE_PROCESS
     state: TrainingState = field(default_factory=TrainingState)
+    unread: list[tuple[int, float, dict[str, Tensor]]] = field(init=False, default_factory=list)
+    """Number, learning rate and losses of the steps that `read_losses` has not read yet."""
+
+    def read_losses(self) -> None:
+        """Take the losses and the gradient norm of the last steps into the state: one synchronization on CUDA.
+
+        Raises NumericError with the first step whose loss or norm is not finite.
+        """
+        steps, self.unread = self.unread, []
+        if not steps:
+            return
+        values = iter(torch.stack([value for _, _, losses in steps for value in losses.values()]).tolist())
+        for step, rate, losses in steps:
+            numbers = {name: next(values) for name in losses}
+            loss, norm = numbers.pop("loss"), numbers["gradient_norm"]
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                self.optimizer.zero_grad()
+                raise NumericError(
+                    f"step {step}: loss {loss}, gradient norm {norm}: not finite, so training stops; "
+                    "try a smaller learning rate, or --precision fp32"
+                )
+            self.state.loss_sum += loss
+            self.state.loss_steps += 1
+            self.state.measures = {"learning_rate": rate, **numbers}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -237,14 +261,17 @@ class TrainingLoop:
 def fit(loop: TrainingLoop, after_step: Callable[[Progress], bool]) -> None:
     """Train from `loop.state` to the last step. Call `after_step` after each step, and end early if it returns True.
 
-    Raises NumericError if the loss or the gradient is not finite. The weights, the optimizer and the state then remain those of
-    the previous step.
+    Raises NumericError if the loss or the gradient of a step is not finite. On a CPU the weights, the optimizer and the state
+    then remain those of the step before. On CUDA the losses are read every `log_every` steps and before each evaluation and
+    checkpoint, so the CPU need not wait for each step, and no weights after a bad step are kept.
     """
     state, batches = loop.state, loop.batches(loop.state.step)
     while not loop.finished:
         if not loop.evaluation_due:
             started, cpu_started = time.perf_counter(), time.process_time()
             take_step(loop, next(batches))
+            if loop.evaluation_due or loop.finished or state.step % loop.config.log_every == 0:
+                loop.read_losses()
             state.seconds += time.perf_counter() - started
             state.cpu_seconds += time.process_time() - cpu_started
         dev_metric, improved = _evaluate(loop) if loop.evaluation_due else (None, False)
@@ -276,16 +303,12 @@ def take_step(loop: TrainingLoop, rows: np.ndarray) -> None:
     if carry is not None:
         carry.begin()
     losses = compute_gradients(loop, rows, generator)
-    loss = losses.pop("loss")
     # Adagrad scales the rows of a sparse gradient by itself.
     clipped = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
-    norm = nn.utils.clip_grad_norm_(clipped, loop.config.max_grad_norm or math.inf).item()
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        optimizer.zero_grad()
-        raise NumericError(
-            f"step {state.step + 1}: loss {loss}, gradient norm {norm}: not finite, so training stops; "
-            "try a smaller learning rate, or --precision fp32"
-        )
+    norm = nn.utils.clip_grad_norm_(clipped, loop.config.max_grad_norm or math.inf)
+    loop.unread.append((state.step + 1, rate, {"gradient_norm": norm.double(), **losses}))
+    if loop.device.type == "cpu":
+        loop.read_losses()
     if loop.config.max_grad_value is not None:
         nn.utils.clip_grad_value_(clipped, loop.config.max_grad_value)
     optimizer.step()
@@ -295,14 +318,11 @@ def take_step(loop: TrainingLoop, rows: np.ndarray) -> None:
     state.step += 1
     if carry is not None:
         carry.advance(loop.ranks, loop.device, at_end=state.step % loop.steps_per_epoch == 0)
-    state.loss_sum += loss
-    state.loss_steps += 1
-    state.measures = {"learning_rate": rate, "gradient_norm": norm, **losses}
     state.tokens += int(loop.objective.lengths[rows].sum())
 
 
-def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
-    """Compute the gradient of the batch of `rows`. Returns the total `loss` and each auxiliary loss.
+def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) -> dict[str, Tensor]:
+    """Compute the gradient of the batch of `rows`. Returns the total `loss` and each auxiliary loss, in float64.
 
     Each process builds the whole batch and computes its share of the rows. All divide by the weight of the whole batch, so
     the sum over the processes equals the gradient of a single process.
@@ -311,21 +331,23 @@ def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Gen
     parts = np.array_split(rows, min(loop.config.gradient_accumulation_steps, len(rows)))
     micro_batches = [loop.objective.micro_batch(part, generator) for part in parts]
     weight = max(sum(batch.weight for batch in micro_batches), 1e-12)
-    losses = {"loss": 0.0}
+    losses = {"loss": torch.zeros((), dtype=torch.float64, device=loop.device)}
     for batch in (whole.share(ranks.rank, ranks.world_size) for whole in micro_batches):
         if not len(batch.ids):  # fewer rows than processes
             continue
         with autocast(loop.device, loop.precision):
-            total, auxiliary = loop.objective.loss(model, batch, loop.device)
+            total, auxiliary = loop.objective.loss(model, batch.to(loop.device))
             share = len(batch.ids) / len(rows)
             loss = total / weight + share * sum(auxiliary.values(), torch.zeros((), device=loop.device))
         loss.backward()  # type: ignore[no-untyped-call]
-        losses["loss"] += loss.item()
+        losses["loss"] += loss.detach()
         for name, value in auxiliary.items():
-            losses[name] = losses.get(name, 0.0) + share * value.item()
+            losses[name] = losses.get(name, 0.0) + share * value.detach().double()
     if ranks.world_size > 1:
         _sum_gradients(model, ranks)
-    return ranks.all_reduce(losses)
+        summed = ranks.all_reduce({name: value.item() for name, value in losses.items()})
+        losses = {name: torch.tensor(value, dtype=torch.float64, device=loop.device) for name, value in summed.items()}
+    return losses
 
 
 def _sum_gradients(model: Backbone, ranks: Ranks) -> None:

@@ -6,7 +6,7 @@ of micro-batches. Shapes: B rows, T positions, C classes, V vocabulary, N predic
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from recurcli.config import FinetuningConfig, PretrainingConfig
 from recurcli.data.teacher import Teacher
+from recurcli.device import to_device
 from recurcli.distributed.group import Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import UsageError, did_you_mean, escaped
@@ -30,7 +31,7 @@ POSITIONS_MULTIPLE = 256  # few distinct shapes: oneDNN prepares a new kernel fo
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Part of a batch, as CPU tensors."""
+    """Part of a batch. An objective makes it on the CPU."""
 
     ids: Tensor
     """(B, T) input ids."""
@@ -50,6 +51,16 @@ class MicroBatch:
     """(B,) factors of the rows' losses in classification."""
     streams: Tensor | None = None
     """(B,) the number of each row's stream. None: nothing is carried from batch to batch."""
+
+    def to(self, device: torch.device) -> "MicroBatch":
+        """Return the micro-batch on `device`."""
+
+        def moved(part: Any) -> Any:
+            if isinstance(part, tuple):
+                return tuple(map(moved, part))
+            return to_device(part, device) if isinstance(part, Tensor) else part
+
+        return MicroBatch(**{name: moved(part) for name, part in vars(self).items()})
 
     def share(self, rank: int, size: int) -> "MicroBatch":
         """Return the rows of process `rank` of `size`: every size-th row, possibly none. The weight is unchanged."""
@@ -93,13 +104,13 @@ class Carry:
 
     def of(self, streams: Tensor) -> CarriedState | None:
         """Return the state of some `streams` (B,) before the step; None at their beginning."""
-        return {name: part[streams.to(part.device)] for name, part in self.state.items()} or None
+        return {name: part[streams] for name, part in self.state.items()} or None
 
     def put(self, streams: Tensor, after: CarriedState) -> None:
         """Take the state of some `streams` (B,) at the end of the step."""
         for name, part in after.items():
             whole = self._coming.setdefault(name, part.new_zeros(self.streams, *part.shape[1:]))
-            whole[streams.to(part.device)] = part
+            whole[streams] = part
 
     def advance(self, ranks: Ranks, device: torch.device, *, at_end: bool) -> None:
         """End a step: the state becomes that of all ranks at its end. At the end of the streams it becomes empty."""
@@ -130,8 +141,8 @@ class Objective(Protocol):
         """Return the micro-batch of `rows`; word dropout and masking draw from `generator`."""
         ...
 
-    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the summed loss of a micro-batch, and the encoder's auxiliary losses (means over its rows)."""
+    def loss(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the summed loss of a micro-batch and the encoder's auxiliary losses, which are means over its rows."""
         ...
 
 
@@ -222,18 +233,15 @@ class ClassificationObjective:
         row_weights = self.row_weights[chosen]
         return MicroBatch(ids, mask, targets, None, float(row_weights.sum()), whole, teacher, row_weights)
 
-    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weighted sum of the losses over the rows, and the auxiliary losses."""
         assert isinstance(model, Classifier) and batch.row_weights is not None
-        whole = None
-        if model.bag is not None and batch.whole is not None:
-            whole = batch.whole[0].to(device), batch.whole[1].to(device)
-        logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), whole)
+        logits, auxiliary = model(batch.ids, batch.mask, None if model.bag is None else batch.whole)
         parts = max(1, len(logits) // max(1, len(batch.targets)))  # the head, and the bag if there is one
-        targets, row_weights = batch.targets.to(device).repeat(parts), batch.row_weights.to(device).repeat(parts)
+        targets, row_weights = batch.targets.repeat(parts), batch.row_weights.repeat(parts)
         teacher = None
         if batch.teacher is not None:
-            teacher = batch.teacher[0].to(device).repeat(parts, 1), batch.teacher[1].to(device).repeat(parts)
+            teacher = batch.teacher[0].repeat(parts, 1), batch.teacher[1].repeat(parts)
         return self._summed(logits.float(), targets, row_weights, teacher) / parts, auxiliary
 
     def mean_loss(self, logits: Tensor, targets: Tensor, row_weights: NDArray[np.float64]) -> float:
@@ -260,13 +268,12 @@ class TokenObjective:
 
     carry: Carry | None = None
 
-    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of the losses over the predicted positions, and the auxiliary losses."""
         assert isinstance(model, LanguageModel)
         assert batch.positions is not None
-        logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), batch.positions.to(device))
-        targets = batch.targets.to(device)
-        return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum"), auxiliary
+        logits, auxiliary = model(batch.ids, batch.mask, batch.positions)
+        return F.cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction="sum"), auxiliary
 
 
 class MaskedTokenObjective(TokenObjective):
@@ -330,11 +337,11 @@ class StreamObjective(NextTokenObjective):
         streams, mask = torch.from_numpy(rows % self.carry.streams), torch.ones_like(ids, dtype=torch.bool)
         return MicroBatch(ids, mask, targets.flatten(), None, float(ids.numel()), streams=streams)
 
-    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of the losses over all tokens, and no auxiliary losses. The state goes on in `carry`."""
         assert isinstance(model, LanguageModel)
         assert batch.streams is not None
-        states, weight, after = model.carry(batch.ids.to(device), self.carry.of(batch.streams))
+        states, weight, after = model.carry(batch.ids, self.carry.of(batch.streams))
         self.carry.put(batch.streams, after)
         logits = model.token_logits(states.flatten(0, 1), weight).float()
-        return F.cross_entropy(logits, batch.targets.to(device), reduction="sum"), {}
+        return F.cross_entropy(logits, batch.targets, reduction="sum"), {}

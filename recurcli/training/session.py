@@ -350,7 +350,11 @@ class Session:
         return False
 
     def save(self) -> None:
-        """Write a checkpoint of the current step on rank 0. The other ranks wait for rank 0 in the next step."""
+        """Write a checkpoint of the current step on rank 0. The other ranks wait for rank 0 in the next step.
+
+        Raises NumericError if the loss of a step was not finite.
+        """
+        self.loop.read_losses()
         if not self.ranks.is_main:
             return
         has_other_best = self.best is not None and self.loop.state.best_step != self.loop.state.step

@@ -112,7 +112,7 @@ def test_the_loss_of_training_is_the_cross_entropy_of_the_evaluation() -> None:
         shares = [batch.share(rank, 2) for batch in batches for rank in (0, 1)]
         assert sum(batch.weight for batch in batches) == wanted.tokens == objective.lengths.sum()
         for parts in (batches, shares):
-            total = sum(float(objective.loss(model, part, CPU)[0].detach()) for part in parts if len(part.ids))
+            total = sum(float(objective.loss(model, part)[0].detach()) for part in parts if len(part.ids))
             assert total == pytest.approx(wanted.nats, rel=1e-5)
 
 

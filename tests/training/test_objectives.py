@@ -125,7 +125,7 @@ def test_masked_token_loss_is_the_mean_over_the_predicted_positions(loss_on: Any
     if loss_on == "all":
         assert predicted == TOKENS.lengths.sum()
     model = language_model().eval()
-    total, _ = objective.loss(model, batch, torch.device("cpu"))
+    total, _ = objective.loss(model, batch)
     logits, _ = model(batch.ids, batch.mask, batch.positions)
     expected = 0.0
     for row, target in zip(logits.tolist(), batch.targets.tolist(), strict=True):
@@ -138,4 +138,4 @@ def test_a_batch_with_nothing_masked_has_the_loss_zero() -> None:
     objective = MaskedTokenObjective(TOKENS, WORDS, PretrainingConfig(loss_on="masked", mlm_probability=1e-9))
     batch = objective.micro_batch(np.arange(1), torch.Generator())
     assert batch.weight == 0
-    assert objective.loss(language_model(), batch, torch.device("cpu"))[0].item() == 0
+    assert objective.loss(language_model(), batch)[0].item() == 0

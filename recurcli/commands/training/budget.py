@@ -10,6 +10,8 @@ from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
+
 from recurcli.commands.training.trainer import Training
 from recurcli.config import Preset
 from recurcli.errors import UsageError, pluralize
@@ -64,6 +66,7 @@ def _plan(training: Training, dev: DevEvaluation, budget: float, log: Log) -> in
     def now() -> float:
         """Return the seconds since the command began."""
         if loop.device.type == "cuda":
+            torch.cuda.synchronize(loop.device)
             return ranks.broadcast(time.monotonic() - STARTED)
         return ranks.all_reduce({"seconds": time.process_time()})["seconds"]
 
