@@ -142,8 +142,8 @@ def test_a_failure_that_is_no_lack_of_memory_is_not_hidden() -> None:
 
 
 def test_json_has_settings_and_candidates(recur: Recur) -> None:
-    line = ["bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "8", "--json", *OPTIONS]
-    out, err = recur.ok(*line)
+    line = ["bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "8", "--json", "--device", "cpu"]
+    out, err = recur.ok(*line, *OPTIONS)
     assert "1 of 1: inference, fp32, 1 layer of 16, B 2, T 8" in err
     found = json.loads(out)
     keys = "machine clock rounds dropout attention_dropout match_parameters settings"

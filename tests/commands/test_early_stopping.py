@@ -32,7 +32,10 @@ def test_an_early_stop_names_the_metric_and_the_evaluations(recur: Recur, tiny_t
     assert f"stopped early at step {result['steps']} of 72: the model's dev macro F1 did not rise in 2" in err
     assert f"since step {result['best_step']}, where it was {100 * max(metrics):.1f} (finetuning.patience 2)" in err
     table = " ".join(out.split())
-    assert f"steps {result['steps']} ({result['steps'] / 8:.1f} epochs; best dev macro F1 at step {result['best_step']})" in table
+    assert (
+        f"steps {result['steps']} ({result['steps'] / 8:.1f} epochs; best dev macro F1 at step {result['best_step']})"
+        in table
+    )
 
 
 def test_the_trained_loss_decides_between_equal_dev_metrics(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:

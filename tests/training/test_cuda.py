@@ -1,17 +1,23 @@
 """The same commands on a GPU; skipped where there is none."""
 
+import re
+import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from logs import Kept, drop_at_step
 from running import Recur
+from sized_encoders import SIZED
 from tiny_task import TINY, tiny
 
 from recurcli.commands.finetune import finetune
+from recurcli.errors import NumericError
 from recurcli.files import sha256_of
 from recurcli.requests.training import FinetuneRequest
+from recurcli.training import fit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -39,3 +45,60 @@ def test_a_run_on_cuda_resumes(tiny_tnews: Path, tmp_path: Path) -> None:
     finetune(asked(output=tmp_path / "x", resume=True), log)
     assert any("resumed at step 3" in note for note in log.notes)
     assert sha256_of(tmp_path / "x" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")
+
+
+WAITS = {"bilstm": 3, "truncated-rnn": 2}
+"""Packed rows need lengths on the CPU, and torch's SVD of each layer's matrix waits for its result."""
+
+
+@pytest.mark.parametrize("encoder", SIZED)
+def test_a_step_in_bf16_does_not_wait_for_the_gpu(
+    encoder: str, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, waits = fit.take_step, [0]
+
+    def counted(loop: fit.TrainingLoop, *rows: Any) -> None:
+        if loop.state.step != 2:
+            return honest(loop, *rows)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                honest(loop, *rows)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        waits[0] = sum("synchronizing" in str(warning.message) for warning in caught)
+
+    monkeypatch.setattr(fit, "take_step", counted)
+    settings = [*TINY, "runtime.precision=bf16", "finetuning.max_steps=4", "runtime.device=cuda"]
+    finetune(
+        FinetuneRequest(preset=f"{encoder}-tnews", data=tiny_tnews, settings=settings, output=tmp_path / "x"), Kept()
+    )
+    assert waits[0] <= WAITS.get(encoder, 1)
+
+
+@pytest.mark.parametrize("encoder", ["truncated-rnn", "truncated-lstm"])
+def test_a_recurrent_layer_without_a_window_trains_on_cuda(encoder: str, tiny_tnews: Path, tmp_path: Path) -> None:
+    settings = [*TINY, "encoder.window=null", "runtime.precision=bf16", "finetuning.max_steps=4", "runtime.device=cuda"]
+    finetune(
+        FinetuneRequest(preset=f"{encoder}-tnews", data=tiny_tnews, settings=settings, output=tmp_path / "x"), Kept()
+    )
+    assert (tmp_path / "x" / "model.safetensors").is_file()
+
+
+def test_a_loss_that_is_not_finite_is_named_by_its_step_and_leaves_no_checkpoint(
+    tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = fit.compute_gradients
+
+    def poisoned(loop: fit.TrainingLoop, *arguments: Any) -> dict[str, torch.Tensor]:
+        losses = honest(loop, *arguments)
+        return {name: value * torch.nan if loop.state.step == 6 else value for name, value in losses.items()}
+
+    monkeypatch.setattr(fit, "compute_gradients", poisoned)
+    settings = [*TINY, "finetuning.log_every=100", "finetuning.checkpoint_every=5", "runtime.device=cuda"]
+    asked = FinetuneRequest(preset="starsaber-tnews", data=tiny_tnews, settings=settings, output=tmp_path / "x")
+    with pytest.raises(NumericError, match="step 7: loss nan"):
+        finetune(asked, Kept())
+    steps = [int(re.sub(r"\D", "", path.name)) for path in (tmp_path / "x" / "checkpoints").iterdir()]
+    assert steps and max(steps) == 5

@@ -205,6 +205,20 @@ def test_a_step_whose_numbers_are_not_finite_changes_nothing(where: str, monkeyp
     assert all(parameter.grad is None for parameter in loop.model.parameters())
 
 
+def test_losses_that_are_read_later_count_step_by_step_and_the_first_bad_one_is_named() -> None:
+    loop = training_loop(max_steps=5)
+    for step, loss in enumerate((1.0, 3.0), start=1):
+        numbers = {"gradient_norm": torch.tensor(0.5 * step).double(), "loss": torch.tensor(loss).double()}
+        loop.unread.append((step, 0.1 * step, numbers))
+    loop.read_losses()
+    assert (loop.state.loss_sum, loop.state.loss_steps, loop.unread) == (4.0, 2, [])
+    assert loop.state.measures == {"learning_rate": 0.2, "gradient_norm": 1.0}
+    for step, loss in enumerate((1.0, torch.inf, torch.nan), start=3):
+        loop.unread.append((step, 0.1, {"gradient_norm": torch.ones(()), "loss": torch.tensor(loss)}))
+    with pytest.raises(NumericError, match="step 4: loss inf"):
+        loop.read_losses()
+
+
 def test_each_number_of_a_gradient_is_clipped_at_its_largest_value() -> None:
     """By plain gradient descent at a rate of 1 a parameter changes by its gradient, and by the weight decay of 0.1."""
     steps = []
