@@ -11,6 +11,7 @@ with the state of every layer, or with the last k - 1 inputs, so that every posi
 Shapes: B batch, T positions, D hidden size, S state size of a direction, L layers, k window.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -106,7 +107,8 @@ def whole(
     training = x.is_cuda and torch.is_grad_enabled()
     sizes = True, len(cells), 0.0, training, False, True  # biases, layers, dropout, training, directions, batch first
     x, start = at_least_float32(x), tuple(map(at_least_float32, start))
-    with without_autocast(x):
+    with without_autocast(x), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # cuDNN copies the weights of the cells to one place
         found = torch.lstm(x, start, weights, *sizes) if is_lstm else torch.rnn_tanh(x, start[0], weights, *sizes)
     return found[0] if mask is None else found[0].masked_fill(~mask[..., None], 0.0), found[1:]
 

@@ -250,7 +250,8 @@ def hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.int
     in_row = [_mix(keys + row.astype(np.uint64) * _PRIME) for keys, row in (firsts, seconds)]
     marked = []
     for side, (keys, row) in enumerate((firsts, seconds)):
-        mark = np.where(np.isin(in_row[side], in_row[1 - side]), BOTH_TEXTS, (FIRST_TEXT, SECOND_TEXT)[side])
+        own, both = np.uint64((FIRST_TEXT, SECOND_TEXT)[side]), np.uint64(BOTH_TEXTS)
+        mark = np.where(np.isin(in_row[side], in_row[1 - side]), both, own)
         kind = keys & np.uint64(1)
         marked.append(np.where(pairs[row], _mix(keys + mark.astype(np.uint64)) & ~np.uint64(1) | kind, keys))
     return np.concatenate(marked), np.concatenate([firsts[1], seconds[1]])
