@@ -253,7 +253,7 @@ def hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.int
         own, both = np.uint64((FIRST_TEXT, SECOND_TEXT)[side]), np.uint64(BOTH_TEXTS)
         mark = np.where(np.isin(in_row[side], in_row[1 - side]), both, own)
         kind = keys & np.uint64(1)
-        marked.append(np.where(pairs[row], _mix(keys + mark.astype(np.uint64)) & ~np.uint64(1) | kind, keys))
+        marked.append(np.where(pairs[row], _mix(keys + mark) & ~np.uint64(1) | kind, keys))
     return np.concatenate(marked), np.concatenate([firsts[1], seconds[1]])
 
 

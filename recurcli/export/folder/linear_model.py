@@ -43,9 +43,9 @@ class Linear:
         if len(sides) == 2:  # n-grams of the first text only, of the second only, and of both
             in_row = [mix(keys + place.astype(np.uint64) * PRIME) for keys, place in sides]
             for side, (keys, place) in enumerate(sides):
-                alone = (self.config["first_text"], self.config["second_text"])[side]
-                mark = np.where(np.isin(in_row[side], in_row[1 - side]), self.config["both_texts"], alone)
-                sides[side] = (mix(keys + mark.astype(np.uint64)) & ~ONE | keys & ONE, place)
+                alone = np.uint64(self.config[("first_text", "second_text")[side]])
+                mark = np.where(np.isin(in_row[side], in_row[1 - side]), np.uint64(self.config["both_texts"]), alone)
+                sides[side] = (mix(keys + mark) & ~ONE | keys & ONE, place)
         return tuple(map(np.concatenate, zip(*sides, strict=True)))
 
     def ngrams_of_texts(self, texts: tuple[str, ...]) -> Any:
