@@ -24,8 +24,8 @@ from recurcli.evaluation.inference import Predictor
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
+from recurcli.linear import ngram_hashes
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, SECOND_TEXT, NgramConfig, word_pattern
 from recurcli.log import Log
 from recurcli.model.models import Classifier
 from recurcli.process import interruptible
@@ -90,6 +90,7 @@ def export_onnx(
             )
             files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
+        files["ngram_hashes.py"] = Path(ngram_hashes.__file__).read_bytes(), "numpy code of its n-grams"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
         agreement = _compare(run, dev, weights, fp32, graph)
@@ -168,16 +169,9 @@ def _config(predictor: Predictor, weights: tuple[float, float]) -> dict[str, Any
         "special_ids": [] if tokenizer.unknown_id is None else tokenizer.special_ids,  # as in Tokenizer.encode
         "template": tokenizer.template,
         "characters_per_token": CHARACTERS_PER_TOKEN,
-        "longest_text": MAX_TEXT,
-        "ngrams": None if ensemble is None else ngrams_to_dict(ensemble.linear.ngrams.config),
+        "ngrams": None if ensemble is None else asdict(ensemble.linear.ngrams.config),
         "vectors": None if ensemble is None else ensemble.linear.vectors and ensemble.linear.vectors.about,
     }
-
-
-def ngrams_to_dict(config: NgramConfig) -> dict[str, Any]:
-    """Return what linear_model.py needs in order to hash the n-grams of `config`."""
-    added = {"first_text": FIRST_TEXT, "second_text": SECOND_TEXT, "both_texts": BOTH_TEXTS}
-    return {**asdict(config), "word_pattern": word_pattern().pattern, **added}
 
 
 def _about(run: Path) -> str:

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import MAX_TEXT, NgramConfig, hash_ngrams, word_pattern
+from recurcli.linear.ngram_hashes import MAX_TEXT, NgramConfig, hash_ngrams, word_spans
 
 Row = tuple[str, str | None]
 SIDES = ("first", "second", "both")
 """The texts of a pair that have an n-gram."""
-CHARACTER = re.compile(r".", re.DOTALL)
 MIN_SHARE = 0.25
 """The words or characters of a part have this fraction of the row's largest share, or more. Ours: on 400 headlines of TNEWS the
 margin of the label is lower by 0.16 a character without the first part, and by 0.02 without a random one of its length."""
@@ -42,11 +41,8 @@ def occurrences(row: Row, config: NgramConfig) -> list[Occurrence]:
     found = []
     for side, text in enumerate(row):
         lower = (text or "")[:MAX_TEXT].lower()
-        characters = [(place, place + 1) for place in range(len(lower))]
-        if not config.across_words:
-            characters = _with_spaces(lower)
-        words = [word.span() for word in word_pattern().finditer(lower)]
-        for units, (shortest, longest) in ((characters, config.characters), (words, config.words)):
+        characters = character_spans(lower) if config.across_words else _with_spaces(lower)
+        for units, (shortest, longest) in ((characters, config.characters), (word_spans(lower), config.words)):
             for length in range(max(shortest, 1), longest + 1):
                 for first in range(len(units) - length + 1):
                     spans = units[first : first + length]
@@ -54,6 +50,11 @@ def occurrences(row: Row, config: NgramConfig) -> list[Occurrence]:
                         continue  # a space inside
                     found.append(Occurrence(side, spans[0][0], spans[-1][1]))
     return found
+
+
+def character_spans(text: str) -> list[tuple[int, int]]:
+    """Return the place of each character of a text."""
+    return [(place, place + 1) for place in range(len(text))]
 
 
 def _with_spaces(text: str) -> list[tuple[int, int]]:
@@ -88,8 +89,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     found = model.ngrams.columns_of(hash_ngrams([row], model.ngrams.config)[0]).tolist()
     times = Counter(found)
     lower = [(text or "")[:MAX_TEXT].lower() for text in row]
-    unit = word_pattern() if model.ngrams.config.words[1] else CHARACTER
-    units = [[match.span() for match in unit.finditer(text)] for text in lower]
+    units = [*map(word_spans if model.ngrams.config.words[1] else character_spans, lower)]
     starts, ends = ([[span[edge] for span in own] for own in units] for edge in (0, 1))
     unit_shares = [np.zeros(len(own)) for own in units]
     places = zip(occurrences(row, model.ngrams.config), found, strict=True)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from recurcli.errors import pluralize
 from recurcli.files import OpenedFile, naming_damage, stored_arrays
-from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, row_blocks
+from recurcli.linear.ngram_hashes import NgramConfig, Texts
+from recurcli.linear.ngrams import Ngrams, row_blocks
 from recurcli.linear.static_vectors import StaticVectors
 
 Logits = NDArray[np.float64]

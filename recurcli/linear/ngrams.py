@@ -1,26 +1,18 @@
 """TF-IDF of character and word n-grams: which n-grams are counted, their vocabulary, and the vectors of texts.
 
-A 64-bit hash of its characters or words stands for an n-gram, so a vocabulary is a sorted array of numbers. All n-grams of a
-block of texts are hashed at once. Shapes: N rows, V n-grams of the vocabulary, M occurrences of n-grams in a block.
+A 64-bit hash stands for an n-gram (`ngram_hashes`), so a vocabulary is a sorted array of numbers.
+Shapes: N rows, V n-grams of the vocabulary, M occurrences of n-grams in a block.
 """
 
-import re
-import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from hashlib import blake2b
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import Range
 from recurcli.data.splits import separates_words
-
-Texts = Sequence[tuple[str, str | None]]
-Keys = NDArray[np.uint64]
+from recurcli.linear.ngram_hashes import MAX_TEXT, Keys, NgramConfig, Texts, hash_ngrams
 
 ROWS_AT_ONCE = 4096
 """A block ends after this many rows, however short they are."""
@@ -30,8 +22,6 @@ MAX_COUNTED = 16_000_000
 """A vocabulary is that of rows with this many occurrences of n-grams. Ours: 0.4 GB and 2 s."""
 MAX_VALUES = 50_000_000
 """Vectors are made of rows with this many values, n-grams of a row. Ours: 0.4 GB."""
-MAX_TEXT = 1 << 16
-"""Characters of a text that are read; n-grams after them are not counted."""
 KEPT_WEIGHTS = 1 << 24
 """The most frequent n-grams are kept up to this number of n-grams x classes: 64 MB of weights. Ours: without the n-grams of a
 single row TNEWS lost 0.5 points."""
@@ -39,40 +29,6 @@ FEW_WORDS = 2
 """Texts with at most this many words on average may have no n-grams of words. Ours; presets/RESULTS.md shows the gain."""
 IDF_POWER = 1.3
 """Exponent of the inverse document frequency; ours: 1.0 lost 0.2 points on TNEWS and 0.3 to 0.5 on two English sets."""
-_PRIME = np.uint64(0x9E3779B97F4A7C15)
-FIRST_TEXT, SECOND_TEXT, BOTH_TEXTS = 0x3C6EF372FE94F82B, 0xBB67AE8584CAA73B, 0xA54FF53A5F1D36F1
-"""Added to the hash of an n-gram of a pair that is in the first text only, in the second only, in both: the fractions of the
-square roots of 5, 3 and 7, in 64 bits. With small numbers, a character of one text would have the hash of another one of the
-other text."""
-MARKS = range(0x300, 0x10000)
-"""The code points among which combining marks are looked for. Ours: with those above, a search takes twice the time."""
-JOINERS = (0x200C, 0x200D)
-"""Code points inside words and emoji (Unicode Standard Annex 29, "Extend" and ZWJ)."""
-_SPACE = 0x20
-
-
-@dataclass(frozen=True, kw_only=True)
-class NgramConfig:
-    """Which n-grams are counted. The range (0, 0) stands for none."""
-
-    characters: Range = (0, 0)
-    words: Range = (0, 0)
-    across_words: bool = True
-    """Whether n-grams of characters go across words. False: they lie in one word and a space before and after it, as those of
-    scikit-learn's `char_wb`."""
-
-
-@cache
-def word_pattern() -> re.Pattern[str]:
-    r"""Return the pattern of a word or a punctuation mark, with its combining marks: vowel signs of Indic scripts, accents.
-
-    `\w` does not match them.
-    """
-    marks = sorted((*JOINERS, *(code for code in MARKS if unicodedata.category(chr(code)).startswith("M"))))
-    firsts = [code for before, code in pairwise((0, *marks)) if code != before + 1]
-    lasts = [code for code, after in pairwise((*marks, 0)) if after != code + 1]
-    extend = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(firsts, lasts, strict=True))
-    return re.compile(rf"\w+(?:[{extend}]+\w*)*|[^\w\s][{extend}]*")
 
 
 def ngram_sets(texts: Texts) -> list[NgramConfig]:
@@ -238,84 +194,3 @@ def row_blocks(texts: Texts) -> Iterator[Texts]:
             start, characters = end, 0
     if start < len(texts):
         yield texts[start:]
-
-
-def hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.int64]]:
-    """Return the hash of every n-gram of every text (M,), and its row (M,)."""
-    firsts = _hash_texts([row[0] for row in texts], config)
-    pairs = np.array([row[1] is not None for row in texts], bool)
-    if not pairs.any():
-        return firsts
-    seconds = _hash_texts([row[1] or "" for row in texts], config)
-    in_row = [_mix(keys + row.astype(np.uint64) * _PRIME) for keys, row in (firsts, seconds)]
-    marked = []
-    for side, (keys, row) in enumerate((firsts, seconds)):
-        own, both = np.uint64((FIRST_TEXT, SECOND_TEXT)[side]), np.uint64(BOTH_TEXTS)
-        mark = np.where(np.isin(in_row[side], in_row[1 - side]), both, own)
-        kind = keys & np.uint64(1)
-        marked.append(np.where(pairs[row], _mix(keys + mark) & ~np.uint64(1) | kind, keys))
-    return np.concatenate(marked), np.concatenate([firsts[1], seconds[1]])
-
-
-def _hash_texts(texts: Sequence[str], config: NgramConfig) -> tuple[Keys, NDArray[np.int64]]:
-    """Return the hash of every n-gram of every text (M,), and its row (M,)."""
-    texts = [text[:MAX_TEXT].lower() for text in texts]
-    keys, rows = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
-    for is_word, (shortest, longest) in enumerate((config.characters, config.words)):
-        if not longest or not any(texts):
-            continue
-        if is_word:
-            kind, within, units = 1, None, _words(texts)
-        elif config.across_words:
-            kind, within, units = 0, None, _characters(texts)
-        else:
-            spaced = [f" {' '.join(words)} " if (words := text.split()) else "" for text in texts]
-            kind, within, units = 2, _SPACE, _characters(spaced)
-        for length, found, row in _windows(*units, longest, within):
-            if length >= shortest:
-                keys.append(_mix(found + np.uint64((kind << 8) + length)) & ~np.uint64(1) | np.uint64(is_word))
-                rows.append(row)
-    return np.concatenate(keys), np.concatenate(rows)
-
-
-def _characters(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
-    """Return the code points of all texts, concatenated, and the length of each text."""
-    joined = "".join(texts).encode("utf-32-le", errors="surrogatepass")
-    return np.frombuffer(joined, np.uint32).astype(np.uint64), np.array([len(text) for text in texts])
-
-
-def _words(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
-    """Return hashes of the words and punctuation marks of all texts, concatenated, and their number in each text."""
-    words = [word_pattern().findall(text) for text in texts]
-    numbers: dict[str, int] = {}
-    place = np.array([numbers.setdefault(word, len(numbers)) for found in words for word in found], np.int64)
-    digests = b"".join(blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest() for word in numbers)
-    return np.frombuffer(digests, "<u8")[place], np.array([len(found) for found in words])
-
-
-def _windows(
-    units: Keys, lengths: NDArray[np.int64], longest: int, within: int | None = None
-) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
-    """Yield, for each n up to `longest`: n, the hashes of all n-grams that lie inside one text, and their rows.
-
-    With `within` those that have this unit anywhere but first or last are left out.
-    """
-    count = len(units)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    starts, ends = np.arange(count), np.repeat(np.cumsum(lengths), lengths)
-    if within is not None:  # an n-gram ends with the next such unit after its first one, at the latest
-        following = np.minimum.accumulate(np.where(units == within, starts, count)[::-1])[::-1]
-        ends = np.minimum(ends, np.append(following[1:], count) + 1)
-    hashes = np.zeros(count, np.uint64)
-    for length in range(1, longest + 1):
-        inside = starts + length <= ends[starts]
-        starts, hashes = starts[inside], hashes[inside]
-        hashes = hashes * _PRIME + units[starts + length - 1] + np.uint64(1)
-        yield length, hashes, row[starts]
-
-
-def _mix(hashes: Keys) -> Keys:
-    """Spread the bits (the finaliser of splitmix64; Steele, Lea & Flood, OOPSLA 2014)."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return hashes ^ (hashes >> np.uint64(31))

@@ -11,7 +11,7 @@ from recurcli.data.splits import RowHashes
 from recurcli.linear.ensemble import RowWeights
 from recurcli.linear.fitting import UNSEEN, fit_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, Logits
-from recurcli.linear.ngrams import Texts
+from recurcli.linear.ngram_hashes import Texts
 
 OUTER_FOLDS = 5
 """Each fold's model chooses its n-grams and C in folds of its own (`fitting.FOLDS`)."""

@@ -26,7 +26,8 @@ from recurcli.config import SOURCE_DIGEST, LinearConfig, Preset
 from recurcli.encoders.folder import folder_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import OpenedFile, naming_damage, read_limited, stored_arrays
-from recurcli.linear.ngrams import MAX_TEXT, Texts, row_blocks
+from recurcli.linear.ngram_hashes import MAX_TEXT, Texts
+from recurcli.linear.ngrams import row_blocks
 from recurcli.log import Log
 from recurcli.tokens.tokenizer import MAX_FILE, Tokenizer, encodable, read_backend
 from recurcli.tokens.vectors import MODEL, TOKENIZER, Vectors, principal_components, read_table

@@ -17,7 +17,7 @@ from recurcli.data.tasks import task_named
 from recurcli.data.teacher import read_teacher
 from recurcli.linear.fitting import fit_model, fit_sgd, search_hyperparameters
 from recurcli.linear.model import Hyperparameters
-from recurcli.linear.ngrams import NgramConfig
+from recurcli.linear.ngram_hashes import NgramConfig
 from recurcli.log import Log
 
 GOLD = [(f"{'good' if n % 2 else 'bad'} film {n}", "y" if n % 2 else "n") for n in range(60)]

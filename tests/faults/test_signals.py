@@ -21,7 +21,7 @@ from small_runs import COMMANDS, Prints, fingerprint, options
 from recurcli.errors import Interrupted
 from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
-from recurcli.linear.ngrams import NgramConfig
+from recurcli.linear.ngram_hashes import NgramConfig
 
 Recur = Callable[..., tuple[int, str, str]]
 

@@ -6,7 +6,7 @@ import pytest
 from recurcli.linear.ensemble import ENCODER_FACTOR, PRIOR_WEIGHTS, choose_ensemble, fit_weights, standard_errors
 from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
-from recurcli.linear.ngrams import NgramConfig
+from recurcli.linear.ngram_hashes import NgramConfig
 
 LINEAR = fit_model([("a", None), ("b", None)], [0, 1], 2, Hyperparameters(NgramConfig(characters=(1, 1)), 0.5))
 

@@ -8,7 +8,7 @@ import pytest
 from recurcli.linear.explain import explain, occurrences
 from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
-from recurcli.linear.ngrams import NgramConfig, hash_ngrams
+from recurcli.linear.ngram_hashes import NgramConfig, hash_ngrams
 
 ROWS = [
     ("股市今日 大涨", None),

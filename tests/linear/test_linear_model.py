@@ -1,8 +1,13 @@
 """The linear model on n-grams: the fast vectors are those of a plain loop, and what is saved comes back."""
 
+import importlib
 import math
+import random
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,19 +19,34 @@ from scipy import sparse
 
 from recurcli.config import LinearConfig
 from recurcli.errors import DataError, ModelError
-from recurcli.export.folder.linear_model import Linear
-from recurcli.export.onnx import ngrams_to_dict
 from recurcli.files import OpenedFile, locked
 from recurcli.linear import fitting, ngrams
 from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
-from recurcli.linear.ngrams import IDF_POWER, MAX_TEXT, NgramConfig, Ngrams, ngram_sets
+from recurcli.linear.ngram_hashes import JOINERS, NgramConfig, word_spans
+from recurcli.linear.ngrams import IDF_POWER, Ngrams, ngram_sets
 
 TEXTS = [
     *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
     *[("good", "bad good"), ("  \n ", "x"), ("\ud800 half", None), ("股", "市")],
     *[("हिन्दी में लिखा", "cafe\u0301 ❤️"), ("हिन्दी लिखा।", None)],
 ]
+
+
+def words_of(text: str) -> list[str]:
+    """The words and punctuation marks of a text, each with its combining marks, by a loop over its characters."""
+    words: list[str] = []
+    new = True
+    for character in text:
+        is_mark = character in JOINERS or unicodedata.category(character).startswith("M")
+        if character.isspace():
+            new = True
+        elif not new and (is_mark or (re.match(r"\w", character) and re.match(r"\w", words[-1]))):
+            words[-1] += character
+        else:
+            words.append(character)
+            new = False
+    return words
 
 
 def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> list[dict[Any, float]]:
@@ -39,7 +59,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         for n in range(shortest, longest + 1) if longest else ():
             grams = [part[i : i + n] for i in range(len(part) - n + 1)]
             found.update(("c", gram) for gram in grams if config.across_words or " " not in gram[1:-1])
-        words, (shortest, longest) = ngrams.word_pattern().findall(lower), config.words
+        words, (shortest, longest) = words_of(lower), config.words
         for n in range(shortest, longest + 1) if longest else ():
             found.update(("w", *words[i : i + n]) for i in range(len(words) - n + 1))
         return found
@@ -108,15 +128,17 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
 
 @pytest.mark.parametrize("across_words", [False, True])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_the_script_of_an_export_scores_as_the_model_does(*, across_words: bool, pairs: bool) -> None:
+def test_the_script_of_an_export_scores_as_the_model_does(
+    *, across_words: bool, pairs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = NgramConfig(characters=(1, 4), words=(1, 2), across_words=across_words)
     rows = [(text, pair or "" if pairs else None) for text, pair in TEXTS if "\ud800" not in text]
     fitted = fit_model(rows, [n % 3 for n in range(len(rows))], 3, Hyperparameters(config, 0.5))
-    script = object.__new__(Linear)
-    script.keys, script.idf = fitted.ngrams.keys, fitted.ngrams.weights
-    script.weights, script.bias = fitted.weights, fitted.bias
-    script.config = ngrams_to_dict(config)
-    script.longest_text, script.vectors = MAX_TEXT, None
+    own = fitted.ngrams
+    np.savez(tmp_path / "linear.npz", keys=own.keys, idf=own.weights, weights=fitted.weights, bias=fitted.bias)
+    monkeypatch.syspath_prepend(str(Path(fitting.__file__).parent))  # ngram_hashes.py lies beside linear_model.py there
+    module = importlib.import_module("recurcli.export.folder.linear_model")
+    script = module.Linear(tmp_path / "linear.npz", {"ngrams": asdict(config), "vectors": None})
     texts = [tuple(text for text in row if text is not None) for row in rows]
     np.testing.assert_allclose(script.logits(texts), fitted.logits(rows), atol=1e-5)
 
@@ -124,7 +146,15 @@ def test_the_script_of_an_export_scores_as_the_model_does(*, across_words: bool,
 def test_combining_marks_are_parts_of_words() -> None:
     text = "हिन्दी में लिखा। cafe\u0301, می\u200cخواهم ❤\ufe0f don't"
     words = ["हिन्दी", "में", "लिखा", "।", "cafe\u0301", ",", "می\u200cخواهم", "❤\ufe0f", "don", "'", "t"]
-    assert ngrams.word_pattern().findall(text) == words
+    assert [text[start:end] for start, end in word_spans(text)] == words
+
+
+def test_words_are_those_of_a_loop() -> None:
+    draw = random.Random(0)
+    alphabet = "aB9_ \n\t\u3000.'股\u0301\u093f\u200d❤\ufe0f\U0001d165"
+    for _ in range(500):
+        text = "".join(draw.choices(alphabet, k=draw.randrange(12)))
+        assert [text[start:end] for start, end in word_spans(text)] == words_of(text), repr(text)
 
 
 def test_ngrams_follow_the_script() -> None:

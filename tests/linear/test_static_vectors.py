@@ -29,7 +29,7 @@ from recurcli.linear import fitting, static_vectors
 from recurcli.linear.explain import explain
 from recurcli.linear.fitting import fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
-from recurcli.linear.ngrams import NgramConfig
+from recurcli.linear.ngram_hashes import NgramConfig
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors, resolve_vectors
 from recurcli.preset.compose import compose
 from recurcli.runs.model_files import read_model
