@@ -79,6 +79,9 @@ class Log:
     def progress(self, state: State) -> None:
         """Receive the state of the work."""
 
+    def stage(self, text: str) -> None:
+        """Receive what the command does from now on, such as "reading the rows"."""
+
     def rows(
         self, done: int, before: int = 0, total: int | None = None, unit: Literal["row", "window"] = "row"
     ) -> None:

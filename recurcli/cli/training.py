@@ -36,7 +36,7 @@ def finetune(request: FinetuneRequest, json: Json = False, quiet: Quiet = False,
 def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = "", *, json: bool, quiet: bool) -> None:
     """Train, show the progress with the dev `metric`, and print the result."""
     from recurcli.commands.training.resume import repeated_result
-    from recurcli.display.screen import Screen, print_plan, print_result, print_training
+    from recurcli.display.screen import Screen, print_plan, print_result, print_training, time_in_words
 
     keep_freed_memory()
     started = time.monotonic()
@@ -52,6 +52,6 @@ def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = ""
 
                 result = pretrain(request, log)
             if not request.dry_run:
-                log.note(f"took {time.monotonic() - started:,.0f} s")
+                log.note(f"took {time_in_words(time.monotonic() - started)}")
     show = print_plan if request.dry_run else partial(print_training, output=request.folder, verbose=request.verbose)
     print_result(result, show, json=json)

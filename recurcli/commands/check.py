@@ -96,6 +96,7 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
     checked: list[tuple[Task, DataConfig]] = []
     for number, path in enumerate([*together, *paths]):
         facts: dict[str, Any] = {}
+        log.stage(f"reading {path}")
         try:
             if number >= len(together) and request.columns.text is None and is_submission(path):
                 kind, findings = "submission", validate(path)

@@ -85,6 +85,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     for option, kind in (("errors", ERRORS), ("report", REPORT)):
         if (path := getattr(request, option)) is not None:
             check_writable(path, kind, overwrite=request.overwrite, option=f"--{option}", inputs=read)
+    log.stage(f"reading {request.run}")
     run = open_run(request.run)
     if run.read_command() == "pretrain" and run.read_preset()["pretraining"].get("objective") == "causal":
         return _evaluate_language_model(request, run, log)
@@ -104,6 +105,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if is_dev and run.is_finished and "cross_validation" in run.read_result():
         return _cross_validated(request, run, predictor.kept, task, log)
     split, rows, own_dev, overlap, trained = _read_rows(request, run, task, training_rows(run, predictor), log)
+    log.stage("scoring the rows")
     labels = [str(example.label) for example in rows.examples]
     tokens = predictor.encode(rows.texts)
     encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None

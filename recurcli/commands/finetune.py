@@ -81,6 +81,7 @@ def finetune(
             return finished_run(request, log)
         _check_options(request, given)
         init = None if request.init is None else read_init(request.init, given.preset, log)
+        log.stage("reading the rows")
         given, task, splits = _load_splits(given, rows, log)
         stored = None if status == "new" or not current().is_main else run.read_preset()
         given = _with_vectors(request, given, splits["train"], stored, log)
@@ -132,10 +133,12 @@ def finetune(
             row_weights = row_weights * teacher.row_weights(preset.finetuning.teacher_weight)
         fit = partial(trial_fit or fit_linear_model, train.texts, targets, len(task.labels), log, preset.linear)
         ids = [example.id for example in train.examples]
+        log.stage("fitting the linear model")
         linear = None if request.dry_run else _fit_linear_model(preset, partial(fit, row_weights, ids), log)
         held_out = None
         if linear is not None and is_folded:
             classes, seed = np.array(targets), preset.data.dev_seed
+            log.stage("cross-validating the linear model")
             held_out = out_of_fold_logits(train.texts, classes, len(task.labels), preset.linear, row_weights, seed=seed)
         dev_rows, scored, refitted = ScoredRows(dev, tokens["dev"], dev_weights), None, None if trial_fit else linear
         is_part = preset.ensemble is not None

@@ -67,6 +67,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         output = stack.enter_context(
             open_output(request.output, log, resume=request.resume, overwrite=request.overwrite)
         )
+        log.stage(f"reading {request.run}")
         run = open_run(request.run)
         predictor = Predictor.load(run, **options)
         if request.explain and (predictor.ensemble is None or not predictor.ensemble.linear_weight):

@@ -36,6 +36,10 @@ SECONDS_BEFORE_BAR = 0.5
 """Seconds before a bar is shown. Shorter work shows none."""
 NARROWEST_BAR = 10
 """Columns of a terminal that the bar takes at least."""
+NAME = "recur: "
+"""The start of a line on stderr. Where a sentence takes several lines of a terminal, the others are indented by as much."""
+ERASE = "\r\x1b[K"
+"""Deletes the line of the cursor of a terminal."""
 
 
 class Styled(NamedTuple):
@@ -192,10 +196,19 @@ def write(text: str) -> None:
         print(text, flush=True)
 
 
-class Screen(Log):
-    """Shows the notes and the progress of a command: a bar that goes away at the end, or lines that stay.
+def time_in_words(seconds: float) -> str:
+    """Return a time as 38 s, 12 min or 3 h 5 min."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:,.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
 
-    Without `bar` a terminal gets lines too. `metric` is the name of the dev metric; `of` says in words of what it is.
+
+class Screen(Log):
+    """Shows the notes and the progress of a command. A terminal has one live line, which goes away: the stage, or a bar.
+
+    Without `bar` a terminal gets lines of progress, as a pipe does. `metric` is the name of the dev metric; `of` says in words
+    of what it is.
     """
 
     def __init__(self, *, quiet: bool, bar: bool = True, metric: str = "accuracy", of: str = "") -> None:
@@ -205,6 +218,7 @@ class Screen(Log):
         self.console = Console(stderr=True, highlight=False)
         self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         self.bar: Any = None
+        self.stage_shown = ""
         self.started = self.shown = time.monotonic()
         self.first: int | None = None
 
@@ -213,8 +227,7 @@ class Screen(Log):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+        self.stage("")
 
     def note(self, text: str) -> None:
         """Print a sentence that stays on the screen, unless `quiet` is True."""
@@ -226,11 +239,29 @@ class Screen(Log):
         self._print(f"warning: {text}")
 
     def _print(self, text: str) -> None:
-        text = escaped(text, limit=2000)
+        text = NAME + escaped(text, limit=2000)
+        if self.console.is_terminal:
+            width = max(self.console.width - len(NAME), 2 * len(NAME))
+            lines = Text(text.removeprefix(NAME)).wrap(self.console, width)
+            text = NAME + f"\n{' ' * len(NAME)}".join(line.plain.rstrip() for line in lines)
         if self.bar is not None:
-            self.console.print(Text(f"recur: {text}"), soft_wrap=True)
-        else:
-            sys.stderr.write(f"recur: {text}\n")  # one call: `print` makes two, and a signal may end it between them
+            self.console.print(Text(text), soft_wrap=True)
+        else:  # one call: `print` makes two, and a signal may end it between them
+            sys.stderr.write(f"{ERASE if self.stage_shown else ''}{text}\n{self.stage_shown}")
+            sys.stderr.flush()
+
+    def stage(self, text: str) -> None:
+        """Show on a terminal, in place of the live line, what the command does; "": nothing."""
+        if not self.has_bar:
+            return
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+        erase, line = ERASE if self.stage_shown else "", Text(f"{text} …" if text else "")
+        line.truncate(self.console.width - 1, overflow="ellipsis")
+        self.stage_shown = line.plain
+        sys.stderr.write(erase + line.plain)
+        sys.stderr.flush()
 
     def progress(self, state: State) -> None:
         """Show rows, the steps of a training or the trials of a study."""
@@ -249,17 +280,17 @@ class Screen(Log):
         if progress.best_dev_metric is not None:
             best = self.format(progress.best_dev_metric)
             metric, on_bar = f"  best dev {self.metric} {best}", f"best {best} (dev {self.metric})  "
+        linear = progress.linear_dev_metric
+        beside = "" if linear is None else f", linear model {self.format(linear)}"
         if evaluated := progress.dev_metric is not None:
-            linear = progress.linear_dev_metric
-            beside = "" if linear is None else f", linear model {self.format(linear)}"
             metric = f"  dev {self.metric} {self.format(progress.dev_metric)} (best {best}{beside})"
         if not self.has_bar:
             text = f"step {progress.step:,}/{progress.total_steps:,}  {facts}{metric}  {rate}"
             self._line(text, now=evaluated or progress.step == progress.total_steps)
             return
         self._show(progress.step, progress.total_steps, f"{on_bar}{facts}  {rate}")
-        if evaluated:
-            self.note(f"step {progress.step:,}:{metric[1:]}")
+        if progress.dev_metric is not None and progress.improved:
+            self.note(f"step {progress.step:,}: dev {self.metric} {best}{beside}")
 
     def _trial(self, trial: TrialProgress) -> None:
         """Where a study stands: its trial, the step of the trial, and the best dev metric of all trials."""
@@ -290,6 +321,7 @@ class Screen(Log):
 
     def _show(self, done: int, total: int | None, text: str) -> None:
         if self.bar is None:
+            self.stage("")
             self.bar = _new_bar(self.console, has_total=total is not None)
             self.task = self.bar.add_task("", total=total, text="")
             self.bar.start()
@@ -301,7 +333,7 @@ class Screen(Log):
 
 def _new_bar(console: Console, *, has_total: bool) -> Any:
     """A line as wide as the terminal: bar, count, text, time left; without a total the text and the time gone by."""
-    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     class Words(ProgressColumn):
@@ -310,9 +342,18 @@ def _new_bar(console: Console, *, has_total: bool) -> Any:
         def render(self, task: Task) -> Text:
             return Text(task.fields["text"], no_wrap=True, overflow="ellipsis")
 
+    class TimeLeft(ProgressColumn):
+        """The time that the rest takes at the speed of the last steps."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            left = task.time_remaining
+            return Text("" if left is None else f"{time_in_words(left)} left")
+
     bar = BarColumn(bar_width=None, table_column=Column(ratio=1, width=NARROWEST_BAR))
     count = TextColumn("{task.completed:,}/{task.total:,}", markup=False)
-    known = (bar, count, Words(), TimeRemainingColumn(elapsed_when_finished=True))
+    known = (bar, count, Words(), TimeLeft())
     columns = known if has_total else (Words(), TimeElapsedColumn())
     return Bar(
         *columns, console=console, transient=True, expand=has_total, redirect_stdout=False, redirect_stderr=False

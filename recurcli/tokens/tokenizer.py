@@ -490,6 +490,8 @@ def encode_splits(
     Logs notes on the rows that were skipped, dropped or truncated, and on many unknown tokens. If no tokens `are_read`,
     since there is no encoder, the rows have none.
     """
+    if are_read:
+        log.stage("tokenizing the rows")
     tokens, data = {}, {}
     for name, split in splits.items():
         texts = split.texts if are_read else [("", None)] * len(split.examples)

@@ -1,12 +1,14 @@
-"""Narrow terminals: a bar that leaves out what does not fit."""
+"""What a terminal shows of a command at work: notes in its width, and one live line that goes away."""
 
 import io
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
-from recurcli.display.screen import Screen
+from recurcli.display.screen import ERASE, Screen, time_in_words
 from recurcli.log import Progress
 
 
@@ -15,16 +17,85 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Terminal]:
+    """Makes stderr a terminal of a width."""
+
+    def made(width: int) -> Terminal:
+        screen = Terminal()
+        for name, value in (("COLUMNS", str(width)), ("LINES", "24"), ("TERM", "xterm")):
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("sys.stderr", screen)
+        return screen
+
+    return made
+
+
+def shown(screen: Terminal) -> list[str]:
+    """The lines that stay on a terminal, and the last one."""
+    lines = screen.getvalue().split("\n")
+    return [re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", line.rpartition(ERASE)[2]) for line in lines]
+
+
+STATE: dict[str, Any] = {"epoch": 3.5, "loss": 2.3026, "measures": {}, "tokens": 98_765, "seconds": 1.0}
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_note_breaks_between_words_and_goes_on_below_its_first_one(
+    width: int, terminal: Callable[[int], Terminal]
+) -> None:
+    screen = terminal(width)
+    note = "the accuracy of the linear model 0.5714 is above that of the encoder, 股市今日大涨 " * 3
+    with Screen(quiet=False) as log:
+        log.note(note)
+    first, *others, last = shown(screen)
+    assert first.startswith("recur: the") and all(re.match(" {7}[^ ]", line) for line in others) and last == ""
+    assert max(map(cell_len, (first, *others))) <= width
+    assert " ".join([first, *map(str.strip, others)]) == f"recur: {note}".strip()
+
+
+def test_a_pipe_has_a_line_for_each_note_and_no_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    note = "a sentence that is longer than a terminal is wide " * 5
+    with Screen(quiet=False) as log:
+        log.stage("reading the rows")
+        log.note(note)
+    assert capsys.readouterr().err == f"recur: {note}\n"
+
+
+def test_the_stage_is_the_last_line_until_it_is_over(terminal: Callable[[int], Terminal]) -> None:
+    screen = terminal(30)
+    with Screen(quiet=False) as log:
+        log.stage("reading the rows")
+        assert shown(screen) == ["reading the rows …"]
+        log.note("one note")
+        assert shown(screen) == ["recur: one note", "reading the rows …"]
+        log.stage("fitting the linear model of all rows")
+        assert shown(screen) == ["recur: one note", "fitting the linear model of …"]
+    assert shown(screen) == ["recur: one note", ""]
+
+
+def test_a_line_stays_of_an_evaluation_that_is_better_than_all_before(terminal: Callable[[int], Terminal]) -> None:
+    screen = terminal(80)
+    scores = [(0.5, 0.5), (0.4, 0.5), (0.6, 0.6)]
+    with Screen(quiet=False) as log:
+        for step, (score, best) in enumerate(scores, 1):
+            improved = score == best
+            log.progress(Progress(step, 9, dev_metric=score, best_dev_metric=best, improved=improved, **STATE))
+    kept = [line.strip() for line in shown(screen) if "step" in line]
+    assert [line.partition("recur: ")[2] for line in kept] == ["step 1: dev accuracy 50.0", "step 3: dev accuracy 60.0"]
+
+
+def test_times_have_the_unit_that_suits_them() -> None:
+    words = {0.4: "0 s", 99: "99 s", 100: "2 min", 3569: "59 min", 3700: "1 h 2 min"}
+    assert {seconds: time_in_words(seconds) for seconds in words} == words
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "macro_precision"])
 @pytest.mark.parametrize("width", [80, 60, 200])
-def test_bar_metric_and_time_left_are_whole(width: int, metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    for name, value in (("COLUMNS", str(width)), ("LINES", "24"), ("TERM", "xterm")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.stderr", screen)
-    state: dict[str, Any] = {"epoch": 3.5, "loss": 2.3026, "measures": {}, "tokens": 98_765, "seconds": 1.0}
+def test_bar_metric_and_time_left_are_whole(width: int, metric: str, terminal: Callable[[int], Terminal]) -> None:
+    screen = terminal(width)
     steps = [
-        Progress(step=n, total_steps=2700, dev_metric=None, best_dev_metric=0.4321, improved=False, **state)
+        Progress(step=n, total_steps=2700, dev_metric=None, best_dev_metric=0.4321, improved=False, **STATE)
         for n in (1240, 2700)
     ]
     with Screen(quiet=False, metric=metric, of=" of the encoder") as log:
@@ -33,6 +104,6 @@ def test_bar_metric_and_time_left_are_whole(width: int, metric: str, monkeypatch
     lines = re.split(r"[\r\n]+", re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()))
     (line,) = {line for line in lines if "2,700/2,700" in line}
     assert len(line) <= width
-    assert re.match("[━╸╺]{10,} 2,700/2,700 ", line) and re.search(r" best .*43\.2\b.* \d+:\d\d:\d\d *$", line)
+    assert re.match("[━╸╺]{10,} 2,700/2,700 ", line) and re.search(r" best .*43\.2\b.* 0 s left *$", line)
     if width >= 80:
         assert f"dev {metric.replace('_', ' ')}" in line

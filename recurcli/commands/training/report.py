@@ -95,14 +95,15 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     if "parts" in result:
         log.note(ensemble_in_words(result["ensemble"]))
     of, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
+    own = {"linear": "the linear model", "majority": "the majority class"}
     above = [
-        f"{name.replace('_', ' ')} ({format_score('accuracy', least)})"
+        f"{own.get(name, name.replace('_', ' '))} ({format_score('accuracy', least)})"
         for name, least in result["baselines"].items()
         if scores["accuracy"] < least
     ]
     if above:
         accuracy = format_score("accuracy", scores["accuracy"])
-        log.note(f"the {of}accuracy, {accuracy}, is below that of the baseline {' and '.join(above)}")
+        log.note(f"the {of}accuracy, {accuracy}, is below that of {' and '.join(above)}")
     names, cells = result["dev"]["names"], cells_of(result["dev"])
     predicted, labelled = {prediction for _, prediction in cells}, {label for label, _ in cells}
     if without := len(names) - len(labelled):

@@ -146,6 +146,7 @@ def resolve_tokens(
     rows if `build` is None. The length is chosen for texts like the rows `measured` that train no tokenizer, or for all rows
     themselves if it is None. Raises UsageError if the encoder cannot read rows of that length.
     """
+    log.stage("making the tokenizer")
     config: TokenizerConfig | None = None
     if tokenizer is None and preset.encoder["name"] == PRETRAINED:
         tokenizer = PretrainedTokenizer.of_folder(folder_of(preset.encoder["path"]))
@@ -369,6 +370,7 @@ class Training:
                     score = format_score(metric, self.linear.scores[metric])
                     log.note(f"dev {words_of(metric)} of the linear model: {score}")
                 session.train(log)
+                log.stage("scoring and writing the model")
                 result = self._finish(session)
                 notes_on_result(self, result, log)
                 return result
