@@ -3,7 +3,7 @@
 import codecs
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -589,7 +589,7 @@ class Preset:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """The tokenizer."""
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
-    """The token embedding."""
+    """The vectors of tokens."""
     pooling: Pooling = "mean"
     """Pooling of the hidden states of a text to one vector."""
     pair_pooling: PairPooling = "joint"
@@ -654,6 +654,22 @@ def type_members(path: Sequence[str]) -> tuple[Any, ...]:
                 found = get_args(kind)[1]
         kinds = get_args(found) if get_origin(found) in (Union, UnionType) else (found,)
     return tuple(get_origin(kind) or kind for kind in kinds if kind is not None)
+
+
+def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each key of a section of a preset as a dotted path, and the first sentence of its description."""
+    from pydantic import TypeAdapter
+
+    docs: dict[str, str] = {}
+    for own in reversed(
+        [each for each in kind.__mro__ if dataclasses.is_dataclass(each)]
+    ):  # pydantic reads its own alone
+        known = TypeAdapter(own).json_schema().get("properties", {})
+        docs |= {name: about["description"] for name, about in known.items() if "description" in about}
+    for key in dataclasses.fields(kind):
+        if (section := section_of(key.type)) is not None:
+            yield from described(section, f"{prefix}{key.name}.")
+        yield f"{prefix}{key.name}", re.split(r"(?<=\.)\s", docs.get(key.name, ""), maxsplit=1)[0].replace("\n", " ")
 
 
 def json_schema() -> dict[str, Any]:

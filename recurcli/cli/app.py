@@ -9,6 +9,7 @@ import inspect
 import io
 import math
 import os
+import shutil
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from types import FrameType
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO, get_args
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -26,7 +27,29 @@ from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
 from recurcli.files import storage_errors
 from recurcli.process import SignalHandler, disable_gc, signal_handlers
+from recurcli.requests.options import check_exists
 from recurcli.requirements import check_packages
+
+COMMANDS = {
+    "Start": ("check", "finetune", "eval", "predict", "export"),
+    "Improve": ("compare", "tune", "pretrain"),
+    "More": ("bench", "presets"),
+}
+"""The groups in which help lists the commands."""
+FEW_OPTIONS = 12
+"""Help lists so many options without groups."""
+OPTIONS = {
+    "Data": ("data", "train", "dev", "test", "split", "task", "input_format"),
+    "Columns": ("text", "pair", "label", "id", "header", "delimiter", "quote", "encoding"),
+    "Model": ("preset", "settings", "init", "teacher", "match_parameters", "hidden_size", "layers", "fast"),
+    "Training": ("seed", "epochs", "learning_rate", "budget", "trials", "ranges", "fit_thresholds", "save"),
+    "Output": (
+        *("output", "format", "report", "errors", "suspects", "out_of_fold", "probabilities", "top_k", "threshold"),
+        *("explain", "resume", "overwrite", "verbose", "json", "quiet"),
+    ),
+    "Machine": ("device", "precision", "batch_size"),
+}
+"""The groups in which help lists the options of a command, and their order; all others are "Advanced"."""
 
 
 class Commands(TyperGroup):
@@ -37,6 +60,14 @@ class Commands(TyperGroup):
         formatter.write("recur finetune FILE.csv\n\n")
         super().format_help(ctx, formatter)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in the groups of COMMANDS."""
+        width = max(map(len, self.commands))
+        for title, names in COMMANDS.items():
+            with formatter.section(title):
+                lines = ((name.ljust(width), self.commands[name].get_short_help_str(formatter.width)) for name in names)
+                formatter.write_dl(list(lines))
+
 
 app = typer.Typer(
     name="recur",
@@ -44,7 +75,7 @@ app = typer.Typer(
     help="Train small text classifiers from labelled rows, evaluate them, and ship them.",
     rich_markup_mode=None,  # plain help: nothing is squeezed into a narrow column, and rich need not be imported
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": shutil.get_terminal_size().columns},
 )
 
 
@@ -65,7 +96,25 @@ WITHOUT_TORCH = ("compare", "presets")
 
 
 class SingleValues(TyperCommand):
-    """A command that refuses a repeated option. Flags may be repeated, and the options that are lists."""
+    """A command that refuses a repeated option, and whose help has its options in groups.
+
+    Flags may be repeated, and the options that are lists.
+    """
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and the options in the groups of OPTIONS."""
+        lines: dict[str, dict[str, Any]] = {name: {} for name in ("Arguments", "Options", *OPTIONS, "Advanced")}
+        options = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
+        titles = {name: title for title, names in OPTIONS.items() for name in names}
+        for each in self.get_params(ctx):
+            title = titles.get(each.name, "Advanced") if len(options) > FEW_OPTIONS else "Options"
+            title = title if each in options else "Arguments"
+            if (line := each.get_help_record(ctx)) is not None:
+                lines[title][each.name] = line
+        for title, own in lines.items():
+            if own:
+                with formatter.section(title):
+                    formatter.write_dl([own[name] for name in sorted(own, key=[*OPTIONS.get(title, own)].index)])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Raises UsageError for an option that has two values, since one would be lost."""
@@ -109,12 +158,18 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
 
+        parameters = [*_options(function)]
+        read = [each.name for each in parameters if hasattr(get_args(each.annotation)[-1], "is_read")]
+
         def run(**options: Any) -> None:
             if function.__name__ not in WITHOUT_TORCH:
                 check_packages()
-            function(**_arguments(function, options))
+            arguments = _arguments(function, options)
+            for paths in filter(None, map(options.get, read)):
+                check_exists(*(paths if isinstance(paths, list) else [paths]))
+            function(**arguments)
 
-        run.__signature__ = inspect.Signature([*_options(function)])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         app.command(name=name, cls=SingleValues, epilog="\n".join(shown))(run)
         return function

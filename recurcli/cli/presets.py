@@ -9,15 +9,15 @@ from recurcli.requests.options import Debug, Json, Quiet, Settings, argument, fl
 @command("recur presets starsaber-tnews")
 def presets(
     *,
-    name: Annotated[str | None, argument("NAME", "A preset's name or file, to be printed fully resolved.")] = None,
+    name: Annotated[str | None, argument("NAME", "A preset's name or file.")] = None,
     settings: Settings = None,
-    every: Annotated[bool, flag("--all", "List the presets of the papers' tables as well.")] = False,
+    every: Annotated[bool, flag("--all", "Show all keys; without NAME list the papers' presets too.")] = False,
     schema: Annotated[bool, flag("--schema", "Print the JSON Schema of a preset file.")] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """List the presets, or print one with the origin of each value."""
+    """List the presets, or show what one changes."""
     from recurcli.config import json_schema
     from recurcli.display.presets import print_preset, print_preset_names
     from recurcli.display.screen import print_json
@@ -37,4 +37,4 @@ def presets(
             rows = {key: {"value": value, "origin": origin} for key, value, origin in resolved.rows()}
             print_json({"preset": resolved.name, "keys": rows})
         else:
-            print_preset(resolved)
+            print_preset(resolved, every=every)

@@ -4,9 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
-from recurcli.display.screen import Styled, Table, heading, listing, show
+from recurcli.config import Preset, described
+from recurcli.display.screen import Styled, Table, cell, heading, listing, show, styled
+from recurcli.encoders.config import encoder_config
+from recurcli.errors import pluralize
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
@@ -36,17 +41,27 @@ def print_preset_names(names: Mapping[str, list[str]], papers: Mapping[str, list
         Table(["", "", ""], advice),
         Text("A preset is ENCODER-TASK: any encoder with any task (ptb: causal encoders), or a name of its own."),
         listing(listed),
-        Text(
-            "recur presets NAME prints a preset with all its keys; --all lists those of papers.",
-            style="dim",
-        ),
+        Text("recur presets NAME shows what a preset changes; --all lists those of papers.", style="dim"),
     )
 
 
-def print_preset(resolved: "ResolvedPreset") -> None:
-    """Print all keys of a preset with their values and origins."""
-    rows = []
-    for key, value, origin in resolved.rows():
-        style = "dim" if origin == "default" else ""
-        rows.append((key, Styled(json.dumps(value, ensure_ascii=False), style), Styled(origin, style)))
-    show(heading(resolved.name), Table(["key", "value", "from"], rows))
+def print_preset(resolved: "ResolvedPreset", *, every: bool) -> None:
+    """Print the keys in which a preset differs from the defaults, each with its value, origin and meaning.
+
+    With `every` print all keys with their values and origins.
+    """
+    rows = [(key, json.dumps(value, ensure_ascii=False), origin) for key, value, origin in resolved.rows()]
+    if every:
+        shown = [styled(row, "dim") if row[-1] == "default" else row for row in rows]
+        show(heading(resolved.name), Table(["key", "value", "from"], shown))
+        return
+    about = dict(described(Preset))
+    about |= described(encoder_config(resolved.preset.encoder["name"]), "encoder.")
+    about["encoder.name"] = "The encoder."
+    own = [row for row in rows if row[-1] != "default"]
+    what = f"{len(own)} of {pluralize(len(rows), 'key')} differ from the defaults; --all shows the others"
+    lines: list[RenderableType] = []
+    for key, value, origin in own:
+        lines += [Text("  ").join([cell(key, "bold"), cell(value), cell(origin, "dim")])]
+        lines += [Padding(cell(about.get(key, "")), (0, 0, 0, 4))]
+    show(heading(resolved.name, what), "", *lines)

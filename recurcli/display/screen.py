@@ -362,7 +362,7 @@ def _new_bar(console: Console, *, has_total: bool) -> Any:
 
 def print_plan(plan: Mapping[str, Any]) -> None:
     """Print the plan of a dry run."""
-    closing = Text("`recur presets NAME` shows every key; without --dry-run this runs.", style="dim")
+    closing = Text("`recur presets NAME --all` shows every key; without --dry-run this runs.", style="dim")
     show(heading(f"recur {plan['command']} would run"), listing(_plan_rows(plan)), closing)
 
 

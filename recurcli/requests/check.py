@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from recurcli.requests.options import Columns, argument, flag, option
+from recurcli.requests.options import Columns, argument, flag, option, reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,13 +12,14 @@ class CheckRequest:
     """The arguments and options of `recur check`."""
 
     paths: Annotated[
-        list[Path] | None, argument("PATH", "Data files, folders of a task's files, CLUE predictions or zips of them.")
+        list[Path] | None,
+        reads(argument("PATH", "Data files, folders of a task's files, CLUE predictions or zips of them.")),
     ] = None
     train: Annotated[
-        Path | None, option("FILE", "File of training rows; it is compared with those of --dev and --test.")
+        Path | None, reads(option("FILE", "File of training rows; it is compared with those of --dev and --test."))
     ] = None
-    dev: Annotated[Path | None, option("FILE", "File of dev rows. Default: they are drawn from --train.")] = None
-    test: Annotated[Path | None, option("FILE", "File of test rows.")] = None
+    dev: Annotated[Path | None, reads(option("FILE", "File of dev rows. Default: they are drawn from --train."))] = None
+    test: Annotated[Path | None, reads(option("FILE", "File of test rows."))] = None
     task: Annotated[
         str | None, option("NAME", "The task of the rows; default: from the name of the folder, else custom.")
     ] = None

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from recurcli.requests.options import argument, option
+from recurcli.requests.options import argument, option, reads
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRequest:
     """The arguments and options of `recur compare`."""
 
-    runs: Annotated[list[Path], argument("RUN", "Run directories, or folders of them.")]
+    runs: Annotated[list[Path], reads(argument("RUN", "Run directories, or folders of them."))]
     part: Annotated[
         Literal["model", "encoder"],
         option(None, "What is compared where a run has an ensemble: the model, or its encoder alone."),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from recurcli.errors import UsageError, escaped
 from recurcli.metrics import LABEL_METRICS, is_of_labels
-from recurcli.requests.options import Columns, Data, File, Inference, Verbose, argument, flag, option, take_file
+from recurcli.requests.options import Columns, Data, File, Inference, Verbose, argument, flag, option, reads, take_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class EvaluateRequest:
     """The argument and options of `recur eval`."""
 
     run: Annotated[
-        Path, argument("RUN", "Run directory of `recur finetune`, or of a language model's `recur pretrain`.")
+        Path, reads(argument("RUN", "Run directory of `recur finetune`, or of a language model's `recur pretrain`."))
     ]
     file: File = None
     split: Annotated[

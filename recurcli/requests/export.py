@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from recurcli.requests.options import OUTPUT, Data, Fast, Inference, argument, flag, option
+from recurcli.requests.options import OUTPUT, Data, Fast, Inference, argument, flag, option, reads
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
     """The arguments and options of `recur export`."""
 
-    runs: Annotated[list[Path], argument("RUN", "Run directories; one for onnx, one zip for all.")]
+    runs: Annotated[list[Path], reads(argument("RUN", "Run directories; one for onnx, one zip for all."))]
     output: Annotated[Path, option("PATH", "File or, for onnx, folder to write.", *OUTPUT)]
     format: Annotated[
         str | None,

@@ -1,5 +1,6 @@
 """The options that several commands share, alone and in groups, and the keys of the preset that they set."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -29,6 +30,19 @@ def argument(metavar: str | None, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
+def reads(path: Any) -> Any:
+    """Return an option or argument of paths that the command reads. One that does not exist is refused before it runs."""
+    path.is_read = True
+    return path
+
+
+def check_exists(*paths: Path) -> None:
+    """Raise UsageError for a path that does not exist. "-" is standard input."""
+    for path in paths:
+        if str(path) != "-" and not os.path.exists(path.expanduser()):  # noqa: PTH110 - returns False for every error
+            raise UsageError(f"{path}: there is no such file or folder")
+
+
 def _presets(incomplete: str) -> list[str]:
     """Return the presets whose names begin so, for the completion of the shell."""
     from recurcli.preset.compose import paper_presets, preset_names
@@ -49,7 +63,7 @@ def _keys(incomplete: str) -> list[str]:
 
 
 OUTPUT = "--output", "-o"
-File = Annotated[Path | None, argument("FILE", "The same as --data FILE.")]
+File = Annotated[Path | None, reads(argument("FILE", "The same as --data FILE."))]
 
 
 Preset = Annotated[
@@ -62,16 +76,18 @@ Preset = Annotated[
 ]
 Data = Annotated[
     Path | None,
-    option(
-        "PATH",
-        "Folder with the task's files, a parent of folders named by task, or one file. "
-        "Default: the Hugging Face Hub or its cache.",
+    reads(
+        option(
+            "PATH",
+            "Folder with the task's files, a parent of folders named by task, or one file. "
+            "Default: the Hugging Face Hub or its cache.",
+        )
     ),
 ]
 Train = Annotated[
-    Path | None, option("FILE", "File with the rows to train on. Without --dev the dev rows are drawn from it.")
+    Path | None, reads(option("FILE", "File with the rows to train on. Without --dev the dev rows are drawn from it."))
 ]
-Dev = Annotated[Path | None, option("FILE", "File with the rows that select the best model.")]
+Dev = Annotated[Path | None, reads(option("FILE", "File with the rows that select the best model."))]
 Settings = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Change any key of the preset; may be repeated.", "--set", autocompletion=_keys),
@@ -94,7 +110,7 @@ batch_size_option = option(
 Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.", "-q")]
 Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and in training the size, the steps and the time too.")]
 Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
-Run = Annotated[Path, argument("RUN", "Run directory of `recur finetune`.")]
+Run = Annotated[Path, reads(argument("RUN", "Run directory of `recur finetune`."))]
 
 
 Fast = Annotated[
@@ -163,11 +179,9 @@ class Computation:
 
 
 def take_file(request: Any) -> None:
-    """Let FILE be the --data of a request. Raises UsageError if both are given, or FILE does not exist."""
+    """Let FILE be the --data of a request. Raises UsageError if both are given."""
     if request.file is not None and request.data not in (None, request.file):
         raise UsageError(f"{request.file} and --data {request.data} both name the data; leave out one")
-    if request.file is not None and not request.file.exists():
-        raise UsageError(f"{request.file}: there is no such file or folder")
     object.__setattr__(request, "data", request.file or request.data)
 
 

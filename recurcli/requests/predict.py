@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from recurcli.requests.options import OUTPUT, Fast, Inference, Run, TextColumns, argument, flag, option
+from recurcli.requests.options import OUTPUT, Fast, Inference, Run, TextColumns, argument, flag, option, reads
 
 InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
 OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
@@ -16,7 +16,7 @@ class PredictRequest:
 
     run: Run
     source: Annotated[
-        Path, argument("INPUT", "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input.")
+        Path, reads(argument("INPUT", "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input."))
     ] = Path("-")
     output: Annotated[
         Path,

@@ -25,6 +25,7 @@ from recurcli.requests.options import (
     named_files,
     option,
     overrides_of,
+    reads,
     take_file,
 )
 
@@ -173,21 +174,25 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
     columns: Columns = field(default_factory=Columns)  # TrainingRequest has those of texts alone
     test: Annotated[
         Path | None,
-        option(
-            "FILE",
-            "File with labelled rows on which the chosen model is scored once, after the training. "
-            "Default: the task's test rows, if they have labels.",
+        reads(
+            option(
+                "FILE",
+                "File with labelled rows on which the chosen model is scored once, after the training. "
+                "Default: the task's test rows, if they have labels.",
+            )
         ),
     ] = None
     init: Annotated[  # type: ignore[misc]
-        Path | None, option("RUN", "Pretrained run to start from: its tokenizer and encoder.")
+        Path | None, reads(option("RUN", "Pretrained run to start from: its tokenizer and encoder."))
     ] = None
     teacher: Annotated[
         Path | None,
-        option(
-            "FILE",
-            "File with another model's soft labels of rows, as `recur predict --probabilities` writes them: the key "
-            "finetuning.teacher. Rows without a label of their own are trained on too.",
+        reads(
+            option(
+                "FILE",
+                "File with another model's soft labels of rows, as `recur predict --probabilities` writes them: the key "
+                "finetuning.teacher. Rows without a label of their own are trained on too.",
+            )
         ),
     ] = None
     budget: Annotated[

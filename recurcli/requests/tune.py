@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from recurcli.errors import check_not_both
 from recurcli.metrics import LOG_LOSS, words_of
-from recurcli.requests.options import OUTPUT, option
+from recurcli.requests.options import OUTPUT, flag, option
 from recurcli.requests.training import LabelledRequest
 
 
@@ -16,29 +14,27 @@ from recurcli.requests.training import LabelledRequest
 class TuneRequest(LabelledRequest):
     """The arguments and options of `recur tune`."""
 
-    trials: Annotated[int, typer.Option(help="Number of trials, with those before a --resume.", min=1, metavar="N")] = (
-        20
-    )
+    trials: Annotated[int, option("N", "Number of trials, with those before a --resume.", min=1)] = 20
     ranges: Annotated[
         list[str] | None,
-        typer.Option(
-            "--range",
-            help="A key and the values to choose among: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A|B; may be repeated. "
+        option(
+            "KEY=VALUES",
+            "A key and the values to choose among: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A|B; may be repeated. "
             "Default (ours): finetuning.learning_rate=1e-4..3e-3:log, encoder.dropout=0..0.5, embedding.dropout=0..0.5, "
             "finetuning.epochs=5..20:log, finetuning.batch_size=16|32|64|128 and pooling=mean|max, without what --set fixes. "
             "Without an encoder: n-grams and C of the linear model.",
-            metavar="KEY=VALUES",
+            "--range",
         ),
     ] = None
     output: Annotated[
         Path | None,
         option("FOLDER", "Folder to write. Default: runs/ and the name of the preset with -tuned.", *OUTPUT),
     ] = None
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the study; the trial that was interrupted is run again.")
-    ] = False
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the study in the folder.")] = False
-    keep_runs: Annotated[bool, typer.Option("--keep-runs", help="Keep the run directories of the trials.")] = False
+    resume: Annotated[bool, flag("--resume", "Continue the study; the trial that was interrupted is run again.")] = (
+        False
+    )
+    overwrite: Annotated[bool, flag("--overwrite", "Replace the study in the folder.")] = False
+    keep_runs: Annotated[bool, flag("--keep-runs", "Keep the run directories of the trials.")] = False
 
     def __post_init__(self) -> None:
         check_not_both(resume=self.resume, overwrite=self.overwrite)

@@ -299,10 +299,11 @@ def test_a_sound_submission_passes(report: Report, tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_read_hides_no_other(recur: Recur, tmp_path: Path) -> None:
     sound = written(tmp_path / "x.tsv", "a b\tx", "c d\ty")
-    missing = tmp_path / "missing.tsv"
-    code, out, err = recur("check", missing)
-    assert (code, out) == (3, "") and f"{missing}: does not exist" in err
-    code, out, err = recur("check", missing, sound, "--json")
+    broken = tmp_path / "broken.tsv"
+    broken.write_bytes(b"%PDF-1.7\n")
+    code, out, err = recur("check", broken)
+    assert (code, out) == (3, "") and f"{broken}: is a PDF file" in err
+    code, out, err = recur("check", broken, sound, "--json")
     assert code == 3
     found = json.loads(out)
     assert [report["kind"] for report in found["reports"]] == ["unreadable", "data"]

@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from running import Recur
 from small_runs import copy_of
 from tiny_task import tiny
 
-from recurcli.cli import app
+from recurcli.cli.app import COMMANDS, OPTIONS, app
+from recurcli.config import Preset, described
 from recurcli.display.screen import Screen
+from recurcli.encoders import ENCODERS
 from recurcli.log import Note, Progress
 from recurcli.requests.options import Columns
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+NAMES = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
 
 
 def process(arguments: list[object], **more: object) -> "subprocess.CompletedProcess[str]":
@@ -32,7 +35,7 @@ def process(arguments: list[object], **more: object) -> "subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, **options)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", NAMES)
 def test_every_command_explains_itself_with_an_example(command: str, recur: Recur) -> None:
     out, err = recur.ok(command, "--help")
     assert err == ""
@@ -89,15 +92,17 @@ def test_wrong_usage_is_one_line_with_the_way_out(arguments: list[str], reason: 
     "arguments",
     [
         ["finetune", "--preset", "starsaber-custom", "--data", "rows.csv", "--output", "r\udcff"],
-        ["export", "runs/x", "--output", "r\udcff.zip"],
+        ["export", "run", "--output", "r\udcff.zip"],
     ],
 )
 def test_an_output_that_no_file_could_name_is_refused_at_once(
     arguments: list[str], recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("rows.csv", "run"):
+        (tmp_path / name).touch()
     recur.refused(2, f"--output: the name {arguments[-1]!a} is not UTF-8; choose another", *arguments)
-    assert not list(tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -149,14 +154,69 @@ def test_presets_are_listed_and_shown_with_their_origins(recur: Recur, tmp_path:
     assert listed["tasks"] == sorted(listed["tasks"])
     preset = tmp_path / "a[red]b.yaml"
     preset.write_text("extends: starsaber-tnews\nencoder:\n  dropout: 0.3\n")
-    out, _ = recur.ok("presets", preset, "--set", "finetuning.epochs=3")
-    lines = [line.split() for line in out.splitlines()]
-    assert ["encoder.dropout", "0.3", f"{preset}:3"] in lines, "a pipe's lines are as long as they need to be"
-    assert ["finetuning.epochs", "3", "--set", "finetuning.epochs"] in lines
-    assert out.startswith("a[red]b\n")
+    changed, whole = (
+        recur.ok("presets", preset, "--set", "finetuning.epochs=3", *more)[0] for more in ((), ("--all",))
+    )
+    for out in (changed, whole):
+        lines = [line.split() for line in out.splitlines()]
+        assert ["encoder.dropout", "0.3", f"{preset}:3"] in lines, "a pipe's lines are as long as they need to be"
+        assert ["finetuning.epochs", "3", "--set", "finetuning.epochs"] in lines
+        assert out.startswith("a[red]b")
+    assert "finetuning.epochs  3  --set finetuning.epochs\n    Passes over the training rows.\n" in changed
+    assert "default" in whole and "encoder.alpha_init" not in changed
     found = recur.json("presets", "starsaber-tnews")
     assert found["keys"]["task"]["value"] == "tnews"
     assert "$schema" in json.loads(recur("presets", "--schema")[1])
+
+
+def test_every_key_of_a_preset_has_a_sentence() -> None:
+    for section in (Preset, *{entry.config for entry in ENCODERS.values()}):
+        for key, sentence in described(section):
+            assert re.match(r"\S.*\.$", sentence), key
+
+
+def test_every_command_and_option_has_its_group_in_the_help(recur: Recur) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert sorted(name for names in COMMANDS.values() for name in names) == sorted(commands)
+    known = {option.name for each in commands.values() for option in each.params}
+    assert {name for names in OPTIONS.values() for name in names} <= known
+    shown = recur.ok("finetune", "--help")[0]
+    groups = re.findall(r"^(\w+):\n", shown, re.MULTILINE)
+    assert groups == ["Arguments", *OPTIONS, "Advanced"]
+    for option in commands["finetune"].params:
+        assert option.opts[-1] in shown or option.param_type_name == "argument", option.name
+
+
+PATHS = [
+    ("finetune {}", 3),
+    *((f"finetune --{option} {{}}", 3) for option in ("data", "train")),
+    *((f"finetune --train ROWS --{option} {{}}", 3) for option in ("dev", "test", "teacher")),
+    ("finetune --preset starsaber-tnews --init {}", 4),
+    ("pretrain --preset starsaber-custom --data {}", 3),
+    ("tune --preset starsaber-custom --data {}", 3),
+    ("eval {}", 4),
+    ("eval RUN {}", 3),
+    ("predict {} ROWS", 4),
+    ("predict RUN {}", 3),
+    ("export {} --output x.zip", 4),
+    ("compare {}", 4),
+    ("check {}", 3),
+    *((f"check --train ROWS --{option} {{}}", 3) for option in ("dev", "test")),
+]
+"""Each path that a command reads, and the exit code for one that is something else."""
+
+
+@pytest.mark.parametrize(("line", "code"), PATHS)
+def test_a_path_that_does_not_exist_is_wrong_usage_and_one_of_another_kind_is_not(
+    line: str, code: int, recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows, other = tmp_path / "rows.csv", tmp_path / "other.tsv"
+    rows.write_text("text,label\n" + "".join(f"text {row},{row % 2}\n" for row in range(40)))
+    other.write_bytes(b"%PDF-1.7\n")
+    arguments = line.replace("RUN", str(trained)).replace("ROWS", str(rows)).split()
+    recur.refused(2, "gone.tsv: there is no such file or folder", *(word.format("gone.tsv") for word in arguments))
+    recur.refused(code, "other.tsv", *(word.format(other) for word in arguments))
 
 
 # --- what is shown and not obeyed

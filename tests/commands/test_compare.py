@@ -265,7 +265,6 @@ def test_what_is_no_finished_run_is_listed_or_left_out(recur: Recur, runs: Path,
     assert f"recur: warning: {runs / 'twin'}: left out: it has the preset and the seed of" in err
     assert compared(recur, runs / "stopped")["groups"] == []
     recur.refused(2, "no classifier and no causal language model to compare", "compare", runs / "notes")
-    recur.refused(4, "is not a run directory (it does not exist)", "compare", runs / "gone")
 
 
 def test_a_damaged_run_is_refused_by_name_and_left_out_of_a_folder(recur: Recur, runs: Path) -> None:

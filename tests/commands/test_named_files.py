@@ -131,7 +131,11 @@ def test_a_resume_compares_named_files_by_their_hash(recur: Recur, files: Path) 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ("--train a.csv --test none.csv", 3, "none.csv: does not exist; it is named for the test rows"),
+        (
+            "--train a.csv --set data.files.test=/none.csv",
+            3,
+            "/none.csv: does not exist; it is named for the test rows",
+        ),
         ("--train a.csv --test bare.csv", 3, "bare.csv: which column is the label?"),
         ("--data a.csv --train b.csv", 2, "both name the training rows"),
         ("--train a.csv --dev ./a.csv", 2, "--dev a.csv are the same; leave out --dev"),

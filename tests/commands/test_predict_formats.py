@@ -124,7 +124,7 @@ def test_a_piped_csv_is_named(recur: Recur, trained: Path, tmp_path: Path, monke
 
 
 def test_a_delimiter_of_two_characters_is_refused(recur: Recur, trained: Path) -> None:
-    recur.refused(2, "--delimiter must be one character", "predict", trained, "x.csv", "--delimiter", ";;")
+    recur.refused(2, "--delimiter must be one character", "predict", trained, "--delimiter", ";;")
 
 
 def test_an_output_of_the_same_form_has_the_delimiter_of_the_input(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -381,10 +381,12 @@ def test_trials_that_diverge_are_counted_and_kept_runs_stay(recur: Recur, tiny_t
 
 
 def test_a_study_without_a_trial_leaves_nothing(recur: Recur, tmp_path: Path) -> None:
-    recur.refused(3, "", *options(tmp_path / "missing", tmp_path / "x"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    recur.refused(3, "", *options(empty, tmp_path / "x"))
     assert not (tmp_path / "x").exists()
     (tmp_path / "other").write_text("")
-    recur.refused(2, "is not empty and has no study", *options(tmp_path / "missing", tmp_path))
+    recur.refused(2, "is not empty and has no study", *options(empty, tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,6 @@ def test_what_is_no_finished_classifier_says_what_it_is(recur: Recur, pretrained
         (pretrained, "is a pretrained run without classes; `recur finetune --init`"),
         (tmp_path / "unfinished", "has no complete model yet"),
         (tmp_path / "empty", "is not a run of recur"),
-        (tmp_path / "nowhere", "does not exist"),
         (tmp_path / "x.tsv", "is not a run directory"),
     ):
         for line in (
@@ -321,7 +320,7 @@ def test_what_is_no_finished_classifier_says_what_it_is(recur: Recur, pretrained
             code, out, err = recur(*line)
             assert (code, out, err.count("\n")) == (4, "", 1), err
             assert str(run) in err and reason in err
-    code, _, err = recur("eval", tmp_path / "nowhere", "--debug")
+    code, _, err = recur("eval", tmp_path / "empty", "--debug")
     assert (code, err.startswith("Traceback (most recent call last):")) == (4, True)
 
 
