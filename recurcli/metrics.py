@@ -193,10 +193,13 @@ def words_of(metric: str) -> str:
     return metric_named(metric).words
 
 
-def format_score(metric: str, score: float) -> str:
-    """Return a score as text for the screen: a perplexity with two decimals, a log loss with four, others in per cent."""
+def format_score(metric: str, score: float, sign: str = "") -> str:
+    """Return a score as text for the screen: a perplexity with two decimals, a log loss with four, others in per cent.
+
+    `sign` is "+" for a difference.
+    """
     decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(metric)
-    return percent(score) if decimals is None else f"{score:.{decimals}f}"
+    return percent(score, sign) if decimals is None else f"{score:{sign}.{decimals}f}"
 
 
 def percent(share: float, sign: str = "") -> str:

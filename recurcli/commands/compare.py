@@ -14,6 +14,7 @@ from recurcli.commands.comparison.groups import (
     group_runs,
     lines_over,
 )
+from recurcli.commands.comparison.verdict import verdict
 from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.evaluation.significance import (
     Runs,
@@ -26,7 +27,7 @@ from recurcli.evaluation.significance import (
     tango,
 )
 from recurcli.log import Log
-from recurcli.metrics import LABEL_METRICS, PERPLEXITY, is_of_labels, metric_named
+from recurcli.metrics import LABEL_METRICS, PERPLEXITY, format_score, is_of_labels, metric_named
 from recurcli.requests.compare import CompareRequest
 from recurcli.runs.predictions import Part
 from recurcli.runs.run_directory import RunDirectory, first_difference
@@ -44,8 +45,8 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     Raises UsageError if there is no run, if two runs have other dev rows or labels, or if the key of `--over` is one number
     in all; ModelError for a damaged run that is named itself.
     """
-    metric = request.metric
-    found = collect(request.runs, request.part, request.split)
+    metric, part = request.metric, request.part
+    found = collect(request.runs, part, request.split)
     for run in found.runs:
         RunDirectory(run.path).note_if_unfinished(log)
     for entry in found.left_out:
@@ -63,8 +64,14 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         whose = "" if metric else f"{found.runs[0].path}: finetuning.metric {name} is one of probabilities; "
         raise UsageError(f"{whose}--metric must be one of {', '.join(LABEL_METRICS)}, not '{escaped(name)}'")
     metric_named(name, found.runs[0].rows.names if found.runs else ())  # refuses an unknown label
+    sentences = []
+    if part == "model" and _kept_one_linear_model(found.runs):
+        kept = format_score(name, found.runs[0].scores[name])
+        sentences = [f"All {len(found.runs)} runs kept the same linear model ({kept}): nothing to test."]
+        part = "encoder"
+        found = collect(request.runs, part, request.split)
     groups, differences, other_differences = group_runs(found.runs, name)
-    _notes(found.runs, request.part, log)
+    _notes(found.runs, part, log)
     fixed = baselines(groups, name)
     resampled = _resample(groups, fixed, name)
     tests = _tests(groups, fixed, resampled, name)
@@ -74,11 +81,11 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     for member, row in rows.items():
         row["interval"] = _interval(member, resampled, name)
     first = found.runs[0] if found.runs else None
-    return {
+    result = {
         "split": request.split,
         "task": first and first.result["task"],
         "metric": name,
-        "part": request.part,
+        "part": part,
         "rows": first.units if first else 0,
         "dev_sha256": first and first.result["data"]["dev"]["sha256"],
         "differences": differences,
@@ -91,6 +98,13 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         "unfinished": found.unfinished,
         "left_out": found.left_out,
     }
+    return {**result, "verdict": [*sentences, *verdict(result)]}
+
+
+def _kept_one_linear_model(runs: Sequence[ComparedRun]) -> bool:
+    """Return whether several runs that trained an encoder all kept the linear model alone, with the same predictions."""
+    kept = [run for run in runs if "parts" in run.result and not run.result["ensemble"]["encoder_weight"]]
+    return len(kept) == len(runs) > 1 and all(run.rows.predictions == runs[0].rows.predictions for run in runs)
 
 
 class _Resampled(NamedTuple):

@@ -199,7 +199,8 @@ def check_labels(labels: Sequence[str], rows: int, where: str) -> None:
     """Raise DataError if the values of a label column are too few or too many to be classes."""
     if len(labels) < 2:
         only = f"only '{escaped(labels[0])}'" if labels else "nothing"
-        raise DataError(f"{where} holds {only} in all {rows:,} rows; a classifier needs two labels or more")
+        every = "its only row" if rows == 1 else f"all {rows:,} rows"
+        raise DataError(f"{where} holds {only} in {every}; a classifier needs two labels or more")
     too_many = len(labels) > MAX_LABELS
     if too_many or (rows > 100 and len(labels) > rows / 2):
         most = f"; at most {MAX_LABELS:,} classes are supported" if too_many else ""

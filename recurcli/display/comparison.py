@@ -14,18 +14,21 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from recurcli.commands.comparison.groups import text_of
+from recurcli.commands.comparison.verdict import interval_in_words
 from recurcli.display.report.page import Scores, draw_lines, over_chart, score_chart, write_page
 from recurcli.display.screen import (
     UNLIMITED,
     Table,
     by_columns,
+    cell,
     heading,
     show,
     styled,
 )
 from recurcli.errors import UsageError, escaped, pluralize
+from recurcli.evaluation.significance import LEVEL
 from recurcli.files import OutputKind, to_json, write_atomically
-from recurcli.metrics import PERPLEXITY, percent, percent_interval, words_of
+from recurcli.metrics import PERPLEXITY, format_score, words_of
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import Run, reopen_run
 
@@ -37,15 +40,11 @@ MAX_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
 Result = Mapping[str, Any]
 
 
-def _score(score: float, result: Result, sign: str = "") -> str:
-    """Return a score, or a difference of scores: a perplexity with two decimals, others in per cent."""
-    return f"{score:{sign}.2f}" if result["metric"] == PERPLEXITY else percent(score, sign)
-
-
 def _mean_and_spread(summary: Mapping[str, Any], result: Result) -> str:
     """Return the mean of a summary of scores, with the standard deviation if there are several."""
-    spread = "" if summary.get("std") is None else f" ± {_score(summary['std'], result)}"
-    return _score(summary["mean"], result) + spread
+    metric = result["metric"]
+    spread = "" if summary.get("std") is None else f" ± {format_score(metric, summary['std'])}"
+    return format_score(metric, summary["mean"]) + spread
 
 
 def _names(result: Result) -> list[str]:
@@ -58,7 +57,7 @@ def _scores(result: Result) -> dict[str, list[str]]:
     return {
         "n": [str(group["n"]) for group in groups],
         words_of(result["metric"]): [_mean_and_spread(row, result) for row in (*groups, *baselines)],
-        "best": [_score(group["best"], result) for group in groups],
+        "best": [format_score(result["metric"], group["best"]) for group in groups],
     }
 
 
@@ -92,21 +91,15 @@ def group_table(result: Result) -> Table:
 
 def test_table(result: Result) -> Table:
     """Return the tests, a significant one bold, with sentences on what they can find."""
-    rows, notes, too_few = [], [], 0
+    rows, notes, metric = [], [], result["metric"]
     for test in result["tests"]:
-        if test["identical_predictions"]:
-            interval = "identical predictions"
-        elif test["interval"] is None:
-            interval, too_few = "too few seeds", too_few + 1
-        elif result["metric"] == PERPLEXITY:
-            interval = " – ".join(_score(limit, result, "+") for limit in test["interval"])
-        else:
-            interval = percent_interval(test["interval"], "+")
+        difference, interval = format_score(metric, test["difference"], "+"), interval_in_words(test, metric)
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
-        row = [test["a"], test["b"], _score(test["difference"], result, "+"), interval, *p_values, TESTS[test["test"]]]
-        rows.append(styled(row, "bold" if test["p_holm"] < 0.05 else ""))
+        row = [test["a"], test["b"], difference, interval, *p_values, TESTS[test["test"]]]
+        rows.append(styled(row, "bold" if test["p_holm"] < LEVEL else ""))
+    too_few = sum(test["interval"] is None and not test["identical_predictions"] for test in result["tests"])
     if result["smallest_difference"] is not None:
-        smallest = _score(result["smallest_difference"], result)
+        smallest = format_score(metric, result["smallest_difference"])
         notes.append(
             f"Minimum detectable difference on {_rows(result)}: {smallest} "
             "(80 % power, 5 % level, before Holm's correction; the median of the tests)."
@@ -163,11 +156,11 @@ def print_comparison(result: Result) -> None:
     if result["tests"]:
         parts += [heading("tests"), test_table(result)]
     if result["over"] is not None:
-        parts += [heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
+        parts += ["", heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
     if result["unfinished"]:
         unfinished = unfinished_table(result["unfinished"])
         parts += [Text(""), heading("unfinished", "--resume continues them"), unfinished]
-    show(*parts)
+    show(*parts, "", *map(cell, result["verdict"]))
 
 
 def write_table(path: Path, result: Result) -> None:
@@ -243,6 +236,7 @@ def write_report(path: Path, result: Result) -> None:
         "comparison.html",
         title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
         rows=_rows(result),
+        verdict=result["verdict"],
         whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "models",
         score_plot=score_chart(scores, baselines, shown),
         groups=group_table(result),

@@ -100,10 +100,7 @@ def heading(*words: str) -> Text:
 
 
 def to_rich(table: Table) -> RichTable:
-    """Return the table for a terminal. Control characters and markup in its texts are escaped.
-
-    Where the terminal is too narrow, rich breaks the widest columns first, and loses nothing.
-    """
+    """Return the table for a terminal. Control characters and markup in its texts are escaped."""
     made = RichTable(
         box=box.SIMPLE_HEAD,
         show_header=any(table.columns),
@@ -115,6 +112,22 @@ def to_rich(table: Table) -> RichTable:
     for row in table.rows:
         made.add_row(*(cell(*each) if isinstance(each, Styled) else cell(each) for each in row))
     return made
+
+
+def stacked(table: Table) -> Iterator[RenderableType]:
+    """Yield the rows of a table below each other, for a terminal that is too narrow: a line for each column with a value."""
+    for number, (first, *others) in enumerate(table.rows):
+        if number:
+            yield ""
+        yield Text("  ").join(
+            [cell(table.columns[0], style="dim"), cell(*first) if isinstance(first, Styled) else cell(first)]
+        )
+        grid = RichTable.grid(padding=(0, 2, 0, 0))
+        for header, each in zip(table.columns[1:], others, strict=False):
+            value = cell(*each) if isinstance(each, Styled) else cell(each)
+            if value.plain not in ("", "–"):
+                grid.add_row(cell(f"  {header}", style="dim"), value)
+        yield grid
 
 
 def block_parts(block: ResultBlock) -> Iterator[RenderableType]:
@@ -172,7 +185,9 @@ def show(*parts: RenderableType | Table) -> None:
     with screen.capture() as printed:
         for part in parts:
             if isinstance(part, Table):
-                screen.print("", to_rich(part), "", *(cell(note, style="dim") for note in part.notes), sep="\n")
+                made = to_rich(part)
+                shown = [made] if fits(made) or not any(part.columns) else stacked(part)
+                screen.print("", *shown, "", *(cell(note, style="dim") for note in part.notes), sep="\n")
             else:
                 screen.print(part, crop=False)
     text = re.sub(r" +$", "", printed.get(), flags=re.MULTILINE)

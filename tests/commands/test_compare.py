@@ -122,6 +122,24 @@ def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None
     assert linear["interval"] == list(share_interval(24, 24)), "the one that `recur eval` gives"
 
 
+def test_runs_that_all_kept_one_linear_model_are_compared_by_their_encoders(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    for name, rate in (("a", 0.01), ("b", 0.001)):
+        with edited(variant(trained, tmp_path / "runs" / name, learning_rate=rate)) as result:
+            result["ensemble"]["encoder_weight"] = 0.0
+    found = compared(recur, tmp_path / "runs")
+    score = f"{100 * result_of(tmp_path / 'runs' / 'a')['dev']['accuracy']:.1f}"
+    assert found["verdict"][0] == f"All 2 runs kept the same linear model ({score}): nothing to test."
+    assert (
+        found["part"] == "encoder"
+        and found["verdict"][1:] == compared(recur, tmp_path / "runs", "--part", "encoder")["verdict"]
+    )
+    variant(trained, tmp_path / "runs" / "c", learning_rate=0.1)
+    found = compared(recur, tmp_path / "runs")
+    assert found["part"] == "model" and "same linear model" not in found["verdict"][0]
+
+
 def test_other_linear_models_are_rows_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:
     def swapped(line: Line) -> None:
         shares = line["linear_probabilities"]
@@ -335,6 +353,9 @@ def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytes
     piped = recur("compare", runs)[1]
     assert re.search(r"^  group +n +accuracy +best$", piped, flags=re.MULTILINE)
     assert "Minimum detectable difference on 24 dev rows: " in piped
+    assert piped.splitlines()[-2].startswith("learning_rate=0.01 ") and piped.splitlines()[-1].endswith(
+        "linear model, 100.0."
+    )
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for width in (40, 80, 120):
