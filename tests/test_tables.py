@@ -40,9 +40,10 @@ def test_markdown_aligns_numbers_and_escapes_its_marks() -> None:
 
 def test_html_aligns_numbers_and_escapes_its_tags() -> None:
     pytest.importorskip("jinja2")
-    page = environment().from_string("{% from 'parts.html' import table %}{{ table(made) }}").render(made=MADE)
-    assert '<th class="number">score ± spread</th>' in page and '<td class="number">-0.5 ± 0.1</td>' in page
-    assert r'<td class="words">[red]a|b_&lt;i&gt;\x1b[2J</td>' in page and "<p>50 % of $x</p>" in page
+    page = environment().from_string("{% from 'parts.html' import table %}{{ table(made, 'all') }}").render(made=MADE)
+    assert '<th scope="col" class="number">score ± spread</th>' in page and "<caption>all</caption>" in page
+    assert '<td class="number">-0.5 ± 0.1</td>' in page
+    assert r'<th scope="row" class="words">[red]a|b_&lt;i&gt;\x1b[2J</th>' in page and "<p>50 % of $x</p>" in page
 
 
 def test_a_column_that_ends_early_is_filled_with_dashes() -> None:

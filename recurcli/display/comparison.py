@@ -15,7 +15,7 @@ from rich.text import Text
 
 from recurcli.commands.comparison.groups import text_of
 from recurcli.commands.comparison.verdict import interval_in_words
-from recurcli.display.report.page import Scores, draw_lines, over_chart, score_chart, write_page
+from recurcli.display.report.page import Scores, draw_lines, over_chart, score_chart, styled_figure, write_page
 from recurcli.display.screen import (
     UNLIMITED,
     Table,
@@ -204,11 +204,9 @@ def _to_csv(result: Result) -> str:
 
 def write_plot(path: Path, result: Result) -> None:
     """Draw the scores over the key of `--over` to `path`, in the format of its ending."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    draw_lines(figure.subplots(), result["over"], f"{result['split']} {words_of(result['metric'])}")
-    write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
+    with styled_figure(6, 4) as figure:
+        draw_lines(figure.subplots(), result["over"], f"{result['split']} {words_of(result['metric'])}")
+        write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
 
 
 def write_report(path: Path, result: Result) -> None:

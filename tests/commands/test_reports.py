@@ -1,5 +1,6 @@
 """The pages of `recur eval --report` and `recur compare --report`, which a browser opens from the disk."""
 
+import base64
 import json
 import re
 import shutil
@@ -121,7 +122,7 @@ def test_the_page_of_an_evaluation(recur: Recur, trained: Path, evil: Path, tmp_
     for low, high in filter(None, result["intervals"].values()):  # of few rows: the accuracy and the recalls
         assert f"{100 * low:.1f}–{100 * high:.1f}" in page.text
     assert f"error (ECE) is {100 * result['calibration']['ece']:.1f} %" in page.text
-    assert f"linear model{100 * result['baselines']['linear']:.1f}" in re.sub(r"\s*\n\s*", "", page.text)
+    assert f"linear model {100 * result['baselines']['linear']:.1f}" in page.text
     confusion = result["metrics"]["confusion"]
     wrong = {(i, j): n for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j}
     assert {f"#rows-{i}-{j}" for i, j in wrong} == {link for link in page.links if link.startswith("#rows")}
@@ -134,8 +135,51 @@ def test_the_page_of_an_evaluation(recur: Recur, trained: Path, evil: Path, tmp_
         shown = line.split("\t")[5].replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
         assert page.text.count(shown) >= 2, "among the rows of its cell, and among the mistakes"
     assert "activation factor" in page.text and "alpha" in page.text
+    assert page.text.count("--threshold 0.9: ") == 1, "a chart has its numbers in words"
     assert page.text.count("optimizer step") == 3  # loss, dev metric, alpha
     assert "alpha over the optimizer step" in page.text
+
+
+def test_the_first_screen_is_the_answer(recur: Recur, trained: Path, evil: Path, tmp_path: Path) -> None:
+    result = recur.json("eval", trained, "--data", evil, "--report", tmp_path / "r.html")
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    first, *sections = html.partition("<body>")[2].split("<h2 ")
+    names = [part.removeprefix('id="').partition('"')[0] for part in sections]
+    assert names == ["mistakes", "classes", "calibration", "data", "training", "layers"]
+    accuracy, (low, high) = result["metrics"]["accuracy"], result["intervals"]["accuracy"]
+    words = re.sub("<[^>]*>", "", first)
+    answer = f"{100 * accuracy:.1f} % right on {result['rows']} rows ({100 * low:.1f}–{100 * high:.1f}). Kept: "
+    places = [words.index(part) for part in (answer, "majority class", "The largest confusion: ", "Next: ")]
+    assert places == sorted(places)
+    assert first.index('class="confusion') < first.index('alt="accuracy by coverage') and "<details" not in first
+    assert 'tr class="few"' in first, "a label with few rows is faded"
+
+
+def test_every_table_has_a_caption_and_scopes_and_every_chart_its_numbers(
+    recur: Recur, trained: Path, evil: Path, tmp_path: Path
+) -> None:
+    recur.ok("eval", trained, "--data", evil, "--report", tmp_path / "r.html", "--quiet")
+    recur.ok("compare", trained, "--report", tmp_path / "c.html", "--quiet")
+    for name in ("r.html", "c.html"):
+        html = (tmp_path / name).read_text(encoding="utf-8")
+        assert html.count("<table") == html.count("<caption>") > 0 and "<th>" not in html and "<th class" not in html
+        charts = re.findall('<img [^>]*alt="([^"]*)" aria-label="([^"]*)"', html)
+        assert len(charts) == html.count("<img") > 0
+        assert all(alt == label and re.search(r"\d", label) for alt, label in charts)
+        svgs = [base64.b64decode(code).decode() for code in re.findall('svg\\+xml;base64,([^"]*)', html)]
+        for svg in svgs:
+            width = float(re.search('width="([0-9.]+)pt"', svg)[1])  # type: ignore[index]
+            sizes = [float(size) for size in re.findall(r"font(?:-size)?: (?:\d+ )?([0-9.]+)px", svg)]
+            assert min(sizes) * (390 - 2 * 16) / width >= 12, "of a screen of 390 pixels with its margins"
+
+
+def test_two_classes_have_a_curve_of_precision_over_recall(recur: Recur, tmp_path: Path) -> None:
+    texts = [("win money now", "spam"), ("see you at lunch", "ham"), ("call me later", "ham")]
+    lines = [f"{text} {number % 7},{label}" for number in range(40) for text, label in texts]
+    (tmp_path / "x.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+    recur.ok("finetune", "--preset", "linear-custom", "--data", tmp_path / "x.csv", "--output", tmp_path / "run")
+    page = page_of(recur, tmp_path / "run", tmp_path)
+    assert "precision over recall of spam: the run has precision 100.0 and recall 100.0" in page.text
 
 
 def test_the_scalars_of_the_encoder_are_in_the_metrics(trained: Path) -> None:
@@ -153,7 +197,7 @@ def test_the_page_of_a_run_that_is_not_finished_has_no_facts_of_it(recur: Recur,
     (run / "result.json").unlink()
     (run / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2}\nbroken')
     page = page_of(recur, run, tmp_path)
-    assert "Learning curves" not in page.text and "Confusion" in page.text
+    assert "Learning curves" not in page.text and "Confusions" in page.text
 
 
 def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path) -> None:

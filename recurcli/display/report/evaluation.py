@@ -1,4 +1,4 @@
-"""The page of `recur eval --report`: a classifier's scores, confusions, calibration and mistakes, and its encoder."""
+"""The page of `recur eval --report`: the answer first, then mistakes, classes, calibration, data, training and layers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,31 +8,49 @@ import numpy as np
 
 from recurcli.commands.training.report import model_facts
 from recurcli.display.evaluation import class_table, layer_table, metric_table
-from recurcli.display.report.page import Chart, Curve, Scores, curve_chart, reliability_chart, score_chart, write_page
+from recurcli.display.report.page import (
+    Chart,
+    Curve,
+    coverage_chart,
+    curve_chart,
+    precision_recall_chart,
+    reliability_chart,
+    write_page,
+)
 from recurcli.display.screen import Table, listing
 from recurcli.errors import pluralize
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.result_block import ResultBlock
-from recurcli.evaluation.significance import share_interval
-from recurcli.metrics import percent, words_of
+from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, share_interval
+from recurcli.metrics import LOG_LOSS, PERPLEXITY, percent, percent_interval, words_of
 from recurcli.runs.run_directory import Run
 
 MAX_MISTAKES = 30
-MAX_CLASSES = 40
-"""The largest number of classes for which the page has the whole confusion table."""
-MAX_PAIRS, ROWS_OF_PAIR = 250, 20
-"""The numbers of pairs of label and prediction that are listed, and of rows of each pair."""
+MAX_CLASSES, MAX_NUMBERS = 100, 25
+"""The largest numbers of classes for which the page has the map of confusions, and the numbers in it."""
+MAX_PAIRS, SHOWN_PAIRS, ROWS_OF_PAIR = 250, 10, 20
+"""The numbers of pairs of label and prediction that the page has, of those that it shows unfolded, and of rows of each."""
+WEAKEST, WORST = 3, 10
+"""The numbers of classes that the first lines name, and of those that the table shows unfolded."""
+THRESHOLDS = (0.5, 0.7, 0.9, 0.99)
+"""Values of `recur predict --threshold` whose effect the page shows."""
 
 
 def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
     """Write the page on the `result` of `recur eval` for the `run`, and its `rows`, which begins with the `block`."""
     trained = run.read_result() if run.is_finished else {}
-    scores = [Scores("model", result["metrics"]["accuracy"], *result["intervals"]["accuracy"])]
-    for part, own in result.get("parts", {}).items():
-        interval = share_interval(round(own["accuracy"] * result["rows"]), result["rows"])
-        scores.append(Scores(f"{part} alone", own["accuracy"], *interval))
-    pairs = _pairs(rows)
-    diagnosis = result.get("diagnosis")
+    metrics, pairs, diagnosis = result["metrics"], _pairs(rows), result.get("diagnosis")
+    right = rows.predictions == rows.labels
+    charts = [coverage_chart(rows.scores, right, THRESHOLDS)]
+    if len(rows.names) == 2:
+        rare = int(np.bincount(rows.labels, minlength=2).argmin())
+        are_of, found = rows.labels == rare, rows.predictions == rare
+        if are_of.any():
+            charts.append(precision_recall_chart(rows.probabilities[:, rare], are_of, found, rows.names[rare]))
+    classes = class_table(metrics, result["intervals"])
+    per_class = [*metrics["per_class"].values()]
+    order = sorted(range(len(per_class)), key=lambda place: (not per_class[place]["support"], per_class[place]["f1"]))
+    worst, others = ([classes.rows[place] for place in part] for part in (order[:WORST], order[WORST:]))
     write_page(
         path,
         "evaluation.html",
@@ -40,23 +58,41 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         task=result["task"],
         path=result["path"],
         block=block,
-        summary=Table(block.columns, block.rows, [*block.notes, *_notes(result)]),
-        score_plot=score_chart(scores, result["baselines"], "accuracy"),
-        metrics=metric_table(result),
-        facts=listing(model_facts(trained) if trained else []),
-        curves=_curves(run.read_metrics(), trained),
-        classes=class_table(result["metrics"], result["intervals"]),
+        answer=_answer(block),
+        notes=[*block.notes, *_notes(result)],
+        findings=[*_findings(rows, metrics, pairs)],
+        support=np.bincount(rows.labels, minlength=len(rows.names)).tolist(),
+        fewest=FEWEST_ROWS_OF_CLASS,
         names=rows.names,
-        confusion=result["metrics"]["confusion"] if len(rows.names) <= MAX_CLASSES else None,
+        confusion=metrics["confusion"] if len(rows.names) <= MAX_CLASSES else None,
+        has_numbers=len(rows.names) <= MAX_NUMBERS,
+        charts=charts,
+        coverage=_coverage(rows, right),
         pairs=pairs,
+        shown_pairs=SHOWN_PAIRS,
         anchors={pair["anchor"] for pair in pairs},
+        mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
+        worst=Table(classes.columns, worst),
+        others=Table(classes.columns, others),
+        metrics=metric_table(result),
         ece=percent(result["calibration"]["ece"]),
         bins=BINS,
         temperature=None if result.get("ensemble") else result["calibration"]["temperature"],
         reliability_plot=reliability_chart(result["calibration"]["bins"]),
-        mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
+        lengths=_lengths(rows, right),
+        facts=listing(model_facts(trained) if trained else []),
+        curves=_curves(run.read_metrics(), trained),
+        is_run=result.get("ensemble", {"encoder_weight": 1.0})["encoder_weight"] > 0,
         diagnosis=diagnosis and _diagnosis(diagnosis),
     )
+
+
+def _answer(block: ResultBlock) -> str:
+    """Return the block as a sentence: how often the kept model is right, what is kept, and what the others have."""
+    kept, rows = block.columns[:2]
+    [_, share, interval], *others = block.rows
+    beside = ", ".join(f"{name} {share}" for name, share, *_ in others)
+    return f"{share} % right on {rows} ({interval}). {kept.capitalize()}; {beside}."
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
@@ -65,8 +101,49 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     selected = "ensemble" not in result or "parts" in result  # dev rows select nothing of a linear model alone
     if selected and result["split"] == "dev" and known == result["rows"]:
         yield "The model was selected on these rows, so its scores here are slightly too high."
-    elif known:
+    elif known and known < result["rows"]:
         yield f"{pluralize(known, 'dev row', 'are')} among them{', which selected the model' if selected else ''}."
+
+
+def _findings(rows: EvaluatedRows, metrics: Mapping[str, Any], pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the largest confusion and the weakest classes in words."""
+    if pairs:
+        first = pairs[0]
+        share = f"{100 * first['share']:.1f} % of its rows"
+        yield f"The largest confusion: {first['label']} is taken for {first['prediction']} in {first['count']}, {share}."
+    known = [
+        (own["f1"], name)
+        for name, own in metrics["per_class"].items()
+        if own["support"] >= FEWEST_ROWS_OF_CLASS and own["f1"] < 1
+    ]
+    if len(rows.names) > 2 and known:
+        named = ", ".join(f"{name} (F1 {percent(score)})" for score, name in sorted(known)[:WEAKEST])
+        yield f"The weakest classes: {named}."
+
+
+def _coverage(rows: EvaluatedRows, right: "np.ndarray") -> Table:
+    """Return what each of THRESHOLDS leaves without a label, and how right the others are."""
+    lines = []
+    for threshold in THRESHOLDS:
+        kept = rows.scores >= threshold
+        count, hits = int(kept.sum()), int((kept & right).sum())
+        of_these = [percent(hits / count), percent_interval(share_interval(hits, count))] if count else ["–", "–"]
+        lines.append([f"{threshold:g}", percent(1 - count / len(right)), *of_these])
+    return Table(["--threshold", "without a label (%)", "right, of the others (%)", "95 % interval"], lines)
+
+
+def _lengths(rows: EvaluatedRows, right: "np.ndarray") -> Table:
+    """Return the rows by their length in characters, in four parts of about equal size."""
+    lengths = np.array([len(text) + len(pair or "") for text, pair in rows.texts])
+    limits = np.unique(np.quantile(lengths, (0.25, 0.5, 0.75), method="lower"))
+    part = np.searchsorted(limits, lengths)
+    lines = []
+    for number in np.unique(part):
+        own = part == number
+        count, hits = int(own.sum()), int((own & right).sum())
+        span = f"{lengths[own].min():,}–{lengths[own].max():,}"
+        lines.append([span, f"{count:,}", percent(hits / count), percent_interval(share_interval(hits, count))])
+    return Table(["characters", "rows", "right (%)", "95 % interval"], lines)
 
 
 def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> list[Chart]:
@@ -84,7 +161,9 @@ def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> l
         words = words_of(trained["metric"]) if trained else "metric"
         best, kept = trained.get("best_step", -1), "kept encoder" if "parts" in trained else "kept model"
         mark = (best, dev.values[dev.steps.index(best)], kept) if best in dev.steps else None
-        charts.append(curve_chart([dev], f"dev {words}{' (encoder)' if 'parts' in trained else ''}", mark))
+        whose = " of the encoder" if "parts" in trained else ""
+        is_share = bool(trained) and trained["metric"] not in (LOG_LOSS, PERPLEXITY)
+        charts.append(curve_chart([dev], f"dev {words}{whose}", mark, shares=is_share))
     names = [name for name in lines[0] if name.startswith("encoder.layers.")]
     for kind in dict.fromkeys(name.rpartition(".")[2] for name in names):
         own = [name for name in names if name.endswith(f".{kind}")]

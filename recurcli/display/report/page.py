@@ -8,8 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recurcli.errors import escaped
+import numpy as np
+from numpy.typing import NDArray
+
+from recurcli.errors import escaped, pluralize
+from recurcli.evaluation.significance import share_interval
 from recurcli.files import write_atomically
+from recurcli.metrics import percent, percent_interval
 from recurcli.version import __version__
 
 if TYPE_CHECKING:
@@ -19,9 +24,16 @@ LONGEST = 600
 """The number of characters of a text that are shown."""
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 """Paul Tol's bright scheme, whose colours people with any kind of colour blindness can distinguish."""
-WIDTH = 5.6
-"""The width of a chart in inches. A narrow screen shrinks it."""
-SETTINGS = {"svg.fonttype": "none", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+WIDTH = 4.4
+"""The width of a chart in inches. On a screen of 390 pixels its text has 12 pixels."""
+SETTINGS = {
+    "svg.fonttype": "none",
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.formatter.useoffset": False,
+    "axes.formatter.limits": (-6, 9),
+}
 
 
 def environment() -> "jinja2.Environment":
@@ -43,10 +55,10 @@ def write_page(output: Path, template: str, **values: Any) -> None:
 
 
 class Chart:
-    """A chart of a page: the title, which screen readers read in its place, and its SVG as the address of an image."""
+    """A chart of a page: its numbers in words, which screen readers read, and its SVG as the address of an image."""
 
-    def __init__(self, title: str) -> None:
-        self.title, self.address = title, ""
+    def __init__(self, words: str) -> None:
+        self.words, self.address = words, ""
 
 
 class Scores(NamedTuple):
@@ -71,18 +83,30 @@ class Curve(NamedTuple):
 
 
 @contextmanager
-def drawing(height: float, title: str) -> Iterator[tuple[Any, Chart]]:
-    """Yield the axes of a figure of `height` inches, and the chart that it is at the end of the block."""
+def styled_figure(width: float, height: float) -> Iterator[Any]:
+    """Yield an empty figure, in inches, in the style of all charts; it is saved within the block."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    chart, paper = Chart(title), io.BytesIO()
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts of its own
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        warnings.filterwarnings("ignore", "Glyph")  # a browser has fonts of its own
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+@contextmanager
+def drawing(height: float, words: str) -> Iterator[tuple[Any, Chart]]:
+    """Yield the axes of a figure of `height` inches, and the chart that it is at the end of the block."""
+    chart, paper = Chart(words), io.BytesIO()
+    with styled_figure(WIDTH, height) as figure:
         yield figure.subplots(), chart
         figure.savefig(paper, format="svg", metadata={"Date": None})
     chart.address = f"data:image/svg+xml;base64,{base64.b64encode(paper.getvalue()).decode()}"
+
+
+def in_percent(*axes: Any) -> None:
+    """Write the shares on these axes of matplotlib in per cent, as the screen does."""
+    for axis in axes:
+        axis.set_major_formatter(lambda share, place: f"{100 * share:g}")
 
 
 def add_legend(axis: Any) -> None:
@@ -92,8 +116,10 @@ def add_legend(axis: Any) -> None:
 
 def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> Chart:
     """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
-    title = f"{metric} with 95 % intervals{' and baselines' if baselines else ''}"
-    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), title) as (axis, chart):
+    said = [f"{line.name} {percent(line.value)} ({percent_interval((line.low, line.high))})" for line in scores]
+    said += [f"{name.replace('_', ' ')} {percent(value)}" for name, value in baselines.items()]
+    words = f"{metric} in per cent with 95 % intervals: {'; '.join(said)}"
+    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), words) as (axis, chart):
         for place, line in enumerate(reversed(scores)):
             axis.plot([line.low, line.high], [place, place], color=COLOURS[0], linewidth=2)
             axis.plot(line.dots, [place] * len(line.dots), "|", color=COLOURS[0], markersize=9)
@@ -101,7 +127,9 @@ def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric
         for number, (name, value) in enumerate(sorted(baselines.items(), key=lambda item: item[1])):
             label, colour = f"baseline: {name.replace('_', ' ')}", COLOURS[1 + number % (len(COLOURS) - 1)]
             axis.axvline(value, color=colour, linewidth=1.5, linestyle="--", label=label)
-        axis.set(yticks=range(len(scores)), yticklabels=[_plain(line.name) for line in reversed(scores)], xlabel=metric)
+        names = [_plain(line.name) for line in reversed(scores)]
+        axis.set(yticks=range(len(scores)), yticklabels=names, xlabel=f"{metric} (%)")
+        in_percent(axis.xaxis)
         axis.set_ylim(-0.6, len(scores) - 0.4)
         if baselines:
             add_legend(axis)
@@ -115,9 +143,20 @@ def curve_chart(
     *,
     xlabel: str = "optimizer step",
     log: bool = False,
+    shares: bool = False,
 ) -> Chart:
-    """Draw values over optimizer steps. `best` is a point to mark, with its name; `log` makes the vertical axis logarithmic."""
-    with drawing(2.6, f"{ylabel} over the {xlabel}") as (axis, chart):
+    """Draw values over optimizer steps. `best` is a point to mark, with its name; `log` makes the vertical axis logarithmic.
+
+    `shares` are written in per cent.
+    """
+    factor = 100 if shares else 1
+    said = [
+        f"{f'{curve.name} ' * (len(curves) > 1)}{factor * curve.values[0]:.3g} at {curve.steps[0]:,}, "
+        f"{factor * curve.values[-1]:.3g} at {curve.steps[-1]:,}"
+        for curve in curves
+        if len(curve.steps)
+    ]
+    with drawing(2.6, f"{ylabel} over the {xlabel}: {'; '.join(said)}") as (axis, chart):
         labelled = set()
         for curve in curves:
             label = None if curve.name in labelled else _plain(curve.name)
@@ -127,7 +166,12 @@ def curve_chart(
         if best:
             step, value, name = best
             axis.plot(step, value, "*", color=COLOURS[1], markersize=12, label=name)
-        axis.set(xlabel=xlabel, ylabel=ylabel, yscale="log" if log else "linear")
+        axis.set(xlabel=xlabel, ylabel=f"{ylabel} (%)" if shares else ylabel, yscale="log" if log else "linear")
+        if shares:
+            in_percent(axis.yaxis)
+        if log:
+            axis.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
+            axis.yaxis.set_minor_formatter("")
         if len(labelled) > 1 or best:
             add_legend(axis)
     return chart
@@ -151,28 +195,91 @@ def draw_lines(axis: Any, over: Mapping[str, Any], metric: str) -> None:
         for point in line["points"][len(points) :]:
             key = over["key"].rpartition(".")[2]
             axis.axhline(point["mean"], color=colour, linewidth=1, linestyle="--", label=f"{name}, {key} null")
-    axis.set(xlabel=over["key"], ylabel=metric)
+    is_share = "perplexity" not in metric
+    axis.set(xlabel=over["key"], ylabel=f"{metric} (%)" if is_share else metric)
+    if is_share:
+        in_percent(axis.yaxis)
     if len(axis.get_legend_handles_labels()[0]) > 1:
         add_legend(axis)
 
 
 def over_chart(over: Mapping[str, Any], metric: str) -> Chart:
     """Draw the scores of `recur compare --over`."""
-    with drawing(3.2, f"{metric} over {over['key']}") as (axis, chart):
+    means = {
+        line["name"]: [f"{point['mean']:.3g} at {point['value']}" for point in line["points"]] for line in over["lines"]
+    }
+    said = [f"{name}: {', '.join(points)}" for name, points in means.items()]
+    with drawing(3.2, f"{metric} over {over['key']}; {'; '.join(said)}") as (axis, chart):
         draw_lines(axis, over, metric)
     return chart
 
 
 def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw the accuracy over the confidence of each bin. The area of a dot is the bin's share of the rows."""
-    with drawing(3.2, "accuracy over confidence") as (axis, chart):
-        rows = sum(own["rows"] for own in bins)
+    """Draw the accuracy over the confidence of each bin, with its 95 % interval."""
+    rows = [own["rows"] for own in bins]
+    confidence, accuracy = ([own[key] for own in bins] for key in ("confidence", "accuracy"))
+    limits = [share_interval(round(share * count), count) for share, count in zip(accuracy, rows, strict=True)]
+    said = [
+        f"score {sure:.2f}: {percent(share)} ({percent_interval(own)}) of {pluralize(count, 'row')}"
+        for sure, share, own, count in zip(confidence, accuracy, limits, rows, strict=True)
+    ]
+    with drawing(3.0, f"accuracy by the score of the prediction; {'; '.join(said)}") as (axis, chart):
         axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
-        confidence, accuracy = ([own[key] for own in bins] for key in ("confidence", "accuracy"))
-        axis.plot(confidence, accuracy, color=COLOURS[0], linewidth=1)
-        areas = [10 + 400 * own["rows"] / rows for own in bins]
-        axis.scatter(confidence, accuracy, s=areas, color=COLOURS[0], alpha=0.7)
-        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence (the score of the prediction)", ylabel="accuracy")
+        axis.plot(confidence, accuracy, "o-", color=COLOURS[0], linewidth=1, markersize=5)
+        axis.vlines(confidence, *zip(*limits, strict=True), color=COLOURS[0], linewidth=1.5)
+        axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="score of the prediction", ylabel="accuracy (%)")
+        in_percent(axis.yaxis)
+    return chart
+
+
+def coverage_chart(scores: NDArray[np.float64], right: NDArray[np.bool_], thresholds: Sequence[float]) -> Chart:
+    """Draw the accuracy of the rows with the largest scores over their share of all rows (N,); `thresholds` are marked.
+
+    `scores` (N,) are those of the predictions, `right` (N,) whether they are right.
+    """
+    hits = right[np.argsort(-scores, kind="stable")].cumsum()
+    counts = np.arange(1, len(hits) + 1)
+    coverage, accuracy = counts / len(hits), hits / counts
+    kept = {threshold: int((scores >= threshold).sum()) - 1 for threshold in thresholds}
+    marks = {threshold: (coverage[last], accuracy[last]) for threshold, last in kept.items() if last >= 0}
+    said = [
+        f"--threshold {name:g}: {percent(x)} labelled, {percent(y)} of them right" for name, (x, y) in marks.items()
+    ]
+    with drawing(3.0, f"accuracy by coverage, in per cent; {'; '.join(said)}") as (axis, chart):
+        start = min(len(hits) - 1, max(10, len(hits) // 50))  # the first rows alone say little
+        axis.plot(coverage[start:], accuracy[start:], color=COLOURS[0], linewidth=1.5)
+        free = 1.1  # from here to the left there is no name yet
+        for name, place in marks.items():
+            axis.plot(*place, "o", color=COLOURS[1], markersize=5)
+            if place[0] < free:
+                offset, side = ((-5, -11), "right") if place[0] > 0.85 else ((5, 3), "left")
+                axis.annotate(f"{name:g}", place, offset, textcoords="offset points", ha=side)
+                free = place[0] - 0.1
+        axis.margins(y=0.15)
+        axis.set(xlim=(0, 1.02), xlabel="labelled (% of the rows)", ylabel="right, of these (%)")
+        axis.set_ylim(max(0.0, axis.get_ylim()[0]), min(1.02, axis.get_ylim()[1]))
+        in_percent(axis.xaxis, axis.yaxis)
+    return chart
+
+
+def precision_recall_chart(
+    shares: NDArray[np.float64], are_of: NDArray[np.bool_], found: NDArray[np.bool_], name: str
+) -> Chart:
+    """Draw precision over recall of the class `name` by its probabilities (N,), and the point of the run's labels `found` (N,).
+
+    `are_of` (N,): whether the rows are of the class.
+    """
+    hits = are_of[np.argsort(-shares, kind="stable")].cumsum()
+    recall, precision = hits / are_of.sum(), hits / np.arange(1, len(hits) + 1)
+    own = (found & are_of).sum()
+    at = float(own / are_of.sum()), float(own / max(1, found.sum()))
+    words = f"precision over recall of {name}: the run has precision {percent(at[1])} and recall {percent(at[0])}"
+    with drawing(3.0, words) as (axis, chart):
+        axis.plot(recall, precision, color=COLOURS[0], linewidth=1.5)
+        axis.plot(*at, "o", color=COLOURS[1], markersize=7, label="the run's threshold")
+        axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=f"recall of {_plain(name)} (%)", ylabel="precision (%)")
+        in_percent(axis.xaxis, axis.yaxis)
+        add_legend(axis)
     return chart
 
 
