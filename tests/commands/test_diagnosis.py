@@ -35,7 +35,7 @@ def test_texts_of_one_token_are_scored_without_a_diagnosis(recur: Recur, trained
     out, err = recur.ok("eval", trained, *data, "--report", page, "--diagnose", "--json", "--quiet")
     assert json.loads(out)["diagnosis"] is None
     assert "no row has two tokens, so the layers are not diagnosed" in err
-    assert "Most confused" in page.read_text() and "layer by layer" not in page.read_text()
+    assert "Confusions" in page.read_text() and "layer by layer" not in page.read_text()
 
 
 def test_json_has_null_for_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
