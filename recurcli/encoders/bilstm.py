@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from recurcli.device import to_device
 from recurcli.encoders.config import BiLSTMConfig
 from recurcli.encoders.encoder import Encoder
 from recurcli.layers import dropout
@@ -42,9 +43,11 @@ class BiLSTM(Encoder):
             for layer in self.layers:
                 x = onnx_lstm(cast(nn.LSTM, layer), x, lengths)
             return x
-        lengths = lengths.cpu()
-        states = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return pad_packed_sequence(self._run(states), batch_first=True, total_length=x.shape[1])[0]
+        # torch would sort the rows in the same way, and wait for a GPU three times.
+        lengths, order = lengths.cpu().sort(descending=True)
+        packed = pack_padded_sequence(x.index_select(0, to_device(order, x.device)), lengths, batch_first=True)
+        states = pad_packed_sequence(self._run(packed), batch_first=True, total_length=x.shape[1])[0]
+        return states.index_select(0, to_device(order.argsort(), x.device))
 
     def _run(self, states: States) -> States:
         for index, layer in enumerate(self.layers):

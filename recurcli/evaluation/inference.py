@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.config import Label
-from recurcli.device import Precision, autocast, choose_device
+from recurcli.device import Precision, autocast, choose_device, to_device
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
@@ -59,7 +59,7 @@ def compute_logits(
                 rows = batches[turn + ranks.rank]
                 with torch.inference_mode(), autocast(config.device, config.precision):
                     ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
-                    output, _ = model(ids.to(config.device), mask.to(config.device))
+                    output, _ = model(to_device(ids, config.device), to_device(mask, config.device))
                     logits[rows] = output.double().cpu().numpy()
                 finite = np.isfinite(logits[rows]).all(axis=1)
                 if not finite.all():
@@ -175,17 +175,21 @@ def _batch_nats(
 ) -> NDArray[np.float64]:
     """Return the cross-entropy of each token of the windows `rows`, in their order (N,)."""
     ids, mask = collate(windows.inputs, rows, pad_id=model.config.pad_id)
-    targets = torch.from_numpy(windows.targets.take(rows).ids).long().to(config.device)
+    targets = torch.from_numpy(windows.targets.take(rows).ids).long()
+    real = mask.flatten().nonzero().squeeze(1)  # on a GPU, the CPU would wait for their number
+    ids, mask, real, targets = (to_device(part, config.device) for part in (ids, mask, real, targets))
     with torch.inference_mode(), autocast(config.device, config.precision):
-        _, states = model.encode(ids.to(config.device), mask.to(config.device))
-        return _nats(model, states[mask.to(config.device)], model.embedding.output_weight(), targets)
+        _, states = model.encode(ids, mask)
+        return _nats(model, states.flatten(0, 1)[real], model.embedding.output_weight(), targets)
 
 
 def _next_nats(
     model: LanguageModel, windows: Windows, row: int, state: CarriedState | None, config: InferenceConfig
 ) -> tuple[NDArray[np.float64], CarriedState]:
     """Return the cross-entropy of each token of the window `row` (N,), which goes on from `state`, and the state at its end."""
-    ids, targets = (torch.from_numpy(part.take(np.array([row])).ids).long().to(config.device) for part in windows)
+    ids, targets = (
+        to_device(torch.from_numpy(part.take(np.array([row])).ids).long(), config.device) for part in windows
+    )
     with torch.inference_mode(), autocast(config.device, config.precision):
         states, weight, after = model.carry(ids.unsqueeze(0), state)
         return _nats(model, states.squeeze(0), weight, targets), after
