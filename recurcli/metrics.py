@@ -193,10 +193,18 @@ def words_of(metric: str) -> str:
     return metric_named(metric).words
 
 
-def format_score(metric: str, score: float) -> str:
-    """Return a score as text for the screen: a perplexity with two decimals, a log loss with four, others in per cent."""
+def format_score(metric: str, score: float, sign: str = "") -> str:
+    """Return a score as text: a perplexity with two decimals, a log loss with four, others in per cent.
+
+    `sign` is "+" for a difference.
+    """
     decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(metric)
-    return percent(score) if decimals is None else f"{score:.{decimals}f}"
+    return percent(score, sign) if decimals is None else f"{score:{sign}.{decimals}f}"
+
+
+def format_interval(metric: str, limits: Sequence[float], sign: str = "") -> str:
+    """Return the two ends of an interval of scores as text: 90.0–96.2, or of differences -1.2 – +3.4."""
+    return (" – " if sign else "–").join(format_score(metric, limit, sign) for limit in limits)
 
 
 def percent(share: float, sign: str = "") -> str:
@@ -205,8 +213,8 @@ def percent(share: float, sign: str = "") -> str:
 
 
 def percent_interval(limits: Sequence[float], sign: str = "") -> str:
-    """Return the two ends of an interval of shares in per cent: 90.0–96.2, or -1.2 – +3.4."""
-    return (" – " if sign else "–").join(percent(limit, sign) for limit in limits)
+    """Return the `format_interval` of shares."""
+    return format_interval("accuracy", limits, sign)
 
 
 def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,18 +2,13 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.commands.comparison.collect import ComparedRun, check_comparable, collect
-from recurcli.commands.comparison.groups import (
-    Baseline,
-    Group,
-    baselines,
-    check_over,
-    group_runs,
-    lines_over,
-)
+from recurcli.commands.comparison.groups import Baseline, Group, baselines, check_over, group_runs, lines_over
+from recurcli.commands.comparison.verdict import verdict_on
 from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.evaluation.significance import (
     Runs,
@@ -26,7 +21,7 @@ from recurcli.evaluation.significance import (
     tango,
 )
 from recurcli.log import Log
-from recurcli.metrics import LABEL_METRICS, PERPLEXITY, is_of_labels, metric_named
+from recurcli.metrics import LABEL_METRICS, PERPLEXITY, format_score, is_of_labels, metric_named
 from recurcli.requests.compare import CompareRequest
 from recurcli.runs.predictions import Part
 from recurcli.runs.run_directory import RunDirectory, first_difference
@@ -40,12 +35,18 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
 
     Classifiers are compared on their dev or test rows, causal language models by the perplexity of their dev text. A run
     without predictions of test rows is left out of a comparison on these. The metric is by default the `finetuning.metric`
-    of the runs.
+    of the runs. Where all runs kept the same linear model, their encoders are compared.
     Raises UsageError if there is no run, if two runs have other dev rows or labels, or if the key of `--over` is one number
     in all; ModelError for a damaged run that is named itself.
     """
     metric = request.metric
     found = collect(request.runs, request.part, request.split)
+    if request.part == "model" and _kept_one_linear_model(found.runs):
+        result = compare(replace(request, part="encoder"), log)
+        score = format_score(result["metric"], found.runs[0].scores[result["metric"]])
+        runs = "Both" if len(found.runs) == 2 else f"All {len(found.runs)}"
+        said = [f"{runs} runs kept the same linear model ({score}): nothing to test.", *result["verdict"]]
+        return {**result, "same_linear_model": True, "verdict": said}
     for run in found.runs:
         RunDirectory(run.path).note_if_unfinished(log)
     for entry in found.left_out:
@@ -74,7 +75,7 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     for member, row in rows.items():
         row["interval"] = _interval(member, resampled, name)
     first = found.runs[0] if found.runs else None
-    return {
+    result = {
         "split": request.split,
         "task": first and first.result["task"],
         "metric": name,
@@ -90,7 +91,16 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         "smallest_difference": median(smallest) if smallest else None,
         "unfinished": found.unfinished,
         "left_out": found.left_out,
+        "same_linear_model": False,
     }
+    return {**result, "verdict": verdict_on(result)}
+
+
+def _kept_one_linear_model(runs: Sequence[ComparedRun]) -> bool:
+    """Return whether several runs, some of them with an encoder, all kept the same linear model."""
+    scored = {(*run.rows.predictions, f"{run.result[run.split]['loss']:.6f}") for run in runs}
+    is_linear = [run.result.get("ensemble", {}).get("encoder_weight") == 0 for run in runs]
+    return len(runs) > 1 == len(scored) and all(is_linear) and any("parts" in run.stored for run in runs)
 
 
 class _Resampled(NamedTuple):

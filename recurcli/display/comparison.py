@@ -11,21 +11,17 @@ from statistics import fmean
 from typing import Any
 
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from recurcli.commands.comparison.groups import text_of
+from recurcli.commands.comparison.verdict import interval_in_words
 from recurcli.display.report.page import Scores, draw_lines, over_chart, score_chart, write_page
-from recurcli.display.screen import (
-    UNLIMITED,
-    Table,
-    by_columns,
-    heading,
-    show,
-    styled,
-)
+from recurcli.display.screen import UNLIMITED, Table, by_columns, cell, heading, show, styled
 from recurcli.errors import UsageError, escaped, pluralize
+from recurcli.evaluation.significance import LEVEL
 from recurcli.files import OutputKind, to_json, write_atomically
-from recurcli.metrics import PERPLEXITY, percent, percent_interval, words_of
+from recurcli.metrics import PERPLEXITY, format_score, words_of
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import Run, reopen_run
 
@@ -37,15 +33,10 @@ MAX_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
 Result = Mapping[str, Any]
 
 
-def _score(score: float, result: Result, sign: str = "") -> str:
-    """Return a score, or a difference of scores: a perplexity with two decimals, others in per cent."""
-    return f"{score:{sign}.2f}" if result["metric"] == PERPLEXITY else percent(score, sign)
-
-
 def _mean_and_spread(summary: Mapping[str, Any], result: Result) -> str:
     """Return the mean of a summary of scores, with the standard deviation if there are several."""
-    spread = "" if summary.get("std") is None else f" ± {_score(summary['std'], result)}"
-    return _score(summary["mean"], result) + spread
+    spread = "" if summary.get("std") is None else f" ± {format_score(result['metric'], summary['std'])}"
+    return format_score(result["metric"], summary["mean"]) + spread
 
 
 def _names(result: Result) -> list[str]:
@@ -58,7 +49,7 @@ def _scores(result: Result) -> dict[str, list[str]]:
     return {
         "n": [str(group["n"]) for group in groups],
         words_of(result["metric"]): [_mean_and_spread(row, result) for row in (*groups, *baselines)],
-        "best": [_score(group["best"], result) for group in groups],
+        "best": [format_score(result["metric"], group["best"]) for group in groups],
     }
 
 
@@ -92,28 +83,19 @@ def group_table(result: Result) -> Table:
 
 def test_table(result: Result) -> Table:
     """Return the tests, a significant one bold, with sentences on what they can find."""
-    rows, notes, too_few = [], [], 0
+    rows, notes, metric = [], [], result["metric"]
     for test in result["tests"]:
-        if test["identical_predictions"]:
-            interval = "identical predictions"
-        elif test["interval"] is None:
-            interval, too_few = "too few seeds", too_few + 1
-        elif result["metric"] == PERPLEXITY:
-            interval = " – ".join(_score(limit, result, "+") for limit in test["interval"])
-        else:
-            interval = percent_interval(test["interval"], "+")
+        difference, interval = format_score(metric, test["difference"], "+"), interval_in_words(test, metric)
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
-        row = [test["a"], test["b"], _score(test["difference"], result, "+"), interval, *p_values, TESTS[test["test"]]]
-        rows.append(styled(row, "bold" if test["p_holm"] < 0.05 else ""))
+        row = [test["a"], test["b"], difference, interval, *p_values, TESTS[test["test"]]]
+        rows.append(styled(row, "bold" if test["p_holm"] < LEVEL else ""))
     if result["smallest_difference"] is not None:
-        smallest = _score(result["smallest_difference"], result)
-        notes.append(
-            f"Minimum detectable difference on {_rows(result)}: {smallest} "
-            "(80 % power, 5 % level, before Holm's correction; the median of the tests)."
-        )
-    if too_few:
+        smallest = format_score(metric, result["smallest_difference"])
+        how = "median of the tests, 80 % power, 5 % level, before Holm's correction"
+        notes.append(f"Minimum detectable difference on {_rows(result)}: {smallest} ({how}).")
+    if too_few := sum(test["interval"] is None and not test["identical_predictions"] for test in result["tests"]):
         of = pluralize(too_few, "test", "have", of=len(rows))
-        notes.append(f"{of} too few seeds to tell any difference of {words_of(result['metric'])}.")
+        notes.append(f"{of} too few seeds to tell any difference of {words_of(metric)}.")
     return Table(["A", "B", "A - B", "95 % interval", "p", "p (Holm)", "test"], rows, notes)
 
 
@@ -149,10 +131,14 @@ def unfinished_table(runs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def print_comparison(result: Result) -> None:
-    """Print the comparison in the width of the terminal. The name of a group holds the values of the keys that differ."""
-    parts: list[RenderableType | Table] = []
+    """Print the comparison in the width of the terminal; it ends in the verdict.
+
+    The name of a group holds the values of the keys that differ.
+    """
+    first = 1 if result["same_linear_model"] else 0
+    parts: list[RenderableType | Table] = [*map(cell, result["verdict"][:first]), Text("")]
     if result["groups"]:
-        whose = "encoders alone" if result["part"] == "encoder" else "models"
+        whose = "encoders alone" if result["part"] == "encoder" else "kept models"
         hidden = ", ".join(result["other_differences"])
         notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
         parts += [
@@ -167,6 +153,8 @@ def print_comparison(result: Result) -> None:
     if result["unfinished"]:
         unfinished = unfinished_table(result["unfinished"])
         parts += [Text(""), heading("unfinished", "--resume continues them"), unfinished]
+    if said := result["verdict"][first:]:
+        parts += [Text(""), heading("verdict"), *(Padding(cell(each, style="bold"), (0, 0, 0, 2)) for each in said)]
     show(*parts)
 
 
@@ -243,7 +231,9 @@ def write_report(path: Path, result: Result) -> None:
         "comparison.html",
         title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
         rows=_rows(result),
-        whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "models",
+        whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "kept models",
+        chose=result["split"] == "dev",
+        verdict=result["verdict"],
         score_plot=score_chart(scores, baselines, shown),
         groups=group_table(result),
         tests=test_table(result),

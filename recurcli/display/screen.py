@@ -96,10 +96,7 @@ def heading(*words: str) -> Text:
 
 
 def to_rich(table: Table) -> RichTable:
-    """Return the table for a terminal. Control characters and markup in its texts are escaped.
-
-    Where the terminal is too narrow, rich breaks the widest columns first, and loses nothing.
-    """
+    """Return the table for a terminal. Control characters and markup in its texts are escaped."""
     made = RichTable(
         box=box.SIMPLE_HEAD,
         show_header=any(table.columns),
@@ -111,6 +108,15 @@ def to_rich(table: Table) -> RichTable:
     for row in table.rows:
         made.add_row(*(cell(*each) if isinstance(each, Styled) else cell(each) for each in row))
     return made
+
+
+def stacked(table: Table) -> Iterator[RenderableType]:
+    """Yield the rows of the table as records, one below another, with a line `name: value` for each cell."""
+    for row in table.rows:
+        made = RichTable.grid(padding=(0, 2, 0, 0))
+        for header, each in zip(table.columns, row, strict=False):
+            made.add_row(cell(f"{header}:", style="dim"), cell(*each) if isinstance(each, Styled) else cell(each))
+        yield Padding(made, (0, 0, 1, 2))
 
 
 def block_parts(block: ResultBlock) -> Iterator[RenderableType]:
@@ -163,12 +169,17 @@ def fits(table: RichTable) -> bool:
 
 
 def show(*parts: RenderableType | Table) -> None:
-    """Print `parts` without blanks at the ends of lines, and with one empty line between them at most."""
+    """Print `parts` without blanks at the ends of lines, and with one empty line between them at most.
+
+    A table with numbers is `stacked` where the terminal is too narrow for it. In one of words rich breaks the widest columns.
+    """
     screen = console()
     with screen.capture() as printed:
         for part in parts:
             if isinstance(part, Table):
-                screen.print("", to_rich(part), "", *(cell(note, style="dim") for note in part.notes), sep="\n")
+                made = to_rich(part)
+                shown = [made] if fits(made) or not any(part.numeric) else stacked(part)
+                screen.print("", *shown, "", *(cell(note, style="dim") for note in part.notes), sep="\n")
             else:
                 screen.print(part, crop=False)
     text = re.sub(r" +$", "", printed.get(), flags=re.MULTILINE)
