@@ -212,9 +212,9 @@ def percent(share: float, sign: str = "") -> str:
     return f"{100 * share:{sign}.1f}"
 
 
-def percent_interval(limits: Sequence[float], sign: str = "") -> str:
-    """Return the `format_interval` of shares."""
-    return format_interval("accuracy", limits, sign)
+def percent_interval(limits: Sequence[float]) -> str:
+    """Return the two ends of an interval of shares in per cent."""
+    return format_interval("accuracy", limits)
 
 
 def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from recurcli.display.comparison import to_markdown
 from recurcli.display.report.page import environment
 from recurcli.display.screen import Styled, Table, by_columns, show
 from recurcli.errors import escaped
-from recurcli.metrics import percent, percent_interval
+from recurcli.metrics import format_interval, percent, percent_interval
 
 MADE = Table(
     ["name", "score ± spread", "left"],
@@ -25,6 +25,17 @@ def test_a_terminal_shows_every_cell_and_obeys_none(capsys: pytest.CaptureFixtur
     assert first.split() == [r"[red]a|b_<i>\x1b[2J", "-0.5", "±", "0.1", "1"]
     assert (second.split(), note) == (["100", "%", "–"], "50 % of $x")
     assert first.index("-0.5 ± 0.1") + len("-0.5 ± 0.1") == head.index("score ± spread") + len("score ± spread")
+
+
+def test_a_table_that_does_not_fit_is_a_list_of_records(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "20")
+    show(by_columns({"name": ["first run", "x"], "tokens": ["1,234,567", "8"]}, ["two"]))
+    out = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert out == "  name:    first run\n  tokens:  1,234,567\n\n  name:    x\n  tokens:  8\n\ntwo\n"
 
 
 def test_markdown_aligns_numbers_and_escapes_its_marks() -> None:
@@ -52,7 +63,8 @@ def test_a_column_that_ends_early_is_filled_with_dashes() -> None:
 def test_percentages_have_one_decimal_and_their_intervals_a_dash() -> None:
     assert (percent(0.50671), percent(0.012, "+")) == ("50.7", "+1.2")
     assert percent_interval([0.9, 0.962]) == "90.0–96.2"
-    assert percent_interval([-0.012, 0.034], "+") == "-1.2 – +3.4"
+    assert format_interval("accuracy", [-0.012, 0.034], "+") == "-1.2 – +3.4"
+    assert format_interval("perplexity", [-1.5, 2.25], "+") == "-1.50 – +2.25"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200, None])

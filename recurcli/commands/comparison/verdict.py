@@ -28,7 +28,7 @@ def verdict_on(result: Facts) -> list[str]:
     single = [group["name"] for group in groups if group["n"] == 1]
     if said and single:
         have = "Each group has" if len(single) == len(groups) > 1 else _listed(single, "has", "have")
-        said.append(f"{have} one seed; other seeds may score otherwise.")
+        said.append(f"{have} one seed; other seeds may give other scores.")
     return said
 
 
@@ -64,7 +64,9 @@ def _on_linear_models(result: Facts) -> Iterator[str]:
     groups, models = ({row["name"]: row for row in result[key]} for key in ("groups", "baselines"))
     tests = [test for test in result["tests"] if test["b"] in models]
     if len(groups) == 1:
-        yield from (_on_pair(groups[test["a"]], models[test["b"]], test, result["metric"]) for test in tests)
+        for test in tests:
+            model = {**models[test["b"]], "name": f"the {test['b']}"}
+            yield _on_pair(groups[test["a"]], model, test, result["metric"])
         return
     scores = {test["b"]: format_score(result["metric"], models[test["b"]]["mean"]) for test in tests}
     model = "their linear models" if len(scores) > 1 else f"the linear model, {''.join(scores.values())}"
@@ -116,4 +118,5 @@ def _on_pair(a: Facts, b: Facts, test: Facts, metric: str) -> str:
 def _listed(names: Sequence[str], one: str, many: str) -> str:
     """Return the names as the subject of a sentence, with its verb in the singular or the plural."""
     shown = [*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else [])]
-    return f"{', '.join(shown[:-1])} and {shown[-1]} {many}" if len(shown) > 1 else f"{shown[0]} {one}"
+    comma = "; " if any("," in name for name in shown) else ", "
+    return f"{comma.join(shown[:-1])} and {shown[-1]} {many}" if len(shown) > 1 else f"{shown[0]} {one}"
