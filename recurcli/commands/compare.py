@@ -100,7 +100,8 @@ def _kept_one_linear_model(runs: Sequence[ComparedRun]) -> bool:
     """Return whether several runs, some of them with an encoder, all kept the same linear model."""
     scored = {(*run.rows.predictions, f"{run.result[run.split]['loss']:.6f}") for run in runs}
     is_linear = [run.result.get("ensemble", {}).get("encoder_weight") == 0 for run in runs]
-    return len(runs) > 1 == len(scored) and all(is_linear) and any("parts" in run.stored for run in runs)
+    has_encoder = any("parts" in run.stored for run in runs)
+    return len(runs) > 1 and len(scored) == 1 and all(is_linear) and has_encoder
 
 
 class _Resampled(NamedTuple):

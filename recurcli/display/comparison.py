@@ -118,15 +118,10 @@ def _over_table(result: Result) -> Table:
 
 def unfinished_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """Return the runs that are not finished, with their steps."""
-    rows = [
-        [
-            run["run"],
-            f"{run['step']:,}",
-            "–" if run["steps"] is None else f"{run['steps']:,}",
-            "running" if run["running"] else "stopped",
-        ]
-        for run in runs
-    ]
+    rows = []
+    for run in runs:
+        of, state = "–" if run["steps"] is None else f"{run['steps']:,}", "running" if run["running"] else "stopped"
+        rows.append([run["run"], f"{run['step']:,}", of, state])
     return Table(["run", "step", "of", "state"], rows)
 
 

@@ -17,7 +17,7 @@ Facts = dict[str, Any]
 
 def compared(means: dict[str, float], shown: str = "", *, linear: float = 0.5, seeds: int = 2, p: float = 0.2) -> Facts:
     """A comparison of groups with these accuracies and the linear model l. The pairs `shown`, such as "ac bl", differ."""
-    rows = [{"name": name, "mean": mean, "n": seeds} for name, mean in {**means, "l": linear}.items()]
+    rows: list[Facts] = [{"name": name, "mean": mean, "n": seeds} for name, mean in {**means, "l": linear}.items()]
     tests = []
     for a, b in itertools.combinations(rows, 2):
         differs, difference = f"{a['name']}{b['name']}" in shown.split(), a["mean"] - b["mean"]

@@ -47,7 +47,7 @@ def _on_groups(result: Facts) -> Iterator[str]:
     tests = {test["b"]: test for test in result["tests"] if test["a"] == groups[0]["name"]}
     others = [group["name"] for group in groups[1:]]
     if len(others) == 1:
-        yield _on_pair(*groups, tests[others[0]], metric)
+        yield _on_pair(groups[0], groups[1], tests[others[0]], metric)
     elif others:
         score = format_score(metric, groups[0]["mean"])
         yield f"{groups[0]['name']} has the best {words_of(metric)} of {len(groups)} groups, {score}."
@@ -65,8 +65,8 @@ def _on_linear_models(result: Facts) -> Iterator[str]:
     tests = [test for test in result["tests"] if test["b"] in models]
     if len(groups) == 1:
         for test in tests:
-            model = {**models[test["b"]], "name": f"the {test['b']}"}
-            yield _on_pair(groups[test["a"]], model, test, result["metric"])
+            linear = {**models[test["b"]], "name": f"the {test['b']}"}
+            yield _on_pair(groups[test["a"]], linear, test, result["metric"])
         return
     scores = {test["b"]: format_score(result["metric"], models[test["b"]]["mean"]) for test in tests}
     model = "their linear models" if len(scores) > 1 else f"the linear model, {''.join(scores.values())}"
