@@ -144,7 +144,7 @@ def print_comparison(result: Result) -> None:
     if result["tests"]:
         parts += [heading("tests"), test_table(result)]
     if result["over"] is not None:
-        parts += [heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
+        parts += [Text(""), heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
     if result["unfinished"]:
         unfinished = unfinished_table(result["unfinished"])
         parts += [Text(""), heading("unfinished", "--resume continues them"), unfinished]
