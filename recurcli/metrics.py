@@ -194,7 +194,7 @@ def words_of(metric: str) -> str:
 
 
 def format_score(metric: str, score: float, sign: str = "") -> str:
-    """Return a score as text for the screen: a perplexity with two decimals, a log loss with four, others in per cent.
+    """Return a score as text: a perplexity with two decimals, a log loss with four, others in per cent.
 
     `sign` is "+" for a difference.
     """
@@ -202,14 +202,19 @@ def format_score(metric: str, score: float, sign: str = "") -> str:
     return percent(score, sign) if decimals is None else f"{score:{sign}.{decimals}f}"
 
 
+def format_interval(metric: str, limits: Sequence[float], sign: str = "") -> str:
+    """Return the two ends of an interval of scores as text: 90.0–96.2, or of differences -1.2 – +3.4."""
+    return (" – " if sign else "–").join(format_score(metric, limit, sign) for limit in limits)
+
+
 def percent(share: float, sign: str = "") -> str:
     """Return a share, such as an accuracy, in per cent with one decimal; `sign` is "+" for a difference."""
     return f"{100 * share:{sign}.1f}"
 
 
-def percent_interval(limits: Sequence[float], sign: str = "") -> str:
-    """Return the two ends of an interval of shares in per cent: 90.0–96.2, or -1.2 – +3.4."""
-    return (" – " if sign else "–").join(percent(limit, sign) for limit in limits)
+def percent_interval(limits: Sequence[float]) -> str:
+    """Return the two ends of an interval of shares in per cent."""
+    return format_interval("accuracy", limits)
 
 
 def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

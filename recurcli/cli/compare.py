@@ -37,7 +37,8 @@ def compare(
     Runs whose presets differ in the seed alone are a group: mean, standard deviation and best of the metric, size
     and speed. Each pair of groups is tested on the stored predictions of the dev or test rows, by Tango's score test for
     accuracies of one seed each, else by a paired bootstrap over rows and seeds, with Holm's correction. Causal language
-    models are compared by the perplexity of their dev text. Runs that are not finished are listed with their steps.
+    models are compared by the perplexity of their dev text. Runs that are not finished are listed with their steps. The
+    last lines are the verdict: which groups are shown to differ, or with --over whether larger values help.
     """
     from recurcli.commands.compare import compare as run_compare
     from recurcli.display.comparison import TABLE, print_comparison, write_plot, write_report, write_table

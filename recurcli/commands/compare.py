@@ -2,19 +2,13 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.commands.comparison.collect import ComparedRun, check_comparable, collect
-from recurcli.commands.comparison.groups import (
-    Baseline,
-    Group,
-    baselines,
-    check_over,
-    group_runs,
-    lines_over,
-)
-from recurcli.commands.comparison.verdict import verdict
+from recurcli.commands.comparison.groups import Baseline, Group, baselines, check_over, group_runs, lines_over
+from recurcli.commands.comparison.verdict import verdict_on
 from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.evaluation.significance import (
     Runs,
@@ -41,12 +35,18 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
 
     Classifiers are compared on their dev or test rows, causal language models by the perplexity of their dev text. A run
     without predictions of test rows is left out of a comparison on these. The metric is by default the `finetuning.metric`
-    of the runs.
+    of the runs. Where all runs kept the same linear model, their encoders are compared.
     Raises UsageError if there is no run, if two runs have other dev rows or labels, or if the key of `--over` is one number
     in all; ModelError for a damaged run that is named itself.
     """
-    metric, part = request.metric, request.part
-    found = collect(request.runs, part, request.split)
+    metric = request.metric
+    found = collect(request.runs, request.part, request.split)
+    if request.part == "model" and _kept_one_linear_model(found.runs):
+        result = compare(replace(request, part="encoder"), log)
+        score = format_score(result["metric"], found.runs[0].scores[result["metric"]])
+        runs = "Both" if len(found.runs) == 2 else f"All {len(found.runs)}"
+        said = [f"{runs} runs kept the same linear model ({score}): nothing to test.", *result["verdict"]]
+        return {**result, "same_linear_model": True, "verdict": said}
     for run in found.runs:
         RunDirectory(run.path).note_if_unfinished(log)
     for entry in found.left_out:
@@ -64,14 +64,8 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         whose = "" if metric else f"{found.runs[0].path}: finetuning.metric {name} is one of probabilities; "
         raise UsageError(f"{whose}--metric must be one of {', '.join(LABEL_METRICS)}, not '{escaped(name)}'")
     metric_named(name, found.runs[0].rows.names if found.runs else ())  # refuses an unknown label
-    sentences = []
-    if part == "model" and _kept_one_linear_model(found.runs):
-        kept = format_score(name, found.runs[0].scores[name])
-        sentences = [f"All {len(found.runs)} runs kept the same linear model ({kept}): nothing to test."]
-        part = "encoder"
-        found = collect(request.runs, part, request.split)
     groups, differences, other_differences = group_runs(found.runs, name)
-    _notes(found.runs, part, log)
+    _notes(found.runs, request.part, log)
     fixed = baselines(groups, name)
     resampled = _resample(groups, fixed, name)
     tests = _tests(groups, fixed, resampled, name)
@@ -85,7 +79,7 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         "split": request.split,
         "task": first and first.result["task"],
         "metric": name,
-        "part": part,
+        "part": request.part,
         "rows": first.units if first else 0,
         "dev_sha256": first and first.result["data"]["dev"]["sha256"],
         "differences": differences,
@@ -97,14 +91,17 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         "smallest_difference": median(smallest) if smallest else None,
         "unfinished": found.unfinished,
         "left_out": found.left_out,
+        "same_linear_model": False,
     }
-    return {**result, "verdict": [*sentences, *verdict(result)]}
+    return {**result, "verdict": verdict_on(result)}
 
 
 def _kept_one_linear_model(runs: Sequence[ComparedRun]) -> bool:
-    """Return whether several runs that trained an encoder all kept the linear model alone, with the same predictions."""
-    kept = [run for run in runs if "parts" in run.result and not run.result["ensemble"]["encoder_weight"]]
-    return len(kept) == len(runs) > 1 and all(run.rows.predictions == runs[0].rows.predictions for run in runs)
+    """Return whether several runs, some of them with an encoder, all kept the same linear model."""
+    scored = {(*run.rows.predictions, f"{run.result[run.split]['loss']:.6f}") for run in runs}
+    is_linear = [run.result.get("ensemble", {}).get("encoder_weight") == 0 for run in runs]
+    has_encoder = any("parts" in run.stored for run in runs)
+    return len(runs) > 1 and len(scored) == 1 and all(is_linear) and has_encoder
 
 
 class _Resampled(NamedTuple):

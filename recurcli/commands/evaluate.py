@@ -24,7 +24,7 @@ from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.decision import KeptModel, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
-from recurcli.evaluation.report import EvaluatedRows, report_with_parts
+from recurcli.evaluation.report import EvaluatedRows, paired_interval, report_with_parts
 from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, intervals
 from recurcli.files import (
     REPORT,
@@ -48,7 +48,7 @@ from recurcli.runs.model_files import (
     read_linear_model,
     read_model,
 )
-from recurcli.runs.predictions import FILES
+from recurcli.runs.predictions import FILES, Part, read_predictions
 from recurcli.runs.run_directory import (
     LINEAR_FIRST_FIT,
     PREDICTIONS,
@@ -225,7 +225,8 @@ def _save(run: Run, kept: KeptModel, names: Sequence[str], facts: Mapping[str, A
     """Keep the thresholds in `run`: its predictions and its result follow them, in one change.
 
     `facts` are those of the dev rows that follow the thresholds: the scores on the rows that were not trained on, and what is
-    `paired`. Those of the test rows are left out of the result, since a run does not keep which of these rows they are.
+    `paired`. Of the test rows a run does not keep which ones were trained on, nor without an ensemble the predictions of the
+    parts, so those facts are left out of the result.
     Raises UsageError for a run that is not finished, or that does not keep the probabilities of all classes `names`.
     """
     if not run.is_finished:
@@ -240,8 +241,12 @@ def _save(run: Run, kept: KeptModel, names: Sequence[str], facts: Mapping[str, A
             rows = [row | {"prediction": label} for row, label in zip(rows, predictions, strict=True)]
             files[name] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             result[split] |= classification_report(labels, predictions, names, loss=result[split]["loss"])
-    for key in ("unseen", "paired"):
-        result.get("test", {}).pop(key, None)
+            if split == "test" and result["test"].pop("paired", None) and "linear_probabilities" in rows[0]:
+                right = np.array(labels) == predictions
+                parts: tuple[Part, ...] = ("encoder", "linear")
+                others = {part: np.array(labels) == read_predictions(run, part, split).predictions for part in parts}
+                result["test"]["paired"] = {part: paired_interval(right, other) for part, other in others.items()}
+    result.get("test", {}).pop("unseen", None)
     result |= facts
     RunDirectory(run.name).replace_files(run, files, result, model_card(result))
 

@@ -11,20 +11,13 @@ from statistics import fmean
 from typing import Any
 
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from recurcli.commands.comparison.groups import text_of
 from recurcli.commands.comparison.verdict import interval_in_words
 from recurcli.display.report.page import Scores, draw_lines, over_chart, score_chart, styled_figure, write_page
-from recurcli.display.screen import (
-    UNLIMITED,
-    Table,
-    by_columns,
-    cell,
-    heading,
-    show,
-    styled,
-)
+from recurcli.display.screen import UNLIMITED, Table, by_columns, cell, heading, show, styled
 from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.evaluation.significance import LEVEL
 from recurcli.files import OutputKind, to_json, write_atomically
@@ -42,9 +35,8 @@ Result = Mapping[str, Any]
 
 def _mean_and_spread(summary: Mapping[str, Any], result: Result) -> str:
     """Return the mean of a summary of scores, with the standard deviation if there are several."""
-    metric = result["metric"]
-    spread = "" if summary.get("std") is None else f" ± {format_score(metric, summary['std'])}"
-    return format_score(metric, summary["mean"]) + spread
+    spread = "" if summary.get("std") is None else f" ± {format_score(result['metric'], summary['std'])}"
+    return format_score(result["metric"], summary["mean"]) + spread
 
 
 def _names(result: Result) -> list[str]:
@@ -97,16 +89,13 @@ def test_table(result: Result) -> Table:
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
         row = [test["a"], test["b"], difference, interval, *p_values, TESTS[test["test"]]]
         rows.append(styled(row, "bold" if test["p_holm"] < LEVEL else ""))
-    too_few = sum(test["interval"] is None and not test["identical_predictions"] for test in result["tests"])
     if result["smallest_difference"] is not None:
         smallest = format_score(metric, result["smallest_difference"])
-        notes.append(
-            f"Minimum detectable difference on {_rows(result)}: {smallest} "
-            "(80 % power, 5 % level, before Holm's correction; the median of the tests)."
-        )
-    if too_few:
+        how = "median of the tests, 80 % power, 5 % level, before Holm's correction"
+        notes.append(f"Minimum detectable difference on {_rows(result)}: {smallest} ({how}).")
+    if too_few := sum(test["interval"] is None and not test["identical_predictions"] for test in result["tests"]):
         of = pluralize(too_few, "test", "have", of=len(rows))
-        notes.append(f"{of} too few seeds to tell any difference of {words_of(result['metric'])}.")
+        notes.append(f"{of} too few seeds to tell any difference of {words_of(metric)}.")
     return Table(["A", "B", "A - B", "95 % interval", "p", "p (Holm)", "test"], rows, notes)
 
 
@@ -129,23 +118,22 @@ def _over_table(result: Result) -> Table:
 
 def unfinished_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """Return the runs that are not finished, with their steps."""
-    rows = [
-        [
-            run["run"],
-            f"{run['step']:,}",
-            "–" if run["steps"] is None else f"{run['steps']:,}",
-            "running" if run["running"] else "stopped",
-        ]
-        for run in runs
-    ]
+    rows = []
+    for run in runs:
+        of, state = "–" if run["steps"] is None else f"{run['steps']:,}", "running" if run["running"] else "stopped"
+        rows.append([run["run"], f"{run['step']:,}", of, state])
     return Table(["run", "step", "of", "state"], rows)
 
 
 def print_comparison(result: Result) -> None:
-    """Print the comparison in the width of the terminal. The name of a group holds the values of the keys that differ."""
-    parts: list[RenderableType | Table] = []
+    """Print the comparison in the width of the terminal; it ends in the verdict.
+
+    The name of a group holds the values of the keys that differ.
+    """
+    first = 1 if result["same_linear_model"] else 0
+    parts: list[RenderableType | Table] = [*map(cell, result["verdict"][:first]), Text("")]
     if result["groups"]:
-        whose = "encoders alone" if result["part"] == "encoder" else "models"
+        whose = "encoders alone" if result["part"] == "encoder" else "kept models"
         hidden = ", ".join(result["other_differences"])
         notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
         parts += [
@@ -156,11 +144,13 @@ def print_comparison(result: Result) -> None:
     if result["tests"]:
         parts += [heading("tests"), test_table(result)]
     if result["over"] is not None:
-        parts += ["", heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
+        parts += [Text(""), heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
     if result["unfinished"]:
         unfinished = unfinished_table(result["unfinished"])
         parts += [Text(""), heading("unfinished", "--resume continues them"), unfinished]
-    show(*parts, "", *map(cell, result["verdict"]))
+    if said := result["verdict"][first:]:
+        parts += [Text(""), heading("verdict"), *(Padding(cell(each, style="bold"), (0, 0, 0, 2)) for each in said)]
+    show(*parts)
 
 
 def write_table(path: Path, result: Result) -> None:
@@ -234,8 +224,9 @@ def write_report(path: Path, result: Result) -> None:
         "comparison.html",
         title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
         rows=_rows(result),
+        whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "kept models",
+        chose=result["split"] == "dev",
         verdict=result["verdict"],
-        whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "models",
         score_plot=score_chart(scores, baselines, shown),
         groups=group_table(result),
         tests=test_table(result),

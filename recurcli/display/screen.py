@@ -115,19 +115,12 @@ def to_rich(table: Table) -> RichTable:
 
 
 def stacked(table: Table) -> Iterator[RenderableType]:
-    """Yield the rows of a table below each other, for a terminal that is too narrow: a line for each column with a value."""
-    for number, (first, *others) in enumerate(table.rows):
-        if number:
-            yield ""
-        yield Text("  ").join(
-            [cell(table.columns[0], style="dim"), cell(*first) if isinstance(first, Styled) else cell(first)]
-        )
-        grid = RichTable.grid(padding=(0, 2, 0, 0))
-        for header, each in zip(table.columns[1:], others, strict=False):
-            value = cell(*each) if isinstance(each, Styled) else cell(each)
-            if value.plain not in ("", "–"):
-                grid.add_row(cell(f"  {header}", style="dim"), value)
-        yield grid
+    """Yield the rows of the table as records, one below another, with a line `name: value` for each cell."""
+    for row in table.rows:
+        made = RichTable.grid(padding=(0, 2, 0, 0))
+        for header, each in zip(table.columns, row, strict=False):
+            made.add_row(cell(f"{header}:", style="dim"), cell(*each) if isinstance(each, Styled) else cell(each))
+        yield Padding(made, (0, 0, 1, 2))
 
 
 def block_parts(block: ResultBlock) -> Iterator[RenderableType]:
@@ -180,13 +173,16 @@ def fits(table: RichTable) -> bool:
 
 
 def show(*parts: RenderableType | Table) -> None:
-    """Print `parts` without blanks at the ends of lines, and with one empty line between them at most."""
+    """Print `parts` without blanks at the ends of lines, and with one empty line between them at most.
+
+    A table with numbers is `stacked` where the terminal is too narrow for it. In one of words rich breaks the widest columns.
+    """
     screen = console()
     with screen.capture() as printed:
         for part in parts:
             if isinstance(part, Table):
                 made = to_rich(part)
-                shown = [made] if fits(made) or not any(part.columns) else stacked(part)
+                shown = [made] if fits(made) or not any(part.numeric) else stacked(part)
                 screen.print("", *shown, "", *(cell(note, style="dim") for note in part.notes), sep="\n")
             else:
                 screen.print(part, crop=False)

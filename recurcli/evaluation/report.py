@@ -83,10 +83,9 @@ def _scores(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
     return scores | {metric: score_in(report, metric)}
 
 
-def _paired(right: NDArray[np.bool_], part: Logits, targets: Labels) -> tuple[float, float] | None:
-    """Return the 95 % interval of the accuracy of a model, which has these rows `right` (N,), less that of a `part` (N, C)."""
-    other = PLAIN.decide(PLAIN.probabilities(part)) == targets
-    return tango(int((right & ~other).sum()), int((other & ~right).sum()), len(targets)).interval
+def paired_interval(right: NDArray[np.bool_], other: NDArray[np.bool_]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the accuracy of a model less that of another, which have these rows (N,) right."""
+    return tango(int((right & ~other).sum()), int((other & ~right).sum()), len(right)).interval
 
 
 BINS = 15
@@ -222,7 +221,10 @@ def report_with_parts(
         if kept.ensemble is not None:
             facts["parts"] = parts
         right = kept.decide(kept.probabilities(logits)) == targets
-        facts["paired"] = {"encoder": _paired(right, encoder, targets), "linear": _paired(right, linear, targets)}
+        facts["paired"] = {
+            part: paired_interval(right, PLAIN.decide(PLAIN.probabilities(own)) == targets)
+            for part, own in (("encoder", encoder), ("linear", linear))
+        }
     facts["calibration"] = calibration_of(logits, targets, kept)
     return report_of(logits, labels, task, kept), facts, logits
 

@@ -76,6 +76,18 @@ def test_saved_thresholds_hold_in_the_files_of_the_run(plain: Path, moved: Path)
     open_run(moved).verify()
 
 
+def test_what_is_paired_on_the_test_rows_follows_them(recur: Recur, plain: Path, tmp_path: Path) -> None:
+    small = ("encoder.hidden_size=8", "encoder.num_layers=1", "embedding.bag=null", "finetuning.max_steps=2")
+    settings = [word for setting in (*small, "finetuning.encoder=always") for word in ("--set", setting)]
+    files = [word for name in ("train", "dev", "test") for word in (f"--{name}", plain.with_name(f"{name}.csv"))]
+    run = tmp_path / "run"
+    recur.ok("finetune", "--preset", "bilstm-custom", *files, *settings, "--output", run)
+    before = result_of(run)["test"]["paired"]
+    recur.ok("eval", run, "--fit-thresholds", "f1:spam", "--save")
+    after = result_of(run)["test"]["paired"]
+    assert after == recur.json("eval", run, "--split", "test")["paired"] and after != before
+
+
 def test_predict_eval_load_and_compare_follow_them(recur: Recur, plain: Path, moved: Path, tmp_path: Path) -> None:
     least = json.loads((moved / "thresholds.json").read_text())["thresholds"]["spam"]
     assert recur.json("eval", moved)["metrics"]["per_class"] == result_of(moved)["dev"]["per_class"]

@@ -15,14 +15,7 @@ from recurcli.files import is_locked, naming_damage
 from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, classification_report, words_of
 from recurcli.preset.compose import is_for_encoder
 from recurcli.requests.training import Section
-from recurcli.runs.predictions import (
-    Part,
-    Predictions,
-    ScoredSplit,
-    TextLosses,
-    read_predictions,
-    read_text_losses,
-)
+from recurcli.runs.predictions import Part, Predictions, ScoredSplit, TextLosses, read_predictions, read_text_losses
 from recurcli.runs.run_directory import (
     LOCK,
     PRESET,

@@ -43,6 +43,7 @@ class Group:
             "name": self.name,
             "preset": results[0]["preset"],
             "values": dict(self.values),
+            "train_rows": results[0]["data"]["train"]["rows"],
             "n": len(scores),
             "mean": fmean(scores),
             "std": stdev(scores) if len(scores) > 1 else None,
@@ -151,9 +152,8 @@ def lines_over(groups: Sequence[Group], key: str, rows: Mapping[str, Mapping[str
         points = []
         for group in members:
             value, row = group.runs[0].facts.get(key), rows[group.name]
-            scores = {part: row[part] for part in ("name", "mean", "std", "n", "interval", "scores")}
-            trained = group.runs[0].result["data"]["train"]["rows"]
-            points.append({"value": value if is_number(value) else None, "train_rows": trained, **scores})
+            scores = {part: row[part] for part in ("name", "train_rows", "mean", "std", "n", "interval", "scores")}
+            points.append({"value": value if is_number(value) else None, **scores})
         points.sort(key=lambda point: math.inf if point["value"] is None else point["value"])
         lines.append({"name": name or members[0].runs[0].result["preset"], "points": points})
     return lines

@@ -1,108 +1,122 @@
-"""What a comparison decides, in sentences: which group is better, what the linear model has, what a larger value brings."""
+"""What `recur compare` answers, in sentences that claim no more than its tests.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+Groups are said to differ where p is below the level after Holm's correction, because the best of many groups is the
+luckiest too. `--over` asks for one difference a line, that of its ends, and there the interval decides.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recurcli.evaluation.significance import LEVEL
-from recurcli.metrics import PERPLEXITY, format_score, percent_interval
+from recurcli.metrics import PERPLEXITY, format_interval, format_score, metric_named, words_of
 
-Test = Mapping[str, Any]
-_UNKNOWN = "not shown to differ from"
+MAX_NAMES = 6
+"""Names that a sentence lists; it counts the others."""
+UNCLEAR = "shown to differ from"
+
+Facts = Mapping[str, Any]
+"""The result of `recur compare`, or a group, a baseline, a line or a test of it."""
 
 
-def verdict(result: Mapping[str, Any]) -> list[str]:
-    """Return the sentences that end a comparison. "Shown" means below LEVEL with Holm's correction.
-
-    `result` is that of `recur compare`. The values of `--over` are told apart by the paired interval of the smallest and the
-    largest one, without the correction, since that is one question.
-    """
-    metric, groups = result["metric"], result["groups"]
-    tests = {(test["a"], test["b"]): test for test in result["tests"]}
-    sentences = [*_on_best(groups, tests, metric), *_on_linear_models(groups, result["baselines"], tests, metric)]
+def verdict_on(result: Facts) -> list[str]:
+    """Return sentences on the lines of `--over`, or on the best group and the linear model; [] if nothing was tested."""
+    groups = result["groups"]
     if result["over"] is not None:
-        sentences += [
-            said for line in result["over"]["lines"] for said in _on_line(line, result["over"]["key"], tests, metric)
-        ]
-    return sentences
+        said = [sentence for line in result["over"]["lines"] for sentence in _on_line(line, result)]
+    else:
+        said = [*_on_groups(result), *_on_linear_models(result)]
+    single = [group["name"] for group in groups if group["n"] == 1]
+    if said and single:
+        have = "Each group has" if len(single) == len(groups) > 1 else _listed(single, "has", "have")
+        said.append(f"{have} one seed; other seeds may give other scores.")
+    return said
 
 
-def interval_in_words(test: Test, metric: str) -> str:
-    """Return the 95 % interval of a test, or why there is none."""
+def interval_in_words(test: Facts, metric: str, sign: int = 1) -> str:
+    """Return the interval of the difference A - B of a test, or why it has none; of B - A if `sign` is -1."""
     if test["identical_predictions"]:
         return "identical predictions"
     if test["interval"] is None:
         return "too few seeds"
-    if metric == PERPLEXITY:
-        return " – ".join(format_score(metric, limit, "+") for limit in test["interval"])
-    return percent_interval(test["interval"], "+")
+    return format_interval(metric, sorted(sign * limit for limit in test["interval"]), "+")
 
 
-def _on_best(groups: Sequence[Any], tests: Mapping[tuple[str, str], Test], metric: str) -> Iterator[str]:
-    """Yield a sentence on the best group, which is the first, against each other one."""
-    named = [f"{group['name']} {format_score(metric, group['mean'])}" for group in groups]
-    shown: dict[bool, list[str]] = {True: [], False: []}
-    for name, group in zip(named[1:], groups[1:], strict=True):
-        shown[_is_shown(tests.get((groups[0]["name"], group["name"])))].append(name)
-    if len(groups) == 2 and (test := tests.get((groups[0]["name"], groups[1]["name"]))):
-        what = f"{named[0]} is shown to be better than {named[1]}"
-        what = what if shown[True] else f"{', '.join(named)}: not shown to differ"
-        difference = format_score(metric, test["difference"], "+")
-        yield f"{what} ({difference}, {interval_in_words(test, metric)})."
-    elif len(groups) > 2:
-        words = {True: "shown to be worse", False: "not shown to differ"}
-        said = [f"{words[key]}: {', '.join(names)}" for key, names in shown.items() if names]
-        yield f"{named[0]} is the best of {len(groups)}; {'; '.join(said)}."
+def _on_groups(result: Facts) -> Iterator[str]:
+    """Yield a sentence on two groups, or sentences on the best of more."""
+    groups, metric = result["groups"], result["metric"]
+    tests = {test["b"]: test for test in result["tests"] if test["a"] == groups[0]["name"]}
+    others = [group["name"] for group in groups[1:]]
+    if len(others) == 1:
+        yield _on_pair(groups[0], groups[1], tests[others[0]], metric)
+    elif others:
+        score = format_score(metric, groups[0]["mean"])
+        yield f"{groups[0]['name']} has the best {words_of(metric)} of {len(groups)} groups, {score}."
+        worse = [name for name in others if tests[name]["p_holm"] < LEVEL]
+        rest = [name for name in others if name not in worse]
+        if worse and rest:
+            yield f"{_listed(worse, 'is', 'are')} shown to be worse, {_listed(rest, 'is', 'are')} not."
+        else:
+            yield f"{'All others are' if worse else 'No other is'} shown to be worse."
 
 
-def _on_linear_models(
-    groups: Sequence[Any], baselines: Iterable[Any], tests: Mapping[tuple[str, str], Test], metric: str
-) -> Iterator[str]:
-    """Yield a sentence on each linear model against the groups that were tested against it."""
-    for baseline in baselines:
-        places: dict[str, list[str]] = {}
-        for group in groups:
-            if (test := tests.get((group["name"], baseline["name"]))) is not None:
-                place = ("above" if test["difference"] > 0 else "below") if _is_shown(test) else _UNKNOWN
-                places.setdefault(place, []).append(group["name"])
-        said = [_on_place(place, names, len(groups)) for place, names in places.items()]
-        if said:
-            yield f"{'; '.join(said)} the {baseline['name']}, {format_score(metric, baseline['mean'])}."
+def _on_linear_models(result: Facts) -> Iterator[str]:
+    """Yield which groups are shown to be above or below the linear model of their training rows."""
+    groups, models = ({row["name"]: row for row in result[key]} for key in ("groups", "baselines"))
+    tests = [test for test in result["tests"] if test["b"] in models]
+    if len(groups) == 1:
+        for test in tests:
+            linear = {**models[test["b"]], "name": f"the {test['b']}"}
+            yield _on_pair(groups[test["a"]], linear, test, result["metric"])
+        return
+    scores = {test["b"]: format_score(result["metric"], models[test["b"]]["mean"]) for test in tests}
+    model = "their linear models" if len(scores) > 1 else f"the linear model, {''.join(scores.values())}"
+    outcomes = [
+        UNCLEAR if test["p_holm"] >= LEVEL else "above" if test["difference"] > 0 else "below" for test in tests
+    ]
+    for outcome in dict.fromkeys(outcomes):
+        names = [test["a"] for test, own in zip(tests, outcomes, strict=True) if own == outcome]
+        who, no = ("Both", "Neither") if len(groups) == 2 else ("All", "None")
+        if len(names) < len(groups):
+            subject = _listed(names, "is", "are") + (" not" if outcome == UNCLEAR else "")
+        else:
+            subject = f"{no} is" if outcome == UNCLEAR else f"{who} are"
+        yield f"{subject} {outcome} {model}."
 
 
-def _on_place(place: str, names: Sequence[str], groups: int) -> str:
-    """Say that the groups `names`, which may be all, are above or below a linear model, or not shown to differ from it."""
-    verb = "is" if len(names) == 1 else "are"
-    if len(names) < max(2, groups):
-        return f"{', '.join(names)} {verb} {place}"
-    if place == _UNKNOWN:
-        return f"{'Neither' if groups == 2 else 'None'} is {place.removeprefix('not ')}"
-    return f"{'Both' if groups == 2 else f'All {groups}'} are {place}"
-
-
-def _on_line(line: Mapping[str, Any], key: str, tests: Mapping[tuple[str, str], Test], metric: str) -> Iterator[str]:
-    """Yield a sentence on the largest value of the key `--over` against the smallest one, for a line of groups."""
+def _on_line(line: Facts, result: Facts) -> Iterator[str]:
+    """Yield whether the largest value of the key of `--over` is shown to be better than the smallest, if a line has two."""
     points = [point for point in line["points"] if point["value"] is not None]
     if len(points) < 2:
         return
-    first, last = points[0], points[-1]
-    test = tests.get((last["name"], first["name"])) or tests.get((first["name"], last["name"]))
-    if test is None:
-        return
-    sign = 1 if test["a"] == last["name"] else -1
-    limits = test["interval"] and sorted(sign * limit for limit in test["interval"])
-    turned = {**test, "difference": sign * test["difference"], "interval": limits}
-    low, high = limits or (0.0, 0.0)
-    helps, hurts = (high < 0, low > 0) if metric == PERPLEXITY else (low > 0, high < 0)
-    what, verbs = f"a larger {key}", ("helps", "hurts", "is")
-    values = f"{first['value']:g} → {last['value']:g}"
-    if key == "data.train_share":
-        what, verbs = "more labels", ("help", "hurt", "are")
-        values = f"{first['train_rows']:,} → {last['train_rows']:,} rows"
-    found = verbs[0] if helps else verbs[1] if hurts else f"{verbs[2]} not shown to help"
-    unit = "" if metric == PERPLEXITY else " points"
-    difference = f"{format_score(metric, turned['difference'], '+')}{unit} ({interval_in_words(turned, metric)})"
-    yield f"{line['name']}: {what} {found}: {values}, {difference}."
+    first, last, metric, over = points[0], points[-1], result["metric"], result["over"]
+    [test] = [test for test in result["tests"] if {test["a"], test["b"]} == {first["name"], last["name"]}]
+    difference, does = last["mean"] - first["mean"], "are not shown to help"
+    if test["p_value"] < LEVEL:
+        does = "help" if (difference > 0) != metric_named(metric).minimize else "hurt"
+    what, ends = f"Larger values of {over['key']}", f"{first['value']:g} → {last['value']:g}"
+    if over["key"] == "data.train_share":
+        what, ends = "More labels", f"{first['train_rows']:,} → {last['train_rows']:,} rows"
+    whose = f" {line['name']}" if len(over["lines"]) > 1 else ""
+    by = format_score(metric, difference, "+") + ("" if metric == PERPLEXITY else " points")
+    limits = interval_in_words(test, metric, 1 if test["a"] == last["name"] else -1)
+    yield f"{what} {does}{whose}: {ends}, {by} ({limits})."
 
 
-def _is_shown(test: Test | None) -> bool:
-    return test is not None and test["p_holm"] < LEVEL
+def _on_pair(a: Facts, b: Facts, test: Facts, metric: str) -> str:
+    """Return whether the groups A and B are shown to differ; B may be the linear model."""
+    limits = f"{format_score(metric, test['difference'], '+')}, {interval_in_words(test, metric)}"
+    verdict = "not shown to differ"
+    if test["p_holm"] < LEVEL:
+        is_first = (test["difference"] > 0) != metric_named(metric).minimize
+        verdict = f"{(a if is_first else b)['name']} is better"
+    elif test["p_value"] < LEVEL:
+        limits += f", p {test['p_holm']:.3f} after Holm's correction"
+    scores = ", ".join(f"{each['name']} {format_score(metric, each['mean'])}" for each in (a, b))
+    return f"{scores}: {verdict} ({limits})."
+
+
+def _listed(names: Sequence[str], one: str, many: str) -> str:
+    """Return the names as the subject of a sentence, with its verb in the singular or the plural."""
+    shown = [*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else [])]
+    comma = "; " if any("," in name for name in shown) else ", "
+    return f"{comma.join(shown[:-1])} and {shown[-1]} {many}" if len(shown) > 1 else f"{shown[0]} {one}"
