@@ -109,7 +109,11 @@ class DataConfig:
     dev_seed: int = 0
     """Seed of the draw of dev rows from training rows (see dev_fraction); `runtime.seed` does not change them."""
     dev_fraction: Annotated[float, Gt(0), Le(0.5)] | None = None
-    """Share of the training rows of each class that become dev rows if the data has none, at most 0.5. null: 0.1."""
+    """Share of the training rows of each class that become dev rows if the data has none, at most 0.5. null: 0.1, but at most
+    `max_dev_rows` rows."""
+    max_dev_rows: Positive[int] = 10_000
+    """Largest number of dev rows that are drawn without a `dev_fraction`, and of those of a longer dev file that choose the
+    step. In the end all rows of the file are scored."""
     train_share: Annotated[float, Gt(0), Le(1)] = 1.0
     """Share of the training rows of each class that a classifier is trained on, drawn by dev_seed after the dev rows. The rows
     of a smaller share are rows of a larger one."""

@@ -22,8 +22,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from recurcli.commands.finetune import RowsInMemory, finetune
 from recurcli.config import DataConfig, LabelType
-from recurcli.data.splits import Split, check_dev_rows, draw_dev_rows, split_in_memory
-from recurcli.data.tasks import Task
+from recurcli.data.splits import Split, check_dev_rows, dev_share, draw_dev_rows, split_in_memory
+from recurcli.data.tasks import task_named
 from recurcli.display.screen import Screen
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 from recurcli.evaluation.inference import Predictor, as_pair, text_rows
@@ -33,7 +33,7 @@ from recurcli.preset import ResolvedPreset, compose
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.run_directory import CONTENTS, RESULT
 
-_KEYS_OF_ROWS = ("max_length", "truncate", "dev_seed", "dev_fraction", "train_share", "extra_rows")
+_KEYS_OF_ROWS = ("max_length", "truncate", "dev_seed", "dev_fraction", "max_dev_rows", "train_share", "extra_rows")
 _KEYS_OF_FILES = {f"data.{field.name}" for field in fields(DataConfig) if field.name not in _KEYS_OF_ROWS}
 """Keys that a training on rows in memory does not read."""
 Rows = Iterable[Any]
@@ -89,8 +89,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             resolved = self._resolve({"data.labels": targets.known, **self._class_weights(targets)})
             rows = _split(texts, targets.names, "texts", _sample_weights(sample_weight, len(targets.names)))
             if dev is None:
-                fraction, seed = resolved.preset.data.dev_fraction or Task.dev_fraction, resolved.preset.data.dev_seed
-                train, drawn = draw_dev_rows(rows, fraction, seed)
+                config = resolved.preset.data
+                fraction = dev_share(task_named(resolved.preset.task), config, len(rows.examples))
+                train, drawn = draw_dev_rows(rows, fraction, config.dev_seed)
                 chosen = RowsInMemory(train, check_dev_rows(drawn, rows, "texts", fraction), targets.label_type)
             else:
                 dev_rows = _split(dev[0], _dev_names(dev[1], targets), "dev texts")

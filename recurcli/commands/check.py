@@ -23,6 +23,7 @@ from recurcli.data.splits import (
     FEWEST_DEV_ROWS,
     Example,
     Split,
+    dev_share,
     draw_dev_rows,
     load_split,
     no_dev_rows_in_words,
@@ -248,7 +249,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
         read += rows.read
         alone = None
         if trains and not config.named_files and config.path == str(source.path):
-            alone = draw_dev_rows(rows, task.dev_fraction, config.dev_seed)[0]
+            alone = draw_dev_rows(rows, dev_share(task, config, len(rows.examples)), config.dev_seed)[0]
         splits.append(CheckedSplit(name, rows, source.path, alone=alone))
         if source.use_dev_split:
             dev = rows.dev or replace(rows, examples=[], read=0, faults=[], notes=())

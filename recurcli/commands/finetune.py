@@ -151,7 +151,8 @@ def finetune(
             dev=dev_rows,
             task=task,
             config=preset.finetuning,
-            mean_loss=partial(objective.mean_loss, row_weights=dev_weights),
+            mean_loss=objective.mean_loss,
+            max_selecting=preset.data.max_dev_rows,
             inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,
             linear=scored,
@@ -264,6 +265,11 @@ def _read_rows(
             f"{OUTER_FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
         )
     notes_on_dev_rows(train, task, config, log)
+    if len(dev.examples) > config.max_dev_rows and not preset.is_linear:
+        log.note(
+            f"{config.max_dev_rows:,} of {len(dev.examples):,} dev rows choose the step (data.max_dev_rows); "
+            "in the end all are scored"
+        )
     _notes_on_labels(task, train, dev, log)
     if train.dev is None and train is not dev:
         _note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)

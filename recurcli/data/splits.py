@@ -376,10 +376,11 @@ def load_split(
         raise DataError(everything.faults[0])
     if not is_divided:
         return everything
-    train, dev = draw_dev_rows(everything, task.dev_fraction, config.dev_seed)
+    share = dev_share(task, config, len(everything.examples))
+    train, dev = draw_dev_rows(everything, share, config.dev_seed)
     if split == "train":
         return train
-    return check_dev_rows(dev, everything, records.name, task.dev_fraction)
+    return check_dev_rows(dev, everything, records.name, share)
 
 
 def split_in_memory(rows: Iterable[tuple[str, str | None, str]], weights: Iterable[float] | None = None) -> Split:
@@ -389,6 +390,13 @@ def split_in_memory(rows: Iterable[tuple[str, str | None, str]], weights: Iterab
     pairs = any(example.pair is not None for example in examples)
     columns = TextColumns(("text",), ("pair",) if pairs else ())
     return Split(examples, None, _sha256_of_rows(examples), columns, "label")
+
+
+def dev_share(task: Task, config: DataConfig, rows: int) -> float:
+    """Return the share of `rows` rows that become dev rows: `data.dev_fraction`, or else that of `task` within
+    `data.max_dev_rows`.
+    """
+    return config.dev_fraction or min(task.dev_fraction, config.max_dev_rows / max(1, rows))
 
 
 def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split, Split]:
@@ -471,7 +479,9 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
     """Note how the dev rows were drawn if the training file holds them."""
     if train.dev is None:
         return
-    share = f"the share {task.dev_fraction:g} of each class (data.dev_fraction)"
+    own = dev_share(task, config, len(train.examples) + len(train.dev.examples))
+    is_capped = own < (config.dev_fraction or task.dev_fraction)
+    share = f"the share {own:g} of each class (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
     drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
     log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")

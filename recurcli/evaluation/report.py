@@ -245,8 +245,11 @@ class DevEvaluation:
     dev: ScoredRows
     task: Task
     config: FinetuningConfig
-    mean_loss: Callable[[torch.Tensor, torch.Tensor], float]
-    """The mean of the loss that training minimizes, of logits (N, C) and targets (N,); it decides between equal dev metrics."""
+    mean_loss: Callable[[torch.Tensor, torch.Tensor, RowWeights], float]
+    """The mean of the loss that training minimizes, of logits (N, C), targets (N,) and factors of the rows (N,); it decides
+    between equal dev metrics."""
+    max_selecting: int
+    """The largest number of dev rows that select the encoder's step; in the end all are scored."""
     inference: InferenceConfig
     """Its precision is fp32 in every training, as that of all that reads the stored model."""
     check_stop: Callable[[], None]
@@ -269,17 +272,30 @@ class DevEvaluation:
         """The dev metric that selects the encoder's step."""
         return self.config.metric
 
+    @cached_property
+    def selecting(self) -> ScoredRows:
+        """The dev rows, or `max_selecting` of them: of each class its share, chosen by the hashes of the texts."""
+        split, count, most = self.dev.split, len(self.dev.split.examples), self.max_selecting
+        if count <= most:
+            return self.dev
+        order = np.lexsort((split.hashes, np.array(self.task.targets(self.dev.labels))))
+        rows = np.sort(order[np.arange(most) * count // most])
+        examples = [split.examples[row] for row in rows.tolist()]
+        weights = None if self.dev.row_weights is None else self.dev.row_weights[rows]
+        return ScoredRows(split.with_examples(examples, split.hashes[rows]), self.dev.tokens.take(rows), weights)
+
     def score(self) -> DevScore:
-        """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.
+        """Evaluate the encoder on the `selecting` rows: its dev metric, and the mean of the loss that training minimizes.
 
         The ensemble is left out, so it does not affect training. Raises what `check_stop` raises.
         """
-        logits = self._encoder_logits(self.dev)
+        rows = self.selecting
+        logits = self._encoder_logits(rows)
         score = None
         if self.inference.ranks.is_main:
-            targets = torch.tensor(self.task.targets(self.dev.labels))
-            loss = self.mean_loss(torch.from_numpy(logits), targets)
-            score = DevScore(score_in(report_of(logits, self.dev.labels, self.task), self.metric_name), loss)
+            targets = torch.tensor(self.task.targets(rows.labels))
+            loss = self.mean_loss(torch.from_numpy(logits), targets, rows.row_weights)
+            score = DevScore(score_in(report_of(logits, rows.labels, self.task), self.metric_name), loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
     def write_report(self, folder: Path) -> dict[str, Any]:

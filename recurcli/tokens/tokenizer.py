@@ -55,16 +55,22 @@ def _set_splitting(backend: tokenizers.Tokenizer, config: TokenizerConfig) -> No
 
 
 def _words(backend: tokenizers.Tokenizer, texts: Iterable[str], kind: str) -> Words:
-    """Count the pre-tokenizer's words in `texts`, without the names of special tokens."""
+    """Count the pre-tokenizer's words in `texts`, without the names of special tokens.
+
+    A space ends each word of WordPiece, so what stands between two spaces is split once, however often it occurs.
+    """
     words: Words = Counter()
-    for text in texts:
-        text = encodable(text)
+    parts: Iterable[tuple[str, int]] = ((encodable(text), 1) for text in texts)
+    if kind == "wordpiece":
+        parts = Counter(part for text, _ in parts for part in text.split(" ")).items()
+    for text, count in parts:
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
         if kind == "char":  # each character is a word; the pre-tokenizer splits alike, thirty times slower
             words.update(text)
         else:
-            words.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
+            for word, _ in backend.pre_tokenizer.pre_tokenize_str(text):
+                words[word] += count
     for token in SPECIAL_TOKENS:
         del words[token]
     return words

@@ -244,9 +244,10 @@ class ClassificationObjective:
             teacher = batch.teacher[0].repeat(parts, 1), batch.teacher[1].repeat(parts)
         return self._summed(logits.float(), targets, row_weights, teacher) / parts, auxiliary
 
-    def mean_loss(self, logits: Tensor, targets: Tensor, row_weights: NDArray[np.float64]) -> float:
-        """Return the weighted mean loss of logits (N, C) and targets (N,), which training minimizes."""
-        return float(self._summed(logits, targets, torch.from_numpy(row_weights))) / max(row_weights.sum(), 1e-12)
+    def mean_loss(self, logits: Tensor, targets: Tensor, row_weights: NDArray[np.float64] | None) -> float:
+        """Return the mean loss of logits (N, C) and targets (N,), which training minimizes, by weights (N,); None: 1."""
+        weights = np.ones(len(targets)) if row_weights is None else row_weights
+        return float(self._summed(logits, targets, torch.from_numpy(weights))) / max(weights.sum(), 1e-12)
 
     def _summed(
         self, logits: Tensor, targets: Tensor, row_weights: Tensor, teacher: tuple[Tensor, Tensor] | None = None

@@ -326,6 +326,17 @@ def test_the_linear_model_is_cached(
     assert one == two
 
 
+def test_few_rows_of_a_long_dev_file_choose_the_step_and_all_are_scored(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    settings = ("data.max_dev_rows=8", "ensemble=null", "finetuning.linear_baseline=false")
+    out, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json")
+    assert "8 of 24 dev rows choose the step (data.max_dev_rows); in the end all are scored" in err
+    scores = [line["dev_metric"] for line in lines_of(tmp_path / "run" / "metrics.jsonl") if "dev_metric" in line]
+    assert scores and all(8 * score == round(8 * score) for score in scores)
+    assert sum(map(sum, json.loads(out)["dev"]["confusion"])) == 24
+
+
 def test_a_score_below_a_baseline_is_told(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = ("finetuning.max_steps=1", "finetuning.learning_rate=1e-30")
     out, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json")

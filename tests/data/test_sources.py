@@ -86,6 +86,19 @@ def test_one_of_ten_rows_or_a_dev_fraction_is_a_dev_row_where_there_are_none(
         )
 
 
+def test_at_most_max_dev_rows_are_drawn_of_each_class_its_share(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{row}\t{'ab'[row % 4 == 0]}\n" for row in range(400)))
+    train, whole = load(path, "train", max_dev_rows=20), load(path, "train")
+    assert train.dev is not None and whole.dev is not None
+    labels = [[example.label for example in dev.examples] for dev in (train.dev, whole.dev)]
+    assert [(own.count("a"), own.count("b")) for own in labels] == [(15, 5), (30, 10)]
+    assert len(load(path, "dev", max_dev_rows=20, dev_fraction=0.2).examples) == 80, "a fraction that is given holds"
+    log = Kept()
+    notes_on_dev_rows(train, TASKS["custom"], DataConfig(max_dev_rows=20), log)
+    assert "20 dev rows, the share 0.05 of each class (data.max_dev_rows), drawn by" in log.notes[0]
+
+
 def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> None:
     labels = ["a", "b"] * 20
     labels[9] = labels[19] = "c"
