@@ -54,6 +54,8 @@ UNNAMED = "rows"
 """The split of a single file whose name names no split."""
 LISTED = 5
 """Texts, and lines of each, that are listed; all are counted."""
+MAX_MEASURED = 100_000
+"""Most rows of a split whose tokens are counted."""
 MAX_COMPARED, MAX_SHINGLED = 50_000, 10_000
 """Most texts of a split that are compared for near-duplicates, and the characters of each that count."""
 NEAR, PERMUTATIONS, SEED = 0.8, 128, 42
@@ -294,9 +296,10 @@ def inspect(
 def count_tokens(
     splits: Sequence[CheckedSplit], config: DataConfig, preset: Preset
 ) -> tuple[dict[str, Any], list[NDArray[np.int64]]]:
-    """Return the description of the tokenizer for the report, and the tokens of each row of each split as a training has them.
+    """Return the description of the tokenizer for the report, and the lengths in tokens of the rows of each split.
 
-    The first split has the training rows. Raises DataError if its texts give no vocabulary.
+    They are those that a training has, of every row, or of MAX_MEASURED rows at equal distances. The first split has the
+    training rows. Raises DataError if its texts give no vocabulary.
     """
     rows = splits[0].alone or splits[0].rows
     texts = [*single_texts(rows.with_extra_rows(rows.dev).texts)]
@@ -308,10 +311,11 @@ def count_tokens(
     elif tokenizer.kind in ("char", "byte", "whitespace"):  # lengths do not depend on the vocabulary
         tokenizer, texts = replace(tokenizer, min_frequency=1, vocabulary=None), ["a"]
     trained = trained or Tokenizer.train(texts, tokenizer)
-    lengths = [trained.lengths(split.rows.texts) for split in splits]
+    measured = [split.rows.texts[:: -(-len(split.rows.examples) // MAX_MEASURED) or 1] for split in splits]
+    lengths = [*map(trained.lengths, measured)]
     max_length = config.max_length
     if max_length == "auto":
-        max_length = choose_unseen_max_length(lengths[0], splits[0].rows.texts, tokenizer)
+        max_length = choose_unseen_max_length(lengths[0], measured[0], tokenizer)
     return {"kind": tokenizer.kind, "max_length": max_length}, lengths
 
 
@@ -327,6 +331,7 @@ def summarize_lengths(lengths: NDArray[np.int64], max_length: int) -> dict[str, 
         "p95": p95,
         "p99": p99,
         "maximum": int(lengths.max()),
+        "rows": len(lengths),
         "cut": int((lengths > max_length).sum()),
     }
 
@@ -467,9 +472,9 @@ def _split_findings(
         where = _lines(found["first_lines"]) + (", …" if found["rows"] > LISTED else "")
         yield Finding("warning", f"{file}: {pluralize(found['rows'], 'row')} {_ISSUES[issue]}: {where}")
     if facts["lengths"] is not None and (cut := facts["lengths"]["cut"]):
-        yield Finding(
-            "information", f"{file}: {pluralize(cut, 'row')} ({cut / count:.1%}) longer than data.max_length are cut"
-        )
+        measured = facts["lengths"]["rows"]
+        which = pluralize(cut, "row") + ("" if measured == count else f" of {measured:,} that were measured")
+        yield Finding("information", f"{file}: {which} ({cut / measured:.1%}) longer than data.max_length are cut")
     names = ordered_labels(split.labels)
     if names and not task.labels and split.name in ("train", UNNAMED):
         try:

@@ -276,7 +276,7 @@ class Split:
         """The columns and the kind of these training rows, which dev and test rows must have too."""
         return ColumnSchema(str(self.path or "the training data"), self.columns)
 
-    @property
+    @cached_property
     def texts(self) -> list[tuple[str, str | None]]:
         """The text and second text of each example."""
         return [(example.text, example.pair) for example in self.examples]
@@ -402,6 +402,7 @@ def dev_share(task: Task, config: DataConfig, rows: int) -> float:
 def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see `drawn_rows`)."""
     hashes = RowHashes.of(everything.texts)
+    vars(everything)["hashes"] = hashes.rows  # where cached_property keeps them
     drawn = hashes.drawn([example.label for example in everything.examples], fraction, seed)
     parts = [(list(compress(everything.examples, side)), hashes.rows[side]) for side in (~drawn, drawn)]
     size = int(drawn.sum())
@@ -552,7 +553,7 @@ def _read_split(
         if kept is not None:
             kept.append(record)
         try:
-            example = _example_of(record, task, columns, renamed)
+            example = _example_of(record, read - 1, task, columns, renamed)
         except BadRow as reason:
             unlabelled += isinstance(reason, Unlabelled)
             if not (leaves_out and isinstance(reason, Unlabelled)):
@@ -574,11 +575,12 @@ def _read_split(
     if not examples:
         faults.append(f"{name}: no row is left of {read}" if read else f"{name}: has no rows")
     ids: set[str] = set()
-    for example in examples:
+    named = examples if columns.id is not None else []  # others have numbers
+    for example in named:
         if not example.id or example.id in ids:
             break
         ids.add(example.id)
-    if len(ids) < len(examples):
+    if len(ids) < len(named):
         if config.id is not None:
             line = examples[len(ids)].line
             faults.append(
@@ -633,11 +635,14 @@ def bad_rows_in_words(
     return f"{name}: {pluralize(count, 'row', of=rows)} cannot be used: {listed}{way_out}{hint}"
 
 
-def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[str, str]) -> Example | None:
+def _example_of(
+    record: Record, number: int, task: Task, columns: Columns, renamed: Mapping[str, str]
+) -> Example | None:
+    """Return the example of a row, whose id is its `number` where no column has ids; None: its label is to be dropped."""
     text, pair, fault = columns.texts.read(record)
     if fault is not None:
         raise BadRow(fault)
-    row_id = _id_of(record.fields.get(columns.id)) if columns.id is not None else ""
+    row_id = str(number) if columns.id is None else _id_of(record.fields.get(columns.id))
     if columns.label is None:
         return Example(row_id, text, pair, None, (), record.line)
     label = label_of(record.fields, columns.label, task, renamed)

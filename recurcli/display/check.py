@@ -50,12 +50,14 @@ def _rows(splits: Splits) -> Table:
 
 def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> Table:
     names = ["split", "min", "median", "mean", "95 %", "99 %", "max", f"longer than {tokens['max_length']:,}"]
-    rows = []
+    rows, notes = [], []
     for split in splits:
         if (lengths := split["lengths"]) is not None:
             keys = ("minimum", "median", "mean", "p95", "p99", "maximum")
             rows.append([split["split"], *(f"{lengths[key]:,.0f}" for key in keys), _or_dot(lengths["cut"])])
-    return Table(names, rows)
+            if lengths["rows"] < split["rows"]:
+                notes.append(f"{split['split']}: measured on {lengths['rows']:,} rows at equal distances")
+    return Table(names, rows, notes)
 
 
 def _labels(splits: Splits) -> list[RenderableType | Table]:

@@ -380,7 +380,8 @@ class Tokenizer:
     def _encodings(self, texts: Rows, limit: int, truncate: Truncation) -> Iterator[tokenizers.Encoding]:
         """Encode each text, and each second text after its first, cut to `limit` characters."""
         pieces = [encodable(_cut(text, limit, truncate)) for text in single_texts(texts)]
-        return iter(self.backend.encode_batch_fast(pieces, add_special_tokens=False))
+        for start in range(0, len(pieces), ROWS_AT_ONCE):
+            yield from self.backend.encode_batch_fast(pieces[start : start + ROWS_AT_ONCE], add_special_tokens=False)
 
     def _encode_block(self, texts: Rows, max_length: int, truncate: Truncation) -> Tokens:
         limit = max_length * CHARACTERS_PER_TOKEN

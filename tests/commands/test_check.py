@@ -246,6 +246,16 @@ def test_a_preset_brings_task_columns_and_tokens(report: Report, tmp_path: Path)
     assert "x.tsv: 1 row (50.0%) longer than data.max_length are cut" in messages(found, "information")
 
 
+def test_of_many_rows_some_are_measured(
+    report: Report, recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recurcli.commands.check.MAX_MEASURED", 4)
+    path = written(tmp_path / "x.tsv", *(f"{'w ' * (row + 1)}\t{row % 2}" for row in range(10)))
+    lengths = report(path)["splits"][0]["lengths"]
+    assert (lengths["rows"], lengths["minimum"], lengths["maximum"]) == (4, 1, 10), "rows 0, 3, 6 and 9"
+    assert "rows: measured on 4 rows at equal distances" in recur.ok("check", path)[0]
+
+
 # --- a task's files
 
 
