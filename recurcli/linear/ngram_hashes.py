@@ -40,6 +40,30 @@ class NgramConfig:
     scikit-learn's `char_wb`."""
 
 
+class Columns:
+    """The column of each n-gram of a vocabulary: the place of its hash among the ascending `keys` (V,)."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+        self.shift = np.uint64(64 - max(1, len(keys).bit_length()))
+        buckets = np.arange(1 << (64 - int(self.shift)), dtype=np.uint64) << self.shift
+        self.starts = np.append(np.searchsorted(keys, buckets), len(keys))  # first key with these leading bits
+
+    def of(self, hashes: Keys) -> Numbers:
+        """Return the column (M,) of each of the `hashes` (M,), or -1 for an unknown n-gram."""
+        bucket = (hashes >> self.shift).astype(np.int64)
+        place, ends = self.starts[bucket], self.starts[bucket + 1]
+        columns = np.full(len(hashes), -1)
+        left = np.flatnonzero(place < ends)
+        while len(left):  # a bucket has one key on average
+            same = self.keys[place[left]] == hashes[left]
+            columns[left[same]] = place[left[same]]
+            left = left[~same]
+            place[left] += 1
+            left = left[place[left] < ends[left]]
+        return columns
+
+
 def hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, Numbers]:
     """Return the hash of every n-gram of every row (M,), and its row (M,). The lowest bit is 1 for an n-gram of words."""
     firsts = _hash_texts([row[0] for row in texts], config)

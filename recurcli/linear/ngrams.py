@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.splits import separates_words
-from recurcli.linear.ngram_hashes import MAX_TEXT, Keys, NgramConfig, Texts, hash_ngrams
+from recurcli.linear.ngram_hashes import MAX_TEXT, Columns, Keys, NgramConfig, Texts, hash_ngrams
 
 ROWS_AT_ONCE = 4096
 """A block ends after this many rows, however short they are."""
@@ -79,9 +79,7 @@ class Ngrams:
         """The hashes (V,) of the n-grams, ascending. The lowest bit is 1 for an n-gram of words."""
         self.weights = weights
         """idf^IDF_POWER of each n-gram (V,)."""
-        self._shift = np.uint64(64 - max(1, len(keys).bit_length()))
-        buckets = np.arange(1 << (64 - int(self._shift)), dtype=np.uint64) << self._shift
-        self._starts = np.append(np.searchsorted(keys, buckets), len(keys))  # first key with these leading bits
+        self.columns_of = Columns(keys).of
 
     @classmethod
     def fit(cls, texts: Texts, config: NgramConfig, num_classes: int = 2) -> tuple["Ngrams", Vectors, int]:
@@ -112,20 +110,6 @@ class Ngrams:
         ngrams.weights = ((1 + np.log((1 + rows) / (1 + in_rows))) ** IDF_POWER).astype(np.float32)
         ngrams.weigh_all(vectors)
         return ngrams, vectors, len(starts)
-
-    def columns_of(self, hashes: Keys) -> NDArray[np.int64]:
-        """Return the column (M,) of each of the `hashes` (M,) in the vocabulary, or -1 for an unknown n-gram."""
-        bucket = (hashes >> self._shift).astype(np.int64)
-        place, ends = self._starts[bucket], self._starts[bucket + 1]
-        columns = np.full(len(hashes), -1)
-        left = np.flatnonzero(place < ends)
-        while len(left):  # a bucket has one key on average
-            same = self.keys[place[left]] == hashes[left]
-            columns[left[same]] = place[left[same]]
-            left = left[~same]
-            place[left] += 1
-            left = left[place[left] < ends[left]]
-        return columns
 
     def count(self, texts: Texts) -> Vectors:
         """Return how often each n-gram of the vocabulary occurs in each of `texts`: vectors (N, V) of 1 + ln tf."""

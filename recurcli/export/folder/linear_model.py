@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ngram_hashes import MAX_TEXT, NgramConfig, hash_ngrams
+from ngram_hashes import MAX_TEXT, Columns, NgramConfig, hash_ngrams
 
 
 class Linear:
@@ -15,14 +15,15 @@ class Linear:
         stored = np.load(path)
         self.keys, self.idf = stored["keys"], stored["idf"]  # (V,), the n-grams' hashes, ascending, and their weights
         self.weights, self.bias = stored["weights"], stored["bias"]  # (V, C) and (C,)
+        self.columns = Columns(self.keys)
         self.config = NgramConfig(**config["ngrams"])
         self.vectors = Vectors(path.parent) if config["vectors"] else None
 
     def logits(self, rows: list[tuple[str, ...]]) -> Any:
         """Return the logits (N, C): the TF-IDF vectors of `rows` times the weights."""
         hashes, place = hash_ngrams([(row[0], row[1] if len(row) > 1 else None) for row in rows], self.config)
-        columns = np.searchsorted(self.keys, hashes).clip(max=len(self.keys) - 1)
-        known = self.keys[columns] == hashes
+        columns = self.columns.of(hashes)
+        known = columns >= 0
         cells, counts = np.unique(place[known] * len(self.keys) + columns[known], return_counts=True)
         place, columns = np.divmod(cells, len(self.keys))
         values = (1 + np.log(counts)) * self.idf[columns]
