@@ -576,6 +576,10 @@ class RuntimeConfig:
     """torch.set_num_threads. null: torch's default, or OMP_NUM_THREADS if it is set."""
     compile: bool = False
     """Compile the encoder with torch.compile."""
+    deterministic: bool = False
+    """On CUDA, take torch's deterministic algorithms, so that two runs are bit-identical there too. On CPUs all runs are."""
+    checkpoint_layers: bool = False
+    """In training, compute the activations of a layer again in the backward pass: less memory, a third more time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,16 @@
 """Choice of device and precision."""
 
 import contextlib
+import os
+import re
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
-from recurcli.errors import UsageError, escaped
+from recurcli.errors import UsageError, escaped, pluralize
 
 Precision = Literal["auto", "fp32", "bf16"]
 SettledPrecision = Literal["fp32", "bf16"]
@@ -25,9 +28,9 @@ def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
                 f"{ranks.local_world_size} processes need a CUDA device each, of which there are {count}, and not "
                 f"'{escaped(name)}'; start fewer, or use --device cuda or cpu"
             )
-        return torch.device("cuda", ranks.local_rank)
+        return checked(torch.device("cuda", ranks.local_rank))
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return checked(torch.device("cuda")) if torch.cuda.is_available() else torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -35,9 +38,21 @@ def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"device '{escaped(name)}' is not supported; use auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(
-            f"device '{name}' is not available; torch sees {torch.cuda.device_count()} CUDA devices; use auto or cpu"
-        )
+        seen = pluralize(torch.cuda.device_count(), "CUDA device")
+        raise UsageError(f"device '{name}' is not available; torch sees {seen}; use auto or cpu")
+    return checked(device)
+
+
+def checked(device: torch.device) -> torch.device:
+    """Return `device`. Raises UsageError for a GPU that is too old for this build of torch."""
+    known = [int(arch.removeprefix("sm_")) for arch in torch.cuda.get_arch_list() if re.fullmatch(r"sm_\d+", arch)]
+    if device.type == "cuda" and known:
+        major, minor = torch.cuda.get_device_capability(device)
+        if 10 * major + minor < (least := min(known)):
+            oldest = f"torch {torch.__version__} needs {least // 10}.{least % 10} or later"
+            raise UsageError(
+                f"device '{device}': its CUDA capability is {major}.{minor}, and {oldest}; use --device cpu, or an older torch"
+            )
     return device
 
 
@@ -54,6 +69,41 @@ def multiplies_bf16(device: torch.device) -> bool:
     has_amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)
     has_avx512 = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)
     return has_amx() or has_avx512()
+
+
+@contextlib.contextmanager
+def deterministic(device: torch.device, encoder: str, *, is_asked: bool) -> Iterator[None]:
+    """Take torch's deterministic algorithms within the block if `is_asked` and `device` is a GPU. CPUs always do.
+
+    Raises UsageError for an operation that has none, which names the `encoder` and the operation.
+    """
+    if not is_asked or device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts; torch demands it
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as error:
+        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
+        if not found:
+            raise
+        raise UsageError(
+            f"runtime.deterministic: encoder {encoder}: torch's {operation} has no deterministic form on CUDA; set it to false"
+        ) from error
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextlib.contextmanager
+def own_random_state() -> Iterator[None]:
+    """Leave torch's global generators, those of GPUs too, as they were before the block."""
+    was_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if was_used else ()):
+        yield
+    if not was_used:  # the seed that the first use of a GPU would have found
+        torch.cuda.manual_seed_all(torch.initial_seed())
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -8,6 +8,7 @@ import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from functools import cached_property
 from inspect import currentframe
 from pathlib import Path
 from signal import raise_signal
@@ -24,6 +25,7 @@ from recurcli.commands.finetune import RowsInMemory, finetune
 from recurcli.config import DataConfig, LabelType
 from recurcli.data.splits import Split, check_dev_rows, dev_share, draw_dev_rows, split_in_memory
 from recurcli.data.tasks import task_named
+from recurcli.device import own_random_state
 from recurcli.display.screen import Screen
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 from recurcli.evaluation.inference import Predictor, as_pair, text_rows
@@ -96,14 +98,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 dev_rows = _split(dev[0], _dev_names(dev[1], targets), "dev texts")
                 chosen = RowsInMemory(rows, dev_rows, targets.label_type)
-            with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]):
+            with TemporaryDirectory(prefix="recur-") as folder, own_random_state():
                 run, init = Path(folder) / "run", None if self.init is None else Path(self.init)
                 request = FinetuneRequest(preset=str(self.preset), output=run, init=init)
                 with Screen(quiet=not self.verbose, metric=resolved.preset.finetuning.metric) as screen:
                     self.result_ = finetune(request, _PythonWarnings(screen), resolved, chosen)
                 self._files = {name: (run / name).read_bytes() for name in CONTENTS if (run / name).is_file()}
             self.classes_ = targets.classes
-            self._predictor = self._load()
+            self.__dict__.pop("_predictor", None)
         return self
 
     def predict(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
@@ -167,8 +169,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = {names.get(label, str(label)): float(weight) for label, weight in given.items()}
         return {"finetuning.class_weights": weights}
 
-    def _load(self) -> Predictor:
-        """Return the fitted model."""
+    @cached_property
+    def _predictor(self) -> Predictor:
+        """The fitted model. It is made at its first use, so that unpickling touches no GPU."""
         with TemporaryDirectory(prefix="recur-") as folder:
             _write(self._files, Path(folder))
             device = (self.settings or {}).get("runtime.device", "auto")
@@ -177,11 +180,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """Return the parameters and the files of the fitted model; its tensors are made from them again."""
         return {key: value for key, value in super().__getstate__().items() if key != "_predictor"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "_files" in state:
-            self._predictor = self._load()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -91,6 +91,18 @@ def start_rank_2_late(arguments: list[str]) -> int:
     return 0
 
 
+def hold_rank_1_at_its_start(arguments: list[str]) -> int:
+    """Rank 1 holds the interpreter for longer than SILENCE, as the start of CUDA may."""
+    ranks = _joined()
+    assert ranks.heartbeat is not None
+    if ranks.rank == 1:
+        with ranks.heartbeat.slow_start():
+            sum(range(300_000_000))  # one call of C: the thread cannot beat meanwhile
+    ranks.all_gather(None)
+    group.finish()
+    return 0
+
+
 def stop_rank_1(arguments: list[str]) -> int:
     """Rank 1 is stopped while the other ranks wait for it."""
     ranks = _joined()

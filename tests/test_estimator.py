@@ -173,6 +173,7 @@ def test_texts_are_of_one_kind() -> None:
 
 def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
     again = pickle.loads(pickle.dumps(fitted))
+    assert "_predictor" not in vars(again), "no device is touched before the first use"
     assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
 
 

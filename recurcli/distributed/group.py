@@ -54,7 +54,9 @@ class Ranks:
         assert self.heartbeat is not None
         backend = "gloo"
         if device.type == "cuda":
-            torch.cuda.set_device(device)
+            with self.heartbeat.slow_start():
+                torch.cuda.set_device(device)
+                torch.zeros(1, device=device)  # CUDA starts here, and may hold the interpreter
             backend = "cpu:gloo,cuda:nccl"
         group = {"store": self.heartbeat.store, "rank": self.rank, "world_size": self.world_size}
         with _torch_distributed() as distributed, _stdout_to_stderr():
@@ -82,7 +84,11 @@ class Ranks:
         return total
 
     def all_reduce_(self, tensors: Sequence["Tensor"]) -> None:
-        """Sum `tensors` over all ranks, in place, in one message."""
+        """Sum `tensors` over all ranks, in place, in one message.
+
+        Gradients are summed after the backward pass, not in buckets during it as DistributedDataParallel does: a rank without
+        rows takes part in the same way, and no two GPUs were at hand to measure what an overlap would save.
+        """
         if self.world_size == 1 or not tensors:
             return
         import torch
@@ -92,6 +98,17 @@ class Ranks:
             distributed.all_reduce(flat)
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
+
+    def all_gather_(self, tensor: "Tensor") -> list["Tensor"]:
+        """Return the `tensor` of every rank, of one shape and dtype, in the order of ranks."""
+        if self.world_size == 1:
+            return [tensor]
+        import torch
+
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        with _torch_distributed() as distributed:
+            distributed.all_gather(parts, tensor)
+        return parts
 
     def broadcast_(self, tensors: Sequence["Tensor"]) -> None:
         """Broadcast rank 0's values into `tensors`, in place."""
@@ -121,10 +138,7 @@ class Ranks:
         """The messages of all ranks, which must have one length."""
         import torch
 
-        own = torch.frombuffer(bytearray(message), dtype=torch.uint8)
-        parts = [torch.empty_like(own) for _ in range(self.world_size)]
-        with _torch_distributed() as distributed:
-            distributed.all_gather(parts, own)
+        parts = self.all_gather_(torch.frombuffer(bytearray(message), dtype=torch.uint8))
         return [part.numpy().tobytes() for part in parts]
 
 

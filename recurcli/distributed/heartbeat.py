@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from recurcli.errors import RankError, last_line
@@ -60,6 +61,15 @@ class Heartbeat:
         arguments = (common, PrefixStore(token, common), token)
         self._thread = threading.Thread(target=self._run, args=arguments, name="recur-heartbeat", daemon=True)
         self._thread.start()
+
+    @contextlib.contextmanager
+    def slow_start(self) -> Iterator[None]:
+        """Let the other ranks wait START seconds for a beat within the block, in which a call may hold the interpreter."""
+        self.store.set(f"slow/{self.rank}", "yes")
+        try:
+            yield
+        finally:
+            self.store.delete_key(f"slow/{self.rank}")
 
     def report_failure(self, code: int, message: str) -> tuple[Failure, bool]:
         """Report a failure of this rank. Returns the run's first failure, and whether this rank must print it."""
@@ -137,7 +147,8 @@ class Heartbeat:
                     if self.rank == 0 and not beats[rank] and common.check([f"recur/request/{rank}"]):
                         common.set(f"recur/token/{common.get(f'recur/request/{rank}').decode()}", token)
                 absent = [rank for rank, beat in beats.items() if not beat and silence[rank] > START]
-                lost = [rank for rank, beat in beats.items() if beat and silence[rank] > SILENCE]
+                silent_ranks = [rank for rank, beat in beats.items() if beat and silence[rank] > SILENCE]
+                lost = [r for r in silent_ranks if silence[r] > START or not store.check([f"slow/{r}"])]
                 if absent or lost:
                     silent = f"sent no heartbeat for {SILENCE:.0f} s: killed, suspended or disconnected"
                     reason = f"not started within {START:.0f} s" if absent else silent

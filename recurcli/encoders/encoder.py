@@ -10,10 +10,13 @@
 Shapes here and in every encoder: B batch, T positions, D hidden size, L layers, H heads, K head size.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from recurcli.encoders.config import BlockConfig, NoEncoderConfig, NormConfig
 from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions
@@ -59,6 +62,10 @@ class Encoder(nn.Module):
     """W, the columns of the token embedding; None: those of the hidden states."""
     export_obstacle: str = ""
     """The reason why this encoder cannot be exported to ONNX, for error messages. It is empty if it can."""
+    checkpoint_obstacle: str = "its layers cannot be recomputed one by one"
+    """The reason why `checkpoint_layers` cannot be set, for error messages. It is empty if it can."""
+    checkpoint_layers: bool = False
+    """Whether a training recomputes each layer in the backward pass, which saves the memory of its activations."""
     carry_obstacle: str = "it has no state to carry from one window to the next"
     """The reason why `carry` cannot be called, for error messages. It is empty if it can."""
     layers: nn.ModuleList
@@ -68,6 +75,12 @@ class Encoder(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the hidden states (B, T, D) of the embeddings `x` (B, T, D)."""
         raise NotImplementedError
+
+    def apply_layer(self, layer: Callable[..., Any], *inputs: Any) -> Any:
+        """Return layer(*inputs), with `checkpoint_layers` by torch.utils.checkpoint; the gradients are the same."""
+        if self.checkpoint_layers and self.training and torch.is_grad_enabled():
+            return checkpoint(layer, *inputs, use_reentrant=False)
+        return layer(*inputs)
 
     def carry(self, x: Tensor, state: CarriedState | None = None) -> tuple[Tensor, CarriedState]:
         """Return the hidden states (B, T, D) of `x` (B, T, D), and the state at its end, for a causal encoder.
@@ -169,6 +182,7 @@ class BlockEncoder(Encoder):
     """
 
     adds_positions = True
+    checkpoint_obstacle = ""
     Attention: ClassVar[type[Any]]
     """The subclass of SelfAttention in each layer; its `__init__` takes the Config."""
 
@@ -190,6 +204,6 @@ class BlockEncoder(Encoder):
         x, mask = cut_padding(x, mask, self.max_length)
         h = self.dropout(x + sinusoidal_positions(x))
         for layer in self.layers:
-            h = layer(h, mask)
+            h = self.apply_layer(layer, h, mask)
         h = self.final_norm(h)
         return h if h.shape[1] == length else F.pad(h, (0, 0, 0, length - h.shape[1]))

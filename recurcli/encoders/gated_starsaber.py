@@ -46,14 +46,18 @@ class GatedStarSaberLayer(nn.Module):
         self.gate = nn.Parameter(torch.empty(gates * size, size)) if config.gate == "gru_light" else None
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return h' and s'. h, s and x are (B, T, D); s is the cell state of lstm, which gru and gru_light do not change."""
+    def forward(
+        self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None, first: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return h' and s'. h, s and x are (B, T, D); s is the cell state of lstm, which gru and gru_light do not change.
+
+        In the `first` layer h is x.
+        """
         size = h.shape[-1]
         key, past, future = (F.linear(h, weight) for weight in (self.relation, self.past, self.future))
         attended = directional_attention(h.to(key.dtype), key, past, future, mask)  # (B, T, D) or (B, T, (1 + g) D)
-        first = h is x
         weight: Tensor = self.input
-        if self.gate is not None and first:  # h is x, so (W_z + V_z) x takes one product
+        if self.gate is not None and first:  # (W_z + V_z) x takes one product
             weight = torch.cat([weight[:size], weight[size:] + self.gate])
         direct, raw = torch.tensor_split(F.linear(x, weight), [size], dim=-1)  # (B, T, D) and (B, T, g D)
         content = attended
@@ -72,7 +76,7 @@ class GatedStarSaberLayer(nn.Module):
         candidate = self.dropout(torch.tanh(reset * content + direct))
         return torch.lerp(h, candidate.to(h.dtype), update.to(h.dtype)), s
 
-    def stats(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:
+    def stats(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None, first: bool = False) -> LayerStats:
         """Return `attention`, the softmax G (B, T, T)."""
         return {"attention": attention_weights(h, F.linear(h, self.relation), mask)}
 
@@ -81,6 +85,7 @@ class GatedStarSaber(Encoder):
     """L untied gated layers. Dropout applies to the candidate state before gating (ours)."""
 
     Config = GatedStarSaberConfig
+    checkpoint_obstacle = ""
 
     def __init__(self, config: GatedStarSaberConfig) -> None:
         super().__init__()
@@ -93,6 +98,6 @@ class GatedStarSaber(Encoder):
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)
         h = s = x
-        for layer in self.layers:
-            h, s = layer(h, s, x, mask)
+        for number, layer in enumerate(self.layers):
+            h, s = self.apply_layer(layer, h, s, x, mask, number == 0)
         return h

@@ -6,6 +6,8 @@ matrix can be orthogonal: W_Q, W_K, W_V, W_O, and both feed-forward matrices if 
 Shapes: B batch, T positions, D hidden size, H heads, K = D / H head size, L layers.
 """
 
+from functools import partial
+
 from torch import Tensor
 from torch.func import functional_call
 
@@ -39,7 +41,7 @@ class OrthogonalTransformer(BlockEncoder):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         h = self.dropout(x + sinusoidal_positions(x))
         for layer, weights in zip(self.layers, self.orthogonal_weights(), strict=True):
-            h = functional_call(layer, weights, (h, mask))
+            h = self.apply_layer(partial(functional_call, layer, weights), (h, mask))
         return self.final_norm(h)
 
     def orthogonal_weights(self) -> list[dict[str, Tensor]]:

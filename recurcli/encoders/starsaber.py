@@ -112,6 +112,7 @@ class StarSaber(Encoder):
     def __init__(self, config: StarSaberConfig) -> None:
         super().__init__()
         self.config = config
+        self.checkpoint_obstacle = "its one layer is iterated" if config.tied else ""
         size = config.hidden_size
         self.layers = nn.ModuleList(StarSaberLayer(config) for _ in range(config.num_layers or 1))
         self.initial = nn.Linear(size, size, bias=False) if config.initial == "linear" else None
@@ -156,7 +157,7 @@ class StarSaber(Encoder):
         h = self._first(x)
         x = x.to(compute_dtype(x))  # cast once, not in every layer
         for layer in self.layers:
-            h = layer(h, x, mask)
+            h = self.apply_layer(layer, h, x, mask)
         return h
 
     def stats(self) -> LayerStats:

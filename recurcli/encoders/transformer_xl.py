@@ -244,7 +244,7 @@ class TransformerXL(BlockEncoder):
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.shape[1] <= self.segment:
             h = self.dropout(x)
             for layer in self.layers:
-                h = layer(h, mask)
+                h = self.apply_layer(layer, h, mask)
             return self.final_norm(h)
         return self.by_segment(x, mask)
 

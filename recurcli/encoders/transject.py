@@ -14,7 +14,8 @@ prod (1 - |r|)^2 |x - y| <= |f(x) - f(y)| <= prod (1 + |r|)^2 |x - y| over the l
 Shapes: B batch, T positions, D hidden size, E experts, L layers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -159,7 +160,7 @@ class TransJectLayer(nn.Module):
 
 
 def run_layers(
-    layers: Iterable[nn.Module], matrices: Sequence[Tensor], x: Tensor, s: Tensor, mask: Tensor | None
+    layers: Sequence[Callable[..., Tensor]], matrices: Sequence[Tensor], x: Tensor, s: Tensor, mask: Tensor | None
 ) -> Tensor:
     """Apply all layers: (B, T, D) -> (B, T, D). Inference on a CPU processes a few samples at a time."""
     few = _samples_at_a_time(x, experts=len(matrices[0]) // 2 - 1)
@@ -189,6 +190,7 @@ class TransJect(Encoder):
     """
 
     concatenates_positions: ClassVar[bool] = True
+    checkpoint_obstacle = ""
 
     Config = TransJectConfig
     scratch_learning_rate = pretrained_learning_rate = 5e-4  # the paper's, from scratch
@@ -207,7 +209,7 @@ class TransJect(Encoder):
         x = zero_padding(x, mask)
         eigenvectors, *matrices = self.matrices([self.eigenvectors, *(layer.raw for layer in self.layers)])
         s, _, _ = eigenvalues(x, eigenvectors)
-        return run_layers(self.layers, matrices, x, s, mask)
+        return run_layers([partial(self.apply_layer, layer) for layer in self.layers], matrices, x, s, mask)
 
     def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         """`reconstruction`: weight · |Us^T (x^T x / max q) Us - diag(s)|^2 / D^2, squared Frobenius norm, sample mean."""
@@ -227,6 +229,7 @@ class RandomTransJect(Encoder):
     """
 
     concatenates_positions: ClassVar[bool] = True
+    checkpoint_obstacle = ""
 
     Config = RandomTransJectConfig
     scratch_learning_rate = pretrained_learning_rate = 5e-4  # the paper's, from scratch
@@ -240,4 +243,5 @@ class RandomTransJect(Encoder):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         s = self.theta.abs() / greatest(self.theta.abs())
         matrices = self.matrices([layer.raw for layer in self.layers])
-        return run_layers(self.layers, matrices, zero_padding(x, mask), s[None], mask)
+        layers = [partial(self.apply_layer, layer) for layer in self.layers]
+        return run_layers(layers, matrices, zero_padding(x, mask), s[None], mask)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.config import OptimizationConfig
@@ -194,6 +195,8 @@ class TrainingLoop:
     state: TrainingState = field(default_factory=TrainingState)
     unread: list[tuple[int, float, dict[str, Tensor]]] = field(init=False, default_factory=list)
     """Number, learning rate and losses of the steps that `read_losses` has not read yet."""
+    loss_names: list[str] = field(init=False, default_factory=list)
+    """The names of the losses of a step, on which the processes agree at their first one."""
 
     def read_losses(self) -> None:
         """Take the losses and the gradient norm of the last steps into the state: one synchronization on CUDA.
@@ -345,8 +348,11 @@ def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Gen
             losses[name] = losses.get(name, 0.0) + share * value.detach().double()
     if ranks.world_size > 1:
         _sum_gradients(model, ranks)
-        summed = ranks.all_reduce({name: value.item() for name, value in losses.items()})
-        losses = {name: torch.tensor(value, dtype=torch.float64, device=loop.device) for name, value in summed.items()}
+        if not loop.loss_names:  # a rank without rows has no auxiliary losses
+            loop.loss_names = sorted({name for names in ranks.all_gather([*losses]) for name in names})
+        values = torch.stack([losses.get(name, torch.zeros_like(losses["loss"])) for name in loop.loss_names])
+        ranks.all_reduce_([values])
+        losses = dict(zip(loop.loss_names, values, strict=True))
     return losses
 
 
@@ -375,8 +381,10 @@ def _gather_rows(table: nn.Parameter, ranks: Ranks) -> tuple[Tensor, Tensor]:
     The row numbers (R,) are ascending. The gradient (R, D) is 0 in rows without one in this process. All ranks must call it.
     """
     own = None if table.grad is None else table.grad.coalesce()
-    found = ranks.all_gather([] if own is None else own.indices()[0].tolist())
-    rows = torch.tensor(sorted({row for some in found for row in some}), dtype=torch.long, device=table.device)
+    here = torch.zeros(0, dtype=torch.long, device=table.device) if own is None else own.indices()[0]
+    longest = max(int(count) for count in ranks.all_gather_(torch.tensor([len(here)], device=table.device)))
+    found = torch.cat(ranks.all_gather_(F.pad(here, (0, longest - len(here)), value=-1)))
+    rows = torch.unique(found[found >= 0])  # ascending
     gradient = table.new_zeros(len(rows), table.shape[1])
     if own is not None:
         gradient[torch.searchsorted(rows, own.indices()[0])] = own.values()

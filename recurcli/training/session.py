@@ -213,9 +213,10 @@ class StopRequest:
         """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
         usr1, self._usr1 = self._usr1, False
         agreed = 0
-        for number, asks_to_save in self.ranks.all_gather([self.signal, usr1]):
-            self.save_asked |= asks_to_save
-            agreed = max(agreed, number or 0)
+        for own in self.ranks.all_gather_(torch.tensor([self.signal or 0, int(usr1)])):
+            number, asks_to_save = own.tolist()
+            self.save_asked |= bool(asks_to_save)
+            agreed = max(agreed, number)
         if agreed:  # a signal that arrives after all_gather is handled by the next call
             self.signal = agreed
         return bool(agreed)

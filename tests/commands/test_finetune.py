@@ -155,6 +155,11 @@ def test_dev_batches_are_micro_batches(
         (["--preset", "starsaber-tnews", "--data", "empty"], 3, "has no train rows (looked for train.json"),
         (["--preset", "starsaber-tnews", "--data", "label"], 3, "train.json:2: label '117' is not one of tnews' 15 labels"),
         (["--preset", "starsaber-tnews", "--data", "column"], 3, "train.json:1: has no 'sentence'; did you mean 'sentense'?"),
+        (
+            ["--preset", "bilstm-tnews", "--set", "runtime.checkpoint_layers=true"],
+            2,
+            "runtime.checkpoint_layers: encoder bilstm: its layers cannot be recomputed one by one; set it to false",
+        ),
         (["--preset", "starsaber-tnews", "--set", "embedding.vectors=nowhere.txt"], 3, "nowhere.txt: does not exist"),
         (["--preset", "starsaber-tnews", "--set", "tokenizer.vocabulary=nowhere.txt"], 3, "nowhere.txt: does not exist"),
         (["--preset", "bilstm-tnews-vectors", "--dry-run"], 2, "embedding.vectors: this preset is for pre-trained word"),
@@ -323,6 +328,14 @@ def test_the_linear_model_is_cached(
     _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "b", step))
     assert "linear model: " in err and "from the cache" in err
     one, two = ((tmp_path / name / "linear.safetensors").read_bytes() for name in "ab")
+    assert one == two
+
+
+def test_layers_that_are_computed_again_give_the_same_model(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    for name in ("false", "true"):
+        settings = ("ensemble=null", "finetuning.max_steps=3", f"runtime.checkpoint_layers={name}")
+        recur.ok("finetune", *options(tiny_tnews, tmp_path / name, *settings), "--precision", "fp32")
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("false", "true"))
     assert one == two
 
 

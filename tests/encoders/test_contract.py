@@ -15,6 +15,7 @@ from torch import Tensor
 from recurcli.encoders import Encoder, build_encoder, encoder_class
 from recurcli.encoders.encoder import PADDING_LIMIT
 from recurcli.errors import UsageError
+from recurcli.layers import computed_once
 
 SIZE = 16
 GARBAGE = PADDING_LIMIT
@@ -134,6 +135,33 @@ def test_evaluation_is_deterministic_and_draws_no_numbers_and_dropout_acts_in_tr
     assert torch.equal(encoder(x, mask), states)
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(encoder.train()(x, mask), states)
+
+
+@ENCODER
+def test_layers_that_are_computed_again_give_the_same_bits(name: str) -> None:
+    """With dropout, in fp32; the tensors that are kept for the backward pass are fewer."""
+    results = []
+    for checkpoint_layers in (False, True):
+        encoder, (x, mask) = moved(name, torch.float32, dropout=0.2).train(), batch([27, 9, 1], torch.float32)
+        encoder.checkpoint_layers = checkpoint_layers
+        inputs, kept = x.clone().requires_grad_(), dict[int, int]()
+
+        def pack(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        torch.manual_seed(3)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), computed_once():
+            states = encoder(inputs, mask)
+            losses = encoder.auxiliary_losses(inputs, mask)
+        (states[mask].square().sum() + sum(losses.values())).backward()
+        gradients = [parameter.grad for parameter in encoder.parameters()]
+        results.append((states[mask].detach(), inputs.grad, gradients, sum(kept.values())))
+    (states, of_inputs, gradients, bytes_kept), (again, of_inputs_again, gradients_again, fewer) = results
+    assert torch.equal(states, again) and of_inputs is not None and torch.equal(of_inputs, of_inputs_again)
+    for one, other in zip(gradients, gradients_again, strict=True):
+        assert (one is None) == (other is None) and (one is None or torch.equal(one, other))
+    assert encoder.checkpoint_obstacle or fewer < 0.7 * bytes_kept
 
 
 @ENCODER

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from loops import TEXTS, tokenizer, training_loop
+from torch import Tensor
 
 from recurcli.distributed.group import Ranks
 from recurcli.evaluation.inference import InferenceConfig, compute_logits
@@ -43,11 +44,10 @@ def test_every_batch_is_scored_by_one_process_as_by_one_alone(size: int) -> None
 class Distracted(Ranks):
     """Processes to which a signal comes while they are asked."""
 
-    def all_gather(self, value: Any) -> list[Any]:
-        answer = [value]
-        if value[0] is None:
+    def all_gather_(self, tensor: Tensor) -> list[Tensor]:
+        if not tensor[0]:
             os.kill(os.getpid(), signal.SIGTERM)
-        return answer
+        return [tensor]
 
 
 def test_a_signal_that_comes_during_a_question_is_there_at_the_next() -> None:

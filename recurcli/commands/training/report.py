@@ -275,7 +275,8 @@ def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "static vectors", f"{escaped(vectors['source'])}, licence {escaped(vectors['licence'])}: {of}"
     if embedding := result.get("embedding_vectors"):
         yield "vectors of the embedding", f"{escaped(embedding['source'])}, licence {escaped(embedding['licence'])}"
-    yield "machine", f"{result['machine']['device']}, {result['machine']['precision']}"
+    exact = "; a repeated training gives the same bits" if result["machine"]["device"] == "cpu" else ""
+    yield "machine", f"{result['machine']['device']}, {result['machine']['precision']}{exact}"
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
 

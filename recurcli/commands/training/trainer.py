@@ -35,7 +35,7 @@ from recurcli.config import (
     TokenizerConfig,
     check_encoder_length,
 )
-from recurcli.device import choose_device, choose_precision
+from recurcli.device import choose_device, choose_precision, deterministic
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.folder import folder_of, weight_files
@@ -97,30 +97,31 @@ def enter_run(
     device = choose_device(preset.runtime.device, ranks)
     if preset.runtime.threads is not None:
         torch.set_num_threads(preset.runtime.threads)
-    if request.dry_run:
-        yield run, "new", device
-        return
-    ranks.connect(device)
-    if not ranks.is_main:
-        yield run, ranks.broadcast(None), device
-        return
-    # torchrun restarts processes with the same options; a restart resumes its run, whatever the options say.
-    restarted = ranks.was_started()
-    resume, overwrite = request.resume or restarted, request.overwrite and not restarted
-    check = partial(run.check_output, request.command, resume=resume, overwrite=overwrite)
-    check()  # before a lock file is made; and again under the lock
-    with run.lock():
-        written, status = check()
-        if request.resume and status == "unfinished" and not checkpoint_folders(written.checkpoints):
-            check_inputs(run.path, preset, request.init)  # a checkpoint compares what the training reads
-        if status != "new":
-            check_same(*facts_before_and_now(written, preset.to_dict(), request.section), run.path)
-        try:
-            yield written, ranks.broadcast(status), device
-        except Interrupted as stop:
-            if not hasattr(stop, "__notes__"):  # a stop in training says itself how to continue
-                stop.add_note("run the same command again")
-            raise
+    with deterministic(device, preset.encoder["name"], is_asked=preset.runtime.deterministic):
+        if request.dry_run:
+            yield run, "new", device
+            return
+        ranks.connect(device)
+        if not ranks.is_main:
+            yield run, ranks.broadcast(None), device
+            return
+        # torchrun restarts processes with the same options; a restart resumes its run, whatever the options say.
+        restarted = ranks.was_started()
+        resume, overwrite = request.resume or restarted, request.overwrite and not restarted
+        check = partial(run.check_output, request.command, resume=resume, overwrite=overwrite)
+        check()  # before a lock file is made; and again under the lock
+        with run.lock():
+            written, status = check()
+            if request.resume and status == "unfinished" and not checkpoint_folders(written.checkpoints):
+                check_inputs(run.path, preset, request.init)  # a checkpoint compares what the training reads
+            if status != "new":
+                check_same(*facts_before_and_now(written, preset.to_dict(), request.section), run.path)
+            try:
+                yield written, ranks.broadcast(status), device
+            except Interrupted as stop:
+                if not hasattr(stop, "__notes__"):  # a stop in training says itself how to continue
+                    stop.add_note("run the same command again")
+                raise
 
 
 def check_encoder(resolved: ResolvedPreset) -> None:
@@ -223,6 +224,10 @@ def build_model(
         weights = find_weights(build_shapes(partial(kind, config)), folder_of(preset.encoder["path"]))
     seed_weights(preset.runtime.seed)
     model = kind(config)
+    if preset.runtime.checkpoint_layers:
+        if reason := model.encoder.checkpoint_obstacle:
+            raise UsageError(f"runtime.checkpoint_layers: encoder {preset.encoder['name']}: {reason}; set it to false")
+        model.encoder.checkpoint_layers = True
     if bag is not None and isinstance(model, Classifier) and model.bag is not None:
         model.bag.parts.copy_(part_buckets(tokenizer.tokens, bag.characters, bag.buckets))
     if weights is not None:
