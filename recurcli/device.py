@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -72,17 +72,22 @@ def multiplies_bf16(device: torch.device) -> bool:
 
 
 @contextlib.contextmanager
-def deterministic(device: torch.device, encoder: str, *, is_asked: bool) -> Iterator[None]:
-    """Take torch's deterministic algorithms within the block if `is_asked` and `device` is a GPU. CPUs always do.
+def cuda_settings(device: torch.device, encoder: str, *, deterministic: bool, tf32: bool) -> Iterator[None]:
+    """Compute on a GPU with or without TF32 and `deterministic` algorithms within the block; on a CPU change nothing.
 
-    Raises UsageError for an operation that has none, which names the `encoder` and the operation.
+    Raises UsageError for an operation that has no deterministic algorithm, which names the `encoder` and the operation.
     """
-    if not is_asked or device.type != "cuda":
+    if device.type != "cuda":
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts; torch demands it
+    backends: tuple[Any, Any] = torch.backends.cuda.matmul, torch.backends.cudnn
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
+    allowed = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = tf32
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts; torch demands it
+        torch.use_deterministic_algorithms(True)
     try:
         yield
     except RuntimeError as error:
@@ -94,6 +99,8 @@ def deterministic(device: torch.device, encoder: str, *, is_asked: bool) -> Iter
         ) from error
     finally:
         torch.use_deterministic_algorithms(before)
+        for backend, value in zip(backends, allowed, strict=True):
+            backend.allow_tf32 = value
 
 
 @contextlib.contextmanager
@@ -109,6 +116,11 @@ def own_random_state() -> Iterator[None]:
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a CPU tensor on `device`. A GPU copies it from pinned memory, so the CPU need not wait."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def mask_to_device(mask: Tensor, device: torch.device) -> Tensor | None:
+    """Return a mask of the CPU on `device`; None on a GPU if all tokens are real, so that kernels without a mask run."""
+    return None if device.type == "cuda" and mask.all() else to_device(mask, device)
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from recurcli.device import choose_device, deterministic, own_random_state
+from recurcli.device import choose_device, cuda_settings, mask_to_device, own_random_state
 from recurcli.errors import UsageError
 
 GPU = torch.device("cuda")
@@ -48,11 +48,19 @@ def test_a_gpu_that_is_too_old_for_torch_is_refused(name: str, machine: Machine)
     assert choose_device(name).type == "cuda", "a build that names no architecture is believed"
 
 
-def test_deterministic_algorithms_are_those_of_the_block() -> None:
-    for device, is_asked in ((GPU, True), (GPU, False), (torch.device("cpu"), True)):
-        with deterministic(device, "rsa", is_asked=is_asked):
-            assert torch.are_deterministic_algorithms_enabled() == (is_asked and device.type == "cuda")
-        assert not torch.are_deterministic_algorithms_enabled()
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("tf32", [False, True])
+def test_the_settings_of_cuda_are_those_of_the_block(*, deterministic: bool, tf32: bool) -> None:
+    def settings() -> tuple[bool, bool, bool]:
+        of_matrices, of_layers = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+        return torch.are_deterministic_algorithms_enabled(), of_matrices, of_layers
+
+    before = settings()
+    with cuda_settings(GPU, "rsa", deterministic=deterministic, tf32=tf32):
+        assert settings() == (deterministic, tf32, tf32)
+    assert settings() == before
+    with cuda_settings(torch.device("cpu"), "rsa", deterministic=deterministic, tf32=tf32):
+        assert settings() == before
 
 
 def test_an_operation_without_a_deterministic_form_is_named_with_its_encoder() -> None:
@@ -61,12 +69,18 @@ def test_an_operation_without_a_deterministic_form_is_named_with_its_encoder() -
         pytest.raises(
             UsageError, match="encoder skyformer: torch's cumsum_cuda_kernel has no deterministic form on CUDA"
         ),
-        deterministic(GPU, "skyformer", is_asked=True),
+        cuda_settings(GPU, "skyformer", deterministic=True, tf32=False),
     ):
         raise RuntimeError(told)
-    with pytest.raises(RuntimeError, match="another"), deterministic(GPU, "rsa", is_asked=True):
+    with pytest.raises(RuntimeError, match="another"), cuda_settings(GPU, "rsa", deterministic=True, tf32=False):
         raise RuntimeError("another fault")
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_gpu_gets_no_mask_where_all_tokens_are_real() -> None:
+    full = torch.ones(2, 3, dtype=torch.bool)
+    assert mask_to_device(full, GPU) is None
+    assert mask_to_device(full, torch.device("cpu")) is full
 
 
 def test_a_block_of_its_own_leaves_the_random_states(monkeypatch: pytest.MonkeyPatch) -> None:

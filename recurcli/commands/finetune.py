@@ -19,6 +19,7 @@ from recurcli.data.columns import check_same_kind, label_doubts
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
 from recurcli.data.teacher import Teacher, read_teacher
+from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -152,6 +153,7 @@ def finetune(
             task=task,
             config=preset.finetuning,
             mean_loss=objective.mean_loss,
+            precision=choose_precision(preset.runtime.precision, device) if device.type == "cuda" else "fp32",
             max_selecting=preset.data.max_dev_rows,
             inference=InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current()),
             check_stop=stop.raise_if_agreed,

@@ -13,6 +13,7 @@ from recurcli.commands.training.resume import finished_run
 from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
+from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig
@@ -106,7 +107,12 @@ def _build_causal(started: Callable[..., Training], preset: Preset, device: torc
     inference = InferenceConfig(device, batch_size=preset.pretraining.micro_batch_size, ranks=current())
     stop = StopRequest(current())
     dev = DevPerplexity(
-        model=model, windows=windows["dev"], inference=inference, check_stop=stop.raise_if_agreed, carry=carry
+        model=model,
+        windows=windows["dev"],
+        inference=inference,
+        check_stop=stop.raise_if_agreed,
+        precision=choose_precision(preset.runtime.precision, device) if device.type == "cuda" else "fp32",
+        carry=carry,
     )
     loop = build_loop(preset, "pretraining", model, objective, device, dev)
     return started(preset=preset, loop=loop, tokenizer=tokenizer, data=data, stop=stop, dev=dev, known=known)

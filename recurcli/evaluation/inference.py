@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.config import Label
-from recurcli.device import Precision, autocast, choose_device, to_device
+from recurcli.device import Precision, autocast, choose_device, mask_to_device, to_device
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
@@ -59,7 +59,7 @@ def compute_logits(
                 rows = batches[turn + ranks.rank]
                 with torch.inference_mode(), autocast(config.device, config.precision):
                     ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
-                    output, _ = model(to_device(ids, config.device), to_device(mask, config.device))
+                    output, _ = model(to_device(ids, config.device), mask_to_device(mask, config.device))
                     logits[rows] = output.double().cpu().numpy()
                 finite = np.isfinite(logits[rows]).all(axis=1)
                 if not finite.all():

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from recurcli.config import FinetuningConfig
 from recurcli.data.splits import RowHashes, Split
 from recurcli.data.tasks import Task
+from recurcli.device import SettledPrecision
 from recurcli.evaluation.decision import PLAIN, KeptModel, Labels, fit_thresholds, probabilities
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
 from recurcli.evaluation.significance import tango
@@ -248,10 +249,12 @@ class DevEvaluation:
     mean_loss: Callable[[torch.Tensor, torch.Tensor, RowWeights], float]
     """The mean of the loss that training minimizes, of logits (N, C), targets (N,) and factors of the rows (N,); it decides
     between equal dev metrics."""
+    precision: SettledPrecision = "fp32"
+    """The precision of the evaluations that select the encoder's step: on CUDA that of the training, on CPUs fp32."""
     max_selecting: int
     """The largest number of dev rows that select the encoder's step; in the end all are scored."""
     inference: InferenceConfig
-    """Its precision is fp32 in every training, as that of all that reads the stored model."""
+    """How the last evaluation is computed: in fp32, as all that reads the stored model."""
     check_stop: Callable[[], None]
     """Called between batches; an exception that it raises ends the evaluation."""
     linear: ScoredLinear | None = None
@@ -290,7 +293,7 @@ class DevEvaluation:
         The ensemble is left out, so it does not affect training. Raises what `check_stop` raises.
         """
         rows = self.selecting
-        logits = self._encoder_logits(rows)
+        logits = self._encoder_logits(rows, self.precision)
         score = None
         if self.inference.ranks.is_main:
             targets = torch.tensor(self.task.targets(rows.labels))
@@ -396,10 +399,11 @@ class DevEvaluation:
         write_predictions(path, ids, rows.labels, self.task.labels, shares, predictions, shown)
         return report, facts
 
-    def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
+    def _encoder_logits(self, rows: ScoredRows, precision: SettledPrecision = "fp32") -> np.ndarray:
         """Return the logits (N, C) of the encoder. Raises what `check_stop` raises."""
         self.check_stop()
-        return compute_logits(self.model, rows.tokens, self.inference, lambda done: self.check_stop())
+        config = self.inference._replace(precision=precision)
+        return compute_logits(self.model, rows.tokens, config, lambda done: self.check_stop())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -410,6 +414,8 @@ class DevPerplexity:
     windows: Windows
     inference: InferenceConfig
     check_stop: Callable[[], None]
+    precision: SettledPrecision = "fp32"
+    """As that of `DevEvaluation`."""
     carry: bool = False
     """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
     metric_name: str = PERPLEXITY
@@ -417,7 +423,7 @@ class DevPerplexity:
 
     def score(self) -> DevScore:
         """Return the perplexity and the loss of the dev text. Raises what `check_stop` raises."""
-        score = self._score()
+        score = self._score(self.precision)
         return DevScore(score.perplexity, score.loss)
 
     def write_report(self, folder: Path) -> dict[str, Any]:
@@ -431,10 +437,11 @@ class DevPerplexity:
             write_listed(folder / TEXT_LOSSES, to_json(losses))
         return {"metric": self.metric_name, "carry": self.carry, "dev": score.to_json()}
 
-    def _score(self) -> TextScore:
+    def _score(self, precision: SettledPrecision = "fp32") -> TextScore:
         self.check_stop()
+        config = self.inference._replace(precision=precision)
         after_batch = lambda done: self.check_stop()  # noqa: E731
-        return score_text(self.model, self.windows, self.inference, after_batch, carry=self.carry)
+        return score_text(self.model, self.windows, config, after_batch, carry=self.carry)
 
 
 Evaluation = DevEvaluation | DevPerplexity

@@ -286,14 +286,21 @@ class Backbone(nn.Module):
         self.encoder: Encoder = build_encoder(config.encoder)
         self.embedding = TokenEmbedding(config, self.encoder)
 
-    def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the embeddings and the encoder's hidden states, both (B, T, D): ids, mask (B, T)."""
+    def encode(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the embeddings and the encoder's hidden states, both (B, T, D): ids, mask (B, T); None: all are real."""
         x = self.embedding(ids)
         # An encoder on a CPU takes less time without a mask. In a graph it has one always: one graph serves all batches.
         # Private to torch, which has no public test for a module that `compile()` has changed: a rename breaks this line.
         in_graph = torch.compiler.is_compiling() or self.encoder._compiled_call_impl is not None
-        unmasked = mask.device.type == "cpu" and not in_graph and mask.all()
+        if in_graph:
+            return x, self.encoder(x, _full(mask, ids))
+        unmasked = mask is not None and mask.device.type == "cpu" and mask.all()
         return x, self.encoder(x, None if unmasked else mask)
+
+
+def _full(mask: Tensor | None, ids: Tensor) -> Tensor:
+    """Return the mask (B, T) of the ids (B, T); None stands for one that is True at all."""
+    return torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
 
 
 class Classifier(Backbone):
@@ -306,9 +313,11 @@ class Classifier(Backbone):
         self.bag = None if bag is None else NgramBag(bag, config.vocab_size, classes)
 
     def forward(
-        self, ids: Tensor, mask: Tensor, whole: tuple[Tensor, Tensor] | None = None
+        self, ids: Tensor, mask: Tensor | None, whole: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode).
+
+        `mask` None: all ids are real tokens.
 
         With a bag the logits are the mean of those of the bag and of the head. In training they are those of the head, then
         those of the bag (2B, C), so that each has a loss of its own (ours: with one loss the encoder overfits on the rows that
@@ -317,6 +326,7 @@ class Classifier(Backbone):
         with computed_once():
             x, states = self.encode(ids, mask)
             losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
+        mask = _full(mask, ids)
         with without_autocast(states):  # so that bf16 rounds no logit, of which a step is 0.06 above 8
             logits = self.head(at_least_float32(states), mask, ids == self.config.separator_id)
             if self.bag is None:
@@ -338,7 +348,7 @@ class LanguageModel(Backbone):
         self.token_bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.token_head = self.encoder.token_head()
 
-    def forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the logits (N, V) and the encoder's auxiliary losses ({} in evaluation mode).
 
         ids, mask: (B, T); positions: (N,) indices into the flattened (B·T,) input.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from recurcli.config import FinetuningConfig, PretrainingConfig
 from recurcli.data.teacher import Teacher
-from recurcli.device import to_device
+from recurcli.device import mask_to_device, to_device
 from recurcli.distributed.group import Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import UsageError, did_you_mean, escaped
@@ -35,8 +35,8 @@ class MicroBatch:
 
     ids: Tensor
     """(B, T) input ids."""
-    mask: Tensor
-    """(B, T) True at real tokens."""
+    mask: Tensor | None
+    """(B, T) True at real tokens. None, on a GPU alone: all are real."""
     targets: Tensor
     """(B,) class indices, or (N,) token ids with IGNORED at filler positions."""
     positions: Tensor | None
@@ -60,12 +60,15 @@ class MicroBatch:
                 return tuple(map(moved, part))
             return to_device(part, device) if isinstance(part, Tensor) else part
 
-        return MicroBatch(**{name: moved(part) for name, part in vars(self).items()})
+        assert self.mask is not None, "it comes from the CPU"
+        parts = {name: moved(part) for name, part in vars(self).items() if name != "mask"}
+        return MicroBatch(mask=mask_to_device(self.mask, device), **parts)
 
     def share(self, rank: int, size: int) -> "MicroBatch":
         """Return the rows of process `rank` of `size`: every size-th row, possibly none. The weight is unchanged."""
         if size == 1:
             return self
+        assert self.mask is not None, "it comes from the CPU"
         ids, mask = self.ids[rank::size], self.mask[rank::size]
         if self.streams is not None:
             streams, targets = self.streams[rank::size], self.targets.view_as(self.ids)[rank::size]

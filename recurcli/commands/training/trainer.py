@@ -35,7 +35,7 @@ from recurcli.config import (
     TokenizerConfig,
     check_encoder_length,
 )
-from recurcli.device import choose_device, choose_precision, deterministic
+from recurcli.device import choose_device, choose_precision, cuda_settings
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.folder import folder_of, weight_files
@@ -97,7 +97,8 @@ def enter_run(
     device = choose_device(preset.runtime.device, ranks)
     if preset.runtime.threads is not None:
         torch.set_num_threads(preset.runtime.threads)
-    with deterministic(device, preset.encoder["name"], is_asked=preset.runtime.deterministic):
+    own = preset.runtime
+    with cuda_settings(device, preset.encoder["name"], deterministic=own.deterministic, tf32=own.tf32):
         if request.dry_run:
             yield run, "new", device
             return
