@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recurcli.device import to_device
 from recurcli.ops.attention import mask_or_full
 from recurcli.ops.seeded import hash_indices
 
@@ -28,7 +29,7 @@ def query_count(length: int, factor: int) -> int:
 
 def query_counts(lengths: Tensor, factor: int) -> Tensor:
     """Return u for each of `lengths` (B,)."""
-    powers = torch.tensor(POWERS, device=lengths.device)
+    powers = to_device(torch.tensor(POWERS), lengths.device)
     return lengths.minimum(factor * (powers < lengths[:, None]).sum(dim=-1).clamp(min=1))
 
 

@@ -133,7 +133,7 @@ def _carried(sums: Tensor, rates: Tensor, angles: Tensor, block: int, direction:
     count = sums.shape[-2]
     for power in range(math.ceil(math.log2(count))):
         step = 2**power
-        real, imaginary = _powers(rates, angles, torch.tensor([step * block], device=rates.device))  # (H, 1) each
+        real, imaginary = _powers(rates, angles, torch.full((1,), step * block, device=rates.device))  # (H, 1) each
         turn = torch.stack([real, -imaginary, imaginary, real], dim=-1).view(-1, 2, 2).to(state.dtype)
         turned = torch.bmm(turn, state.flatten(2)).view(state.shape)
         state = state + _moved(turned, direction * step)

@@ -1,8 +1,8 @@
 """A GPU without numbers, on a CPU build of torch with the stub, that keeps what the CPU would wait for.
 
 A tensor on it is one of torch's fake tensors: it has a shape, a dtype and a device, and raises what a GPU raises where these do
-not fit. Tensors on the CPU are real; what comes back from the GPU is 0. Attention runs in its mathematical form, and packed rows
-have the full length. A wait inside a kernel is seen only where WAITS has it.
+not fit. Tensors on the CPU are real, and what comes back from the GPU is 0. Attention runs in its mathematical form, and packed
+rows have the full length. A shape that depends on numbers raises. A wait inside an operation is seen only where WAITS has it.
 """
 
 import traceback
@@ -15,13 +15,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 WAITS = {"_linalg_svd": 2, "_linalg_check_errors": 1, "equal": 1, "coalesce": 1}
-"""How often the CPU waits inside an operation. torch's SVD was seen to wait twice on an H200, for a batch of matrices too."""
+"""How often the CPU waits inside an operation. torch's SVD was seen to wait twice on an H200."""
 ONE_DTYPE = ("mm", "addmm", "mv", "addmv", "dot", "convolution", "native_layer_norm", "_cudnn_rnn")
 """Kernels of a GPU that take numbers of one dtype. Fake tensors do not check it."""
 COMPOSITE = "CompositeImplicitAutograd"
+"""The key under which torch has an operation that is made of others."""
 
 
 @contextmanager
@@ -29,17 +30,17 @@ def fake_gpu() -> Iterator["Watch"]:
     """The GPU is there, with all that a GPU of capability 8.0 can do."""
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.is_bf16_supported = lambda including_emulation=True: True
-    torch.backends.cudnn.is_acceptable = lambda tensor: False  # whether weights of recurrent layers are to be moved together
+    torch.backends.cudnn.is_acceptable = lambda tensor: False  # else it would move weights to one place
     watch = Watch()
     with watch.fake, watch, OfCudnn(watch):
         yield watch
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs each operation where its tensors are, and keeps what the CPU waits for."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.waits: list[str] = []
         self.recurrent: set[torch.dtype] = set()
@@ -54,13 +55,14 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.namespace == "aten" and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE):
-            with self:  # in inference mode torch has not taken it apart
+            with self:  # in inference mode it comes in one piece
                 return func.decompose(*args, **kwargs)
         name, device = func.overloadpacket.__name__, kwargs.get("device")
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        real = [tensor for tensor in tensors if not isinstance(tensor, FakeTensor)]
         if name == "is_pinned":
             return hasattr(args[0], "pinned")
-        if not any(isinstance(tensor, FakeTensor) for tensor in tensors) and (device is None or device.type == "cpu"):
+        if len(real) == len(tensors) and (device is None or device.type == "cpu"):
             with unset_fake_temporarily():
                 result = func(*args, **kwargs)
             if name == "_pin_memory":
@@ -78,13 +80,14 @@ class Watch(TorchDispatchMode):
         if name == "copy_" and args[0].device.type != args[1].device.type:
             self._copied(args[1], args[0].device, *args[2:])
             return args[0]
-        if name.strip("_").startswith("index") and any(tensor.device.type == "cpu" for tensor in tensors):
+        if name.strip("_").startswith("index") and real:
             self.wait("an index comes from the CPU")
         if name == "_cudnn_rnn":
             self.recurrent.add(args[0].dtype)
         if name == "_cudnn_rnn_backward":
             return _cudnn_gradients(*args)
-        args, kwargs = tree_map(self._faked, (args, kwargs))
+        if real:
+            args, kwargs = tree_map_only(Tensor, self._faked, (args, kwargs))
         return func(*args, **kwargs)
 
     def _copied(
@@ -104,8 +107,8 @@ class Watch(TorchDispatchMode):
             self.wait("a copy to the GPU")
         return torch.empty_strided(source.shape, source.stride(), dtype=dtype or source.dtype, device=device)
 
-    def _faked(self, value: Any) -> Any:
-        return self.fake.from_tensor(value) if isinstance(value, Tensor) and not isinstance(value, FakeTensor) else value
+    def _faked(self, tensor: Tensor) -> Tensor:
+        return tensor if isinstance(tensor, FakeTensor) else self.fake.from_tensor(tensor)
 
 
 def _cudnn_gradients(data: Tensor, weights: list[Tensor], *args: Any) -> tuple[Any, ...]:
@@ -145,7 +148,7 @@ def _recurrent(data: Tensor, *args: Any) -> tuple[Tensor, ...]:
         tensors = [tensor.half() for tensor in tensors]
     count = len(weights) + 1
     (data, *weights), (hidden, *memory) = tensors[:count], tensors[count:]
-    states, *ends = torch._cudnn_rnn(
+    states, *ends = torch.ops.aten._cudnn_rnn(
         *(data, weights, 4, data.new_empty(0), hidden, memory[0] if is_lstm else None),
         *(2 if is_lstm else 1, hidden.shape[2], 0, layers, any(batch_first), dropout, training, both),
         *(batch_sizes, None),
@@ -163,7 +166,7 @@ def _packed(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tens
 def _padded(data: Tensor, batch_sizes: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     """Undo `_packed`: rows (B, T, D) and their lengths (B,)."""
     positions, rows = len(batch_sizes), int(batch_sizes[0])
-    return data.unflatten(0, (positions, rows)).transpose(0, 1), torch.full((rows,), positions)
+    return data.view(positions, rows, -1).transpose(0, 1), torch.full((rows,), positions)
 
 
 REPLACED = {

@@ -1,9 +1,8 @@
-"""A training step and an inference of any encoder with any feature on the GPU without numbers.
+"""A training step and the inference of a batch on the GPU without numbers, for encoders and features.
 
     LD_PRELOAD=STUB python steps.py ENCODER/FEATURE…
 
-prints a line of JSON for each: what the CPU waits for in the step and in the inference of one batch, and the dtypes of recurrent
-layers on cuDNN; or the error.
+prints a line of JSON for each: what `measured` returns, or the error.
 """
 
 import json
@@ -22,12 +21,13 @@ from recurcli.config import (
     ModelConfig,
     NgramBagConfig,
     NgramEmbeddingConfig,
+    OptimizationConfig,
     PretrainingConfig,
     TokenizerConfig,
 )
 from recurcli.data.teacher import Teacher
 from recurcli.device import SettledPrecision
-from recurcli.encoders.config import causal_key
+from recurcli.encoders.config import PRETRAINED, causal_key
 from recurcli.evaluation.inference import InferenceConfig, compute_logits, score_text
 from recurcli.model.models import Backbone, Classifier, LanguageModel
 from recurcli.tokens.texts import cut_windows, encode_stream
@@ -45,6 +45,7 @@ from recurcli.training.objectives import (
 GPU = torch.device("cuda", 0)
 BATCH = 4
 LABELS = ("x", "y", "z")
+Rows = list[tuple[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -79,85 +80,99 @@ FEATURES = {
 }
 
 
+BERT = {"model_type": "bert", "num_attention_heads": 2, "intermediate_size": 128, "max_position_embeddings": 512}
+"""What the architecture of `pretrained` has besides its sizes."""
+
+
 def measured(encoder: str, feature: Feature) -> dict[str, list[str]]:
-    """What the CPU waits for in a training step, and in the inference of a batch."""
+    """What the CPU waits for in a training step and in the inference of a batch, and the dtypes of recurrent layers."""
     draw = random.Random(0)
     texts = ["".join(draw.choices("abcdefgh", k=feature.length - 8 * (row % 2))) for row in range(2 * BATCH)]
     rows = [(text, text[::-1] if feature.pairs else None) for text in texts]
     words = Tokenizer.train(texts, TokenizerConfig(kind="char", min_frequency=1))
-    key, value = (feature.learns in ("next tokens", "streams") and causal_key(encoder)) or ("name", encoder)
-    config = ModelConfig(
-        encoder={"name": encoder, "hidden_size": 64, "num_layers": 2, key: value, **feature.encoder},
-        vocab_size=words.vocab_size,
-        pad_id=words.pad_id,
-        separator_id=words.separator_id,
-        unknown_id=words.unknown_id,
-        max_length=feature.length,
-        labels=LABELS if feature.learns == "labels" else (),
-        **feature.model,
-    )
-    tokens = words.encode(rows, feature.length)
-    streams = BATCH if feature.learns == "streams" else 1
-    stream = encode_stream(rows, words)
-    windows = cut_windows(stream, words.separator_id, feature.length, streams)
-    optimization = {"learning_rate": 1e-3, "epochs": 1, "batch_size": BATCH, "max_grad_value": 1.0}
-    finetuning = FinetuningConfig(word_dropout=0.1, **optimization, **feature.finetuning)
-    pretraining = PretrainingConfig(**optimization)
-    model: Backbone
-    objective: Objective
-    if feature.learns == "labels":
-        model = Classifier(config)
-        targets = [row % len(LABELS) for row in range(len(rows))]
-        soft = Teacher(np.full((len(rows), len(LABELS)), 1 / len(LABELS), np.float32), np.arange(len(rows)) > 1, {})
-        weights = class_weights(finetuning, LABELS, targets)[targets]
-        objective = ClassificationObjective(
-            tokens, targets, weights, finetuning, words, soft if feature.teacher else None
-        )
-    else:
-        model = LanguageModel(config)
-        if feature.learns == "masked tokens":
-            objective = MaskedTokenObjective(tokens, words, pretraining)
-        elif feature.learns == "next tokens":
-            objective = NextTokenObjective(windows, words)
-        else:
-            objective = StreamObjective(windows, words, streams)
-
+    config = model_config(encoder, feature, words)
+    model = Classifier(config) if feature.learns == "labels" else LanguageModel(config)
+    objective, optimization = objective_of(feature, rows, words)
     with fake_gpu() as watch:
-        model = model.to(GPU)
+        model.to(GPU)
         loop = fit.TrainingLoop(
             model=model,
-            optimizer=fit.build_optimizer(model, finetuning if feature.learns == "labels" else pretraining),
+            optimizer=fit.build_optimizer(model, optimization),
             objective=objective,
-            config=finetuning if feature.learns == "labels" else pretraining,
+            config=optimization,
             seed=1,
             device=GPU,
             precision=feature.precision,
         )
         batches = loop.batches(0)
-        for _ in range(streams > 1):  # nothing is carried to the first step
+        if feature.learns == "streams":  # nothing is carried to the first step
             fit.take_step(loop, next(batches))
         watch.waits = []
         fit.take_step(loop, next(batches))
         training, watch.waits = watch.waits, []
-        inference = InferenceConfig(GPU, feature.precision, batch_size=len(rows))
-        if isinstance(model, Classifier):
-            compute_logits(model, tokens, inference)
-        elif isinstance(model, LanguageModel) and feature.learns != "masked tokens":
-            two = cut_windows(stream[: 2 * feature.length], words.separator_id, feature.length)
-            score_text(model, two, inference, carry=streams > 1)
-    return {
-        "training": training,
-        "inference": watch.waits,
-        "recurrent": [str(dtype).removeprefix("torch.") for dtype in watch.recurrent],
-    }
+        infer(model, feature, rows, words)
+    recurrent = [str(dtype).removeprefix("torch.") for dtype in watch.recurrent]
+    return {"training": training, "inference": watch.waits, "recurrent": recurrent}
+
+
+def model_config(encoder: str, feature: Feature, words: Tokenizer) -> ModelConfig:
+    """A model of two layers."""
+    keys: dict[str, Any] = {"name": encoder, "hidden_size": 64, "num_layers": 2, **feature.encoder}
+    if encoder == PRETRAINED:
+        sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": words.vocab_size}
+        keys["architecture"] = {**BERT, **sizes}
+    if feature.learns in ("next tokens", "streams"):
+        key, value = causal_key(encoder) or ("causal", True)
+        keys[key] = value
+    return ModelConfig(
+        encoder=keys,
+        vocab_size=words.vocab_size,
+        pad_id=words.pad_id,
+        separator_id=words.separator_id,
+        max_length=feature.length,
+        labels=LABELS if feature.learns == "labels" else (),
+        **feature.model,
+    )
+
+
+def objective_of(feature: Feature, rows: Rows, words: Tokenizer) -> tuple[Objective, OptimizationConfig]:
+    """What is learned from the rows, and how."""
+    common: dict[str, Any] = {"learning_rate": 1e-3, "epochs": 1, "batch_size": BATCH, "max_grad_value": 1.0}
+    tokens, stream = words.encode(rows, feature.length), encode_stream(rows, words)
+    if feature.learns == "labels":
+        finetuning = FinetuningConfig(word_dropout=0.1, **common, **feature.finetuning)
+        targets = [row % len(LABELS) for row in range(len(rows))]
+        weights = class_weights(finetuning, LABELS, targets)[targets]
+        soft = np.full((len(rows), len(LABELS)), 1 / len(LABELS), np.float32)
+        teacher = Teacher(soft, np.arange(len(rows)) > 1, {}) if feature.teacher else None
+        return ClassificationObjective(tokens, targets, weights, finetuning, words, teacher), finetuning
+    pretraining = PretrainingConfig(**common)
+    if feature.learns == "masked tokens":
+        return MaskedTokenObjective(tokens, words, pretraining), pretraining
+    if feature.learns == "next tokens":
+        return NextTokenObjective(cut_windows(stream, words.separator_id, feature.length), words), pretraining
+    windows = cut_windows(stream, words.separator_id, feature.length, BATCH)
+    streams: NextTokenObjective = StreamObjective(windows, words, BATCH)
+    return streams, pretraining
+
+
+def infer(model: Backbone, feature: Feature, rows: Rows, words: Tokenizer) -> None:
+    """Infer a batch of all rows, or of two windows; with masked tokens there is no inference."""
+    inference = InferenceConfig(GPU, feature.precision, len(rows))
+    if isinstance(model, Classifier):
+        compute_logits(model, words.encode(rows, feature.length), inference)
+    elif isinstance(model, LanguageModel) and feature.learns != "masked tokens":
+        stream = encode_stream(rows, words)[: 2 * feature.length]
+        windows = cut_windows(stream, words.separator_id, feature.length)
+        score_text(model, windows, inference, carry=feature.learns == "streams")
 
 
 if __name__ == "__main__":
     for case in sys.argv[1:]:
-        encoder, _, feature = case.partition("/")
+        name, _, what = case.partition("/")
         found: dict[str, Any]
         try:
-            found = measured(encoder, FEATURES[feature])
+            found = measured(name, FEATURES[what])
         except Exception:
             found = {"error": traceback.format_exc()}
         print(json.dumps({"case": case, **found}), flush=True)
