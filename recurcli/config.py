@@ -576,6 +576,9 @@ class RuntimeConfig:
     """torch.set_num_threads. null: torch's default, or OMP_NUM_THREADS if it is set."""
     compile: bool = False
     """Compile the encoder with torch.compile."""
+    kernel: Literal["auto", "plain", "triton"] = "plain"
+    """How StarSaber's training computes its attention on CUDA. plain: by torch; triton: by a kernel, which only Triton's
+    interpreter has run so far; auto: by the kernel where it agrees with torch on a small input."""
     tf32: bool = False
     """On CUDA, multiply matrices of fp32 in TF32: faster, with 10 bits of a factor in place of 23."""
     deterministic: bool = False

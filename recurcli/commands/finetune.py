@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from recurcli.commands.training.budget import with_planned_steps
 from recurcli.commands.training.resume import finished_run, source_of_run
-from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
+from recurcli.commands.training.trainer import (
+    Training,
+    build_loop,
+    build_model,
+    enter_run,
+    resolve_tokens,
+    settle,
+    settle_kernel,
+)
 from recurcli.config import DataConfig, FinetuningConfig, LabelType
 from recurcli.data.columns import check_same_kind, label_doubts
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
@@ -121,6 +129,7 @@ def finetune(
             label_type="str" if rows is None else rows.label_type,
             columns=train.columns.to_json(),
         )
+        settle_kernel(model, preset, device, log)
         if init is not None:
             load_pretrained(model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")

@@ -10,7 +10,15 @@ import torch
 
 from recurcli.cache import cache_folder
 from recurcli.commands.training.resume import finished_run
-from recurcli.commands.training.trainer import Training, build_loop, build_model, enter_run, resolve_tokens, settle
+from recurcli.commands.training.trainer import (
+    Training,
+    build_loop,
+    build_model,
+    enter_run,
+    resolve_tokens,
+    settle,
+    settle_kernel,
+)
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
 from recurcli.device import choose_precision
@@ -69,6 +77,7 @@ def _build_masked(started: Callable[..., Training], preset: Preset, device: torc
         )
     preset = settle(preset, "pretraining", tokenizer, max_length, len(tokens.lengths), log)
     model = build_model(LanguageModel, preset, tokenizer, log, pairs=pairs)
+    settle_kernel(model, preset, device, log)
     objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
     loop = build_loop(preset, "pretraining", model, objective, device, None)
     return started(preset=preset, loop=loop, tokenizer=tokenizer, data=data, stop=StopRequest(current()))
@@ -104,6 +113,7 @@ def _build_causal(started: Callable[..., Training], preset: Preset, device: torc
         raise UsageError(
             f"pretraining.carry: encoder {preset.encoder['name']}: {obstacle}; --set pretraining.carry=false"
         )
+    settle_kernel(model, preset, device, log)
     inference = InferenceConfig(device, batch_size=preset.pretraining.micro_batch_size, ranks=current())
     stop = StopRequest(current())
     dev = DevPerplexity(

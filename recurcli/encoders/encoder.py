@@ -64,6 +64,8 @@ class Encoder(nn.Module):
     """The reason why this encoder cannot be exported to ONNX, for error messages. It is empty if it can."""
     checkpoint_obstacle: str = "its layers cannot be recomputed one by one"
     """The reason why `checkpoint_layers` cannot be set, for error messages. It is empty if it can."""
+    kernel_obstacle: str = "it has no kernel"
+    """The reason why `use_kernel` cannot be called, for error messages. It is empty if it can."""
     checkpoint_layers: bool = False
     """Whether a training recomputes each layer in the backward pass, which saves the memory of its activations."""
     carry_obstacle: str = "it has no state to carry from one window to the next"
@@ -74,6 +76,10 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the hidden states (B, T, D) of the embeddings `x` (B, T, D)."""
+        raise NotImplementedError
+
+    def use_kernel(self) -> None:
+        """Compute the attention by a Triton kernel from now on, on CUDA."""
         raise NotImplementedError
 
     def apply_layer(self, layer: Callable[..., Any], *inputs: Any) -> Any:

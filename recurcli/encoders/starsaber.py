@@ -21,7 +21,13 @@ from torch.func import functional_call
 from recurcli.encoders.config import StarSaberConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers import Dropout, compute_dtype, normal_, orthogonal_matrices, sinusoidal_positions
-from recurcli.ops.attention import attention_weights, directional_attention_, past_attention_, past_weights
+from recurcli.ops.attention import (
+    KERNEL_SIZES,
+    attention_weights,
+    directional_attention_,
+    past_attention_,
+    past_weights,
+)
 from recurcli.ops.precision import without_autocast
 
 
@@ -33,6 +39,8 @@ class StarSaberLayer(nn.Module):
     """
 
     alpha: Tensor | None
+    attend = staticmethod(directional_attention_)
+    """`directional_attention_`, or its kernels (`StarSaber.use_kernel`)."""
 
     def __init__(self, config: StarSaberConfig) -> None:
         super().__init__()
@@ -67,7 +75,7 @@ class StarSaberLayer(nn.Module):
             update = past_attention_(update, state, key, past)
         else:
             future = past if self.one_side else F.linear(state, self.future)
-            update = directional_attention_(update, state, key, past, future, mask)
+            update = self.attend(update, state, key, past, future, mask)
         if self.bias is not None:
             update += self.bias
         update.tanh_()
@@ -113,6 +121,13 @@ class StarSaber(Encoder):
         super().__init__()
         self.config = config
         self.checkpoint_obstacle = "its one layer is iterated" if config.tied else ""
+        obstacles = {
+            "it is tied": config.tied,
+            "it is causal": config.causal,
+            f"encoder.hidden_size {config.hidden_size} is none of {KERNEL_SIZES}": config.hidden_size
+            not in KERNEL_SIZES,
+        }
+        self.kernel_obstacle = next((reason for reason, holds in obstacles.items() if holds), "")
         size = config.hidden_size
         self.layers = nn.ModuleList(StarSaberLayer(config) for _ in range(config.num_layers or 1))
         self.initial = nn.Linear(size, size, bias=False) if config.initial == "linear" else None
@@ -159,6 +174,12 @@ class StarSaber(Encoder):
         for layer in self.layers:
             h = self.apply_layer(layer, h, x, mask)
         return h
+
+    def use_kernel(self) -> None:
+        from recurcli.ops.directional_kernel import kernel_attention_  # imports triton
+
+        for layer in cast(Iterable[StarSaberLayer], self.layers):
+            layer.attend = kernel_attention_
 
     def stats(self) -> LayerStats:
         """Tied form: return the mean and the largest number of iterations of the last batch's rows."""

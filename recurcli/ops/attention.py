@@ -22,6 +22,12 @@ MIN_QUERIES, MAX_QUERIES, MAX_WEIGHTS = 64, 256, 2**23
 of L2 cache."""
 
 
+LONG = 1024
+"""Positions from which attention is computed by blocks of queries. Measured at D 256 on a CPU with AVX512-BF16."""
+KERNEL_SIZES = (16, 32, 64, 128, 256)
+"""The values of D for which `directional_kernel` has kernels."""
+
+
 def mask_or_full(mask: Tensor) -> Tensor:
     """Return `mask` (B, T). A row without real tokens becomes True everywhere, so that its attention stays finite."""
     return mask | ~mask.any(dim=-1, keepdim=True)
@@ -173,11 +179,8 @@ def past_weights(query: Tensor, key: Tensor) -> Tensor:
 
 
 def is_long(query: Tensor) -> bool:
-    """Return whether attention by blocks of queries is as fast as with all (T, T) weights at once.
-
-    The limits were measured at D 256 on a CPU with AVX512-BF16.
-    """
-    return not torch.compiler.is_compiling() and query.shape[1] >= 1024  # one graph serves all T
+    """Return whether attention by blocks of queries is as fast as with all (T, T) weights at once."""
+    return not torch.compiler.is_compiling() and query.shape[1] >= LONG  # one graph serves all T
 
 
 def _add_product_(total: Tensor | None, weights: Tensor, values: Tensor) -> Tensor:

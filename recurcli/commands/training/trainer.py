@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -288,6 +289,36 @@ def settle(
         tokens = replace(tokens, kind="wordpiece" if isinstance(tokenizer.backend.model, WordPiece) else "char")
     settled: dict[str, Any] = {section: config, "tokenizer": tokens}
     return replace(preset, data=replace(preset.data, max_length=max_length), **settled)
+
+
+KERNEL_TOLERANCE = 1e-3
+"""The largest difference of a kernel from torch that `runtime.kernel: auto` accepts, on numbers of size 1. Ours."""
+
+
+def settle_kernel(model: Classifier | LanguageModel, preset: Preset, device: torch.device, log: Log) -> None:
+    """Let the encoder compute its attention as `runtime.kernel` says. Raises UsageError where `triton` cannot be had."""
+    asked, encoder = preset.runtime.kernel, model.encoder
+    if asked == "plain":
+        return
+    obstacles = {
+        f"encoder {preset.encoder['name']}: {encoder.kernel_obstacle}": bool(encoder.kernel_obstacle),
+        f"it runs on CUDA, and the device is {device}": device.type != "cuda",
+        "the package triton is missing (pip install triton)": find_spec("triton") is None,
+        "runtime.compile makes kernels of its own": preset.runtime.compile,
+    }
+    reason = next((reason for reason, holds in obstacles.items() if holds), "")
+    if reason and asked == "triton":
+        raise UsageError(f"runtime.kernel triton: {reason}; set it to plain")
+    if not reason and asked == "auto":
+        from recurcli.ops.directional_kernel import difference
+
+        if (found := difference(device)) > KERNEL_TOLERANCE:
+            reason = f"the kernel differs from torch by {found:.1g}"
+    if reason:
+        log.note(f"runtime.kernel auto: plain, since {reason}")
+    else:
+        encoder.use_kernel()
+        log.note("runtime.kernel: the attention is computed by a Triton kernel")
 
 
 def build_loop(
