@@ -78,8 +78,6 @@ FEATURES = {
     "fp32": Feature(precision="fp32"),
     "no window": Feature(encoder={"window": None, "stable": False}),
 }
-
-
 BERT = {"model_type": "bert", "num_attention_heads": 2, "intermediate_size": 128, "max_position_embeddings": 512}
 """What the architecture of `pretrained` has besides its sizes."""
 
@@ -87,7 +85,7 @@ BERT = {"model_type": "bert", "num_attention_heads": 2, "intermediate_size": 128
 def measured(encoder: str, feature: Feature) -> dict[str, list[str]]:
     """What the CPU waits for in a training step and in the inference of a batch, and the dtypes of recurrent layers."""
     draw = random.Random(0)
-    texts = ["".join(draw.choices("abcdefgh", k=feature.length - 8 * (row % 2))) for row in range(2 * BATCH)]
+    texts = ["".join(draw.choices("abcdefgh", k=feature.length - row)) for row in range(2 * BATCH)]
     rows = [(text, text[::-1] if feature.pairs else None) for text in texts]
     words = Tokenizer.train(texts, TokenizerConfig(kind="char", min_frequency=1))
     config = model_config(encoder, feature, words)

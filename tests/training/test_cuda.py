@@ -47,8 +47,8 @@ def test_a_run_on_cuda_resumes(tiny_tnews: Path, tmp_path: Path) -> None:
     assert sha256_of(tmp_path / "x" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")
 
 
-WAITS = {"bilstm": 3, "truncated-rnn": 8}
-"""Packed rows need lengths on the CPU, and torch's SVD waits twice for each of four matrices."""
+WAITS = {"truncated-rnn": 8}
+"""torch's SVD waits twice for each of four matrices."""
 
 
 @pytest.mark.parametrize("encoder", SIZED)
