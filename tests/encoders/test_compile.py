@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from cases import slow_but
+from loops import training_loop
 from tiny_task import tiny
 
 from recurcli.encoders import build_encoder
+from recurcli.ops import attention
 
 pytestmark = [  # torch warns of what its own tracing does
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
@@ -52,6 +54,30 @@ def test_lengths_need_no_compilation_of_their_own(name: str) -> None:
             torch.testing.assert_close(other.grad, one.grad, rtol=1e-4, atol=1e-4)
         after_first = after_first or counter.frame_count
     assert counter.frame_count == after_first
+
+
+def test_long_texts_are_computed_without_a_graph_and_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    monkeypatch.setattr("recurcli.model.models.LONG", 8)
+    monkeypatch.setattr("recurcli.ops.attention.LONG", 8)
+    blocks, plain = [0], attention.blockwise_attention
+
+    def counted(*parts: torch.Tensor) -> torch.Tensor:
+        blocks[0] += 1
+        return plain(*parts)
+
+    monkeypatch.setattr(attention, "blockwise_attention", counted)
+    loop = training_loop()
+    encoder = build_encoder({"name": "starsaber", "hidden_size": loop.model.config.hidden_size, "num_layers": 1})
+    loop.model.float().encoder = encoder
+    counter = CompileCounter()
+    encoder.compile(backend=counter, dynamic=True)
+    for length, graphs in ((12, 0), (5, 1)):
+        ids = torch.ones(2, length, dtype=torch.long)
+        with torch.no_grad():
+            loop.model.encode(ids, torch.ones_like(ids, dtype=torch.bool))
+        assert counter.frame_count == graphs and blocks == [1]
 
 
 @pytest.mark.slow
