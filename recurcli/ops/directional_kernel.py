@@ -47,7 +47,9 @@ def _values(past, future, n, i, first, last, D: tl.constexpr, T, x):
 
 
 @triton.jit
-def _forward(q, k, past, future, out, log_sums, lengths, T, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def _forward(
+    q, k, past, future, out, log_sums, lengths, T, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
     """Write A and the logs of the sums of a block of queries."""
     b = tl.program_id(1).to(tl.int64)
     first = tl.program_id(0) * BM
@@ -84,23 +86,9 @@ def _forward(q, k, past, future, out, log_sums, lengths, T, scale, D: tl.constex
 
 @triton.jit
 def _of_keys(
-    q,
-    k,
-    past,
-    future,
-    grad,
-    log_sums,
-    deltas,
-    lengths,
-    of_key,
-    of_past,
-    of_future,
-    T,
-    scale,
-    D: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-):
+    q, k, past, future, grad, log_sums, deltas, lengths, of_key, of_past, of_future, T, scale,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
     """Write the gradients of a block of keys and values, over all blocks of queries."""
     b = tl.program_id(1).to(tl.int64)
     start = tl.program_id(0) * BN
@@ -138,21 +126,9 @@ def _of_keys(
 
 @triton.jit
 def _of_queries(
-    q,
-    k,
-    past,
-    future,
-    grad,
-    log_sums,
-    deltas,
-    lengths,
-    of_query,
-    T,
-    scale,
-    D: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-):
+    q, k, past, future, grad, log_sums, deltas, lengths, of_query, T, scale,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
     """Write the gradient of a block of queries, over all blocks of keys."""
     b = tl.program_id(1).to(tl.int64)
     first = tl.program_id(0) * BM
