@@ -22,6 +22,7 @@ class BiLSTM(Encoder):
     """
 
     Config = BiLSTMConfig
+    checkpoint_obstacle = ""
     pretrained_learning_rate = 1e-3  # ours: Adam's customary rate; StarSaber's paper gives none for its BiLSTM
 
     def __init__(self, config: BiLSTMConfig) -> None:
@@ -55,7 +56,7 @@ class BiLSTM(Encoder):
                 states = states._replace(data=dropout(states.data, self.dropout, self.training))
             elif index:
                 states = dropout(states, self.dropout, self.training)
-            states = layer(states)[0]
+            states = self.apply_layer(layer, states)[0]
         return states
 
 

@@ -99,6 +99,7 @@ class TemporalLatentBottleneck(Encoder):
     """L layers of 16 D² parameters, and 12 D² of the slow stream, at the default sizes."""
 
     Config = LatentBottleneckConfig
+    checkpoint_obstacle = ""
     adds_positions = True
     scalar_names = ("eta", "nu", "theta")
     scratch_learning_rate = 3e-4
@@ -141,7 +142,7 @@ class TemporalLatentBottleneck(Encoder):
             real = None if mask is None else mask[:, here]
             h = self.dropout(h + positions[: h.shape[1]])
             for layer in self.layers:
-                h = layer(h, real, states)
+                h = self.apply_layer(layer, h, real, states)
             h = self.final_norm(h)
             if here.stop < x.shape[1]:
                 states = self.bottleneck(states, h, real)

@@ -156,9 +156,9 @@ def test_dev_batches_are_micro_batches(
         (["--preset", "starsaber-tnews", "--data", "label"], 3, "train.json:2: label '117' is not one of tnews' 15 labels"),
         (["--preset", "starsaber-tnews", "--data", "column"], 3, "train.json:1: has no 'sentence'; did you mean 'sentense'?"),
         (
-            ["--preset", "bilstm-tnews", "--set", "runtime.checkpoint_layers=true"],
+            ["--preset", "truncated-rnn-tnews", "--set", "runtime.checkpoint_layers=true"],
             2,
-            "runtime.checkpoint_layers: encoder bilstm: its layers cannot be recomputed one by one; set it to false",
+            "runtime.checkpoint_layers: encoder truncated-rnn: its layers cannot be recomputed one by one; set it to false",
         ),
         (["--preset", "starsaber-tnews", "--set", "embedding.vectors=nowhere.txt"], 3, "nowhere.txt: does not exist"),
         (["--preset", "starsaber-tnews", "--set", "tokenizer.vocabulary=nowhere.txt"], 3, "nowhere.txt: does not exist"),

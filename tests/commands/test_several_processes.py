@@ -106,7 +106,9 @@ def test_evaluation_and_prediction_give_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("call", "ranks"), [("broadcast_late", 2), ("start_rank_2_late", 3), ("hold_rank_1_at_its_start", 2)])
+@pytest.mark.parametrize(
+    ("call", "ranks"), [("broadcast_late", 2), ("start_rank_2_late", 3), ("hold_rank_1_at_its_start", 2)]
+)
 def test_a_rank_may_work_or_start_for_longer_than_the_heartbeat_waits(call: str, ranks: int, forks: ForkServer) -> None:
     ended = run_ranks(forks, ranks=ranks, call=f"ranks:{call}")
     assert [rank.code for rank in ended] == [0] * ranks, [rank.err for rank in ended]

@@ -47,6 +47,16 @@ def test_a_run_on_cuda_resumes(tiny_tnews: Path, tmp_path: Path) -> None:
     assert sha256_of(tmp_path / "x" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")
 
 
+@pytest.mark.parametrize("encoder", SIZED)
+def test_a_deterministic_training_on_cuda_repeats_to_the_bit(encoder: str, tiny_tnews: Path, tmp_path: Path) -> None:
+    settings = [*TINY, "encoder.dropout=0.2", "finetuning.max_steps=4", "runtime.deterministic=true"]
+    asked = partial(FinetuneRequest, preset=f"{encoder}-tnews", data=tiny_tnews)
+    for name in ("one", "two"):
+        finetune(asked(settings=[*settings, "runtime.device=cuda"], output=tmp_path / name), Kept())
+    assert sha256_of(tmp_path / "one" / "model.safetensors") == sha256_of(tmp_path / "two" / "model.safetensors")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
 WAITS = {"truncated-rnn": 8}
 """torch's SVD waits twice for each of four matrices."""
 

@@ -14,8 +14,8 @@ from recurcli.requests.training import Section, TrainingRequest
 from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory, check_same, first_difference
 from recurcli.validation import flatten
 
-FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.compile", "data.path", "data.files")
-"""Keys, and the beginnings of keys, that a resume may change. The data are compared by hash instead of their paths."""
+FREE_KEYS = ("runtime.", "data.path", "data.files")
+"""Beginnings of keys that a resume may change, but for the seed. The data are compared by hash instead of their paths."""
 FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every", ".teacher", ".teacher_run")
 """Endings of keys that a resume may change. The teacher's file is compared by hash."""
 
@@ -27,7 +27,8 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     facts, other = {}, "finetuning" if section == "pretraining" else "pretraining"
     for path, value in flatten(values):
         key = ".".join(path)
-        if path[0] != other and not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS):
+        is_free = path[0] == other or key.startswith(FREE_KEYS) or key.endswith(FREE_ENDINGS)
+        if key == "runtime.seed" or not is_free:
             facts[key] = value
     with contextlib.suppress(KeyError, ValueError):  # one encoding has several names
         facts["data.encoding"] = canonical_encoding(facts["data.encoding"])

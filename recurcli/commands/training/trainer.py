@@ -227,7 +227,8 @@ def build_model(
     seed_weights(preset.runtime.seed)
     model = kind(config)
     if preset.runtime.checkpoint_layers:
-        if reason := model.encoder.checkpoint_obstacle:
+        reason = model.encoder.checkpoint_obstacle
+        if reason := reason or ("runtime.compile makes a graph of all layers" if preset.runtime.compile else ""):
             raise UsageError(f"runtime.checkpoint_layers: encoder {preset.encoder['name']}: {reason}; set it to false")
         model.encoder.checkpoint_layers = True
     if bag is not None and isinstance(model, Classifier) and model.bag is not None:
