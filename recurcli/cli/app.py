@@ -39,7 +39,7 @@ COMMANDS = {
 FEW_OPTIONS = 12
 """Help lists so many options without groups."""
 OPTIONS = {
-    "Data": ("data", "train", "dev", "test", "split", "task", "input_format"),
+    "Data": ("data", "train", "dev", "test", "split", "task", "input_format", "shard"),
     "Columns": ("text", "pair", "label", "id", "header", "delimiter", "quote", "encoding"),
     "Model": ("preset", "settings", "init", "teacher", "match_parameters", "hidden_size", "layers", "fast"),
     "Training": ("seed", "epochs", "learning_rate", "budget", "trials", "ranges", "fit_thresholds", "save"),

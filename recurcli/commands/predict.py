@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 import torch
 
@@ -28,6 +28,7 @@ from recurcli.commands.prediction.rows import (
     named_format,
     open_input,
     output_kind,
+    rows_of_part,
     scan,
     skip,
     windows,
@@ -61,6 +62,8 @@ def predict(request: PredictRequest, log: Log) -> None:
         DataConfig(delimiter=form.delimiter, quote=form.quote or QUOTE, encoding=form.encoding or UTF8)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
+    if request.shard is not None and not is_file(request.source):
+        raise UsageError(f"--shard takes a part of a file, and {request.source} is a pipe; write it to a file")
     kind = output_kind(request.format)
     check_prediction_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
     with contextlib.ExitStack() as stack:
@@ -82,14 +85,19 @@ def predict(request: PredictRequest, log: Log) -> None:
         writer = RowWriter(request, rows, predictor.labels)
         progress = output.begin(_facts(request, run, predictor, rows, writer))
         digest = hashlib.sha256()
-        unread = windows(rows.unread, digest if output.resumable else None, at_once=rows.at_once)
+        own = rows_of_part(rows.counted.rows, request.part) if rows.counted and request.shard else None
+        part = rows.unread if own is None else islice(rows.unread, own.start, own.stop)
+        unread = windows(part, digest if output.resumable else None, at_once=rows.at_once)
         skip(unread, digest, progress, rows.records.name)
         if progress.rows:
             predictor.truncated = progress.truncated
             log.note(f"{request.output}: going on after row {progress.rows:,}")
-        else:
+        elif request.part[0] == 1:
             output.write(writer.head())
-        total = rows.counted.rows if rows.counted else None
+        total, first = rows.counted.rows if rows.counted else None, 0
+        if own is not None:
+            log.note(f"part {request.shard}: rows {own.start + 1:,} to {own.stop:,} of {total:,}")
+            total, first = len(own), own.start
         log.rows(progress.rows, total=total)
         for window in unread:
             before, texts = progress.rows, [rows.columns.texts.read_for_label(record) for record in window]
@@ -104,7 +112,7 @@ def predict(request: PredictRequest, log: Log) -> None:
                 why = None
                 if request.explain and predictor.ensemble is not None:
                     why = explain(predictor.ensemble.linear, pairs[place], predictor.labels.index(prediction.label))
-                lines.append(writer.row(before + place, window[place], prediction, texts[place].fault, why))
+                lines.append(writer.row(first + before + place, window[place], prediction, texts[place].fault, why))
                 label = "" if writer.is_unsure(prediction) else prediction.label
                 progress.labels[label] = progress.labels.get(label, 0) + 1
             output.write(b"".join(lines))
@@ -167,7 +175,7 @@ def _summary(
     request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress, log: Log
 ) -> None:
     """Log how many rows could not be read and how many were truncated, then how many have each label."""
-    if not progress.rows:
+    if not progress.rows and request.part[1] == 1:
         log.warn(f"{records.name}: the input has no rows")
     if progress.faults:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""

@@ -1,9 +1,11 @@
 """The request of `recur predict`: its arguments and options."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from recurcli.errors import UsageError, escaped
 from recurcli.requests.options import OUTPUT, Fast, Inference, Run, TextColumns, argument, flag, option, reads
 
 InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
@@ -41,6 +43,12 @@ class PredictRequest:
             None, "Format of the input. Default: from the file name, else detected; a CSV in a pipe is not detected."
         ),
     ] = None
+    shard: Annotated[
+        str | None,
+        option(
+            "I/N", "Label part I of N of a file. The N outputs, joined by cat in their order, are that of the file."
+        ),
+    ] = None
     columns: TextColumns = field(default_factory=TextColumns)
     probabilities: Annotated[bool, flag("--probabilities", "Add the probability of each label.")] = False
     top_k: Annotated[int | None, option("K", "Add the K best labels with their probabilities.", min=1)] = None
@@ -61,3 +69,20 @@ class PredictRequest:
     ] = False
     overwrite: Annotated[bool, flag("--overwrite", "Replace an existing output file.")] = False
     inference: Inference = field(default_factory=Inference)
+
+    def __post_init__(self) -> None:
+        if self.shard is None:
+            return
+        number, parts = self.part
+        if not 1 <= number <= parts:
+            raise UsageError(f"--shard {escaped(self.shard)}: is not I/N with I from 1 to N, such as 2/8")
+        if str(self.source) == "-":
+            raise UsageError("--shard takes a part of a file, and a pipe has no parts; name the file")
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """I and N of `shard`: part 1 of 1 where it is not given, part 0 for a text that is no I/N."""
+        if self.shard is None:
+            return 1, 1
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.shard)
+        return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -64,11 +64,12 @@ def is_file(source: Path) -> bool:
 def windows(records: Iterator[Record], digest: Any = None, *, at_once: bool = False) -> Iterator[list[Record]]:
     """Yield the records in lists of at most WINDOW rows and about WINDOW_CHARACTERS characters; with `at_once` one by one.
 
-    `digest`, a hashlib object, is updated with the content of each row.
+    A list begins at each multiple of WINDOW rows, however long the rows before it are. `digest`, a hashlib object, is updated
+    with the content of each row.
     """
     window: list[Record] = []
     characters = 0
-    for record in records:
+    for number, record in enumerate(records, 1):
         try:
             content = repr((record.fields, record.fault))
         except RecursionError:
@@ -77,11 +78,22 @@ def windows(records: Iterator[Record], digest: Any = None, *, at_once: bool = Fa
         characters += len(content)
         if digest is not None:
             digest.update(f"{content}\n".encode())
-        if at_once or len(window) == WINDOW or characters >= WINDOW_CHARACTERS:
+        if at_once or number % WINDOW == 0 or characters >= WINDOW_CHARACTERS:
             yield window
             window, characters = [], 0
     if window:
         yield window
+
+
+def rows_of_part(rows: int, part: tuple[int, int]) -> range:
+    """Return the numbers, from 0, of those of the `rows` of a file that are in part I of N.
+
+    Each part begins at a multiple of WINDOW, so its rows are predicted with the same others as those of the whole file.
+    """
+    number, parts = part
+    lists = -(-rows // WINDOW)
+    first, last = (lists * place // parts * WINDOW for place in (number - 1, number))
+    return range(first, min(last, rows))
 
 
 def skip(rows: Iterator[list[Record]], digest: Any, earlier: PredictionProgress, name: str) -> None:
