@@ -238,7 +238,7 @@ Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
 Buckets = Annotated[int, Ge(1), Lt(2**31)]
 NgramLength = Annotated[int, Ge(1), Le(16)]
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Format version of preset.yaml, config.json and checkpoints."""
 
 
@@ -669,6 +669,10 @@ def type_members(path: Sequence[str]) -> tuple[Any, ...]:
     return tuple(get_origin(kind) or kind for kind in kinds if kind is not None)
 
 
+_FIRST_SENTENCE = re.compile(r"(?<=\.)(?<!\beq\.)(?<!\bal\.)\s")
+"""The space after a full stop that is not one of "eq." or "et al."."""
+
+
 def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield each key of a section of a preset as a dotted path, and the first sentence of its description."""
     from pydantic import TypeAdapter
@@ -682,7 +686,7 @@ def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key in dataclasses.fields(kind):
         if (section := section_of(key.type)) is not None:
             yield from described(section, f"{prefix}{key.name}.")
-        yield f"{prefix}{key.name}", re.split(r"(?<=\.)\s", docs.get(key.name, ""), maxsplit=1)[0].replace("\n", " ")
+        yield f"{prefix}{key.name}", _FIRST_SENTENCE.split(docs.get(key.name, ""), maxsplit=1)[0].replace("\n", " ")
 
 
 def json_schema() -> dict[str, Any]:

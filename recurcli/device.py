@@ -81,7 +81,10 @@ def cuda_settings(device: torch.device, encoder: str, *, deterministic: bool, tf
         yield
         return
     backends: tuple[Any, Any] = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = torch.are_deterministic_algorithms_enabled()
+    before, only_warns = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     allowed = [backend.allow_tf32 for backend in backends]
     for backend in backends:
         backend.allow_tf32 = tf32
@@ -98,7 +101,7 @@ def cuda_settings(device: torch.device, encoder: str, *, deterministic: bool, tf
             f"runtime.deterministic: encoder {encoder}: torch's {operation} has no deterministic form on CUDA; set it to false"
         ) from error
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before, warn_only=only_warns)
         for backend, value in zip(backends, allowed, strict=True):
             backend.allow_tf32 = value
 

@@ -159,14 +159,17 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
     def register(function: Callable[..., None]) -> Callable[..., None]:
 
         parameters = [*_options(function)]
-        read = [each.name for each in parameters if hasattr(get_args(each.annotation)[-1], "is_read")]
+        about = {each.name: get_args(each.annotation)[-1] for each in parameters}
+        read = {name: option.no_files for name, option in about.items() if hasattr(option, "no_files")}
 
         def run(**options: Any) -> None:
             if function.__name__ not in WITHOUT_TORCH:
                 check_packages()
             arguments = _arguments(function, options)
-            for paths in filter(None, map(options.get, read)):
-                check_exists(*(paths if isinstance(paths, list) else [paths]))
+            for name, no_files in read.items() if not options.get("resume") else ():  # a finished run needs no data
+                for path in options[name] if isinstance(options[name], list) else [options[name]]:
+                    if path is not None and str(path) not in no_files:
+                        check_exists(path)
             function(**arguments)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -98,6 +98,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         if own is not None:
             log.note(f"part {request.shard}: rows {own.start + 1:,} to {own.stop:,} of {total:,}")
             total, first = len(own), own.start
+        log.stage("labelling the rows")
         log.rows(progress.rows, total=total)
         for window in unread:
             before, texts = progress.rows, [rows.columns.texts.read_for_label(record) for record in window]

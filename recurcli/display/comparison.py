@@ -39,6 +39,11 @@ def _mean_and_spread(summary: Mapping[str, Any], result: Result) -> str:
     return format_score(result["metric"], summary["mean"]) + spread
 
 
+def _whose(result: Result) -> str:
+    """Return of what the scores are."""
+    return {"model": "kept models", "encoder": "encoders alone", "linear": "linear models"}[result["part"]]
+
+
 def _names(result: Result) -> list[str]:
     return [row["name"] for row in (*result["groups"], *result["baselines"])]
 
@@ -133,11 +138,11 @@ def print_comparison(result: Result) -> None:
     first = 1 if result["same_linear_model"] else 0
     parts: list[RenderableType | Table] = [*map(cell, result["verdict"][:first]), Text("")]
     if result["groups"]:
-        whose = "encoders alone" if result["part"] == "encoder" else "kept models"
+        whose = [_whose(result), *(["the dev rows chose the models"] if result["split"] == "dev" else [])]
         hidden = ", ".join(result["other_differences"])
         notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
         parts += [
-            heading(f"{result['task']}, {_rows(result)}", whose, "mean ± standard deviation over seeds"),
+            heading(f"{result['task']}, {_rows(result)}", *whose, "mean ± standard deviation over seeds"),
             by_columns({"group": _names(result), **_scores(result)}, notes),
             by_columns({"group": [group["name"] for group in result["groups"]], **_costs(result)}),
         ]
@@ -161,18 +166,20 @@ def write_table(path: Path, result: Result) -> None:
         write_atomically(path, _to_csv(result))
     else:
         tests = ["", *to_markdown(test_table(result))] if result["tests"] else []
-        write_atomically(path, "\n".join([*to_markdown(group_table(result)), *tests, ""]))
+        said = [line for sentence in (f"{_whose(result).capitalize()}.", *result["verdict"]) for line in (sentence, "")]
+        write_atomically(path, "\n".join([*map(_in_markdown, said), *to_markdown(group_table(result)), *tests, ""]))
 
 
 def to_markdown(table: Table) -> list[str]:
     """Return the lines of the table in Markdown, with control characters escaped."""
-    rows = [
-        [re.sub(r"([\\|*_`<>\[\]])", r"\\\1", escaped(text, limit=UNLIMITED)) for text in row]
-        for row in (table.columns, *table.texts)
-    ]
+    rows = [map(_in_markdown, row) for row in (table.columns, *table.texts)]
     head, *lines = ("| " + " | ".join(row) + " |" for row in rows)
     rule = "|" + "".join("---:|" if is_number else "---|" for is_number in table.numeric)
     return [head, rule, *lines, *(line for note in table.notes for line in ("", note))]
+
+
+def _in_markdown(text: str) -> str:
+    return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", escaped(text, limit=UNLIMITED))
 
 
 def _to_csv(result: Result) -> str:
@@ -183,7 +190,7 @@ def _to_csv(result: Result) -> str:
             for key, value in {**row.get("values", {}), **row}.items()
             if not isinstance(value, list | dict)
         }
-        for row in (*result["groups"], *result["baselines"])
+        for row in (*({**group, "part": result["part"]} for group in result["groups"]), *result["baselines"])
     ]
     paper = io.StringIO()
     table = csv.DictWriter(paper, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
@@ -224,7 +231,7 @@ def write_report(path: Path, result: Result) -> None:
         "comparison.html",
         title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
         rows=_rows(result),
-        whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "kept models",
+        whose=_whose(result),
         chose=result["split"] == "dev",
         verdict=result["verdict"],
         score_plot=score_chart(scores, baselines, shown),

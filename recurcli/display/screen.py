@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Column
@@ -210,9 +211,21 @@ def write(text: str) -> None:
 def time_in_words(seconds: float) -> str:
     """Return a time as 38 s, 12 min or 3 h 5 min."""
     minutes = round(seconds / 60)
-    if seconds < 100:
+    if seconds < 120:
         return f"{seconds:,.0f} s"
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def wrapped(text: str, width: int, indent: int) -> str:
+    """Return `text` in lines of at most `width` columns, all but the first indented. A longer word, or path, is whole."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1].strip() else lines[-1] + word
+        if cell_len(longer) > width and lines[-1].strip():
+            longer = " " * indent + word
+            lines.append("")
+        lines[-1] = longer
+    return "\n".join(lines)
 
 
 class Screen(Log):
@@ -252,9 +265,7 @@ class Screen(Log):
     def _print(self, text: str) -> None:
         text = NAME + escaped(text, limit=2000)
         if self.console.is_terminal:
-            width = max(self.console.width - len(NAME), 2 * len(NAME))
-            lines = Text(text.removeprefix(NAME)).wrap(self.console, width)
-            text = NAME + f"\n{' ' * len(NAME)}".join(line.plain.rstrip() for line in lines)
+            text = wrapped(text, self.console.width, indent=len(NAME))
         if self.bar is not None:
             self.console.print(Text(text), soft_wrap=True)
         else:  # one call: `print` makes two, and a signal may end it between them
@@ -268,7 +279,7 @@ class Screen(Log):
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
-        erase, line = ERASE if self.stage_shown else "", Text(f"{text} …" if text else "")
+        erase, line = ERASE if self.stage_shown else "", Text(f"{escaped(text, limit=1000)} …" if text else "")
         line.truncate(self.console.width - 1, overflow="ellipsis")
         self.stage_shown = line.plain
         sys.stderr.write(erase + line.plain)

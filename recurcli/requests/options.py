@@ -30,17 +30,19 @@ def argument(metavar: str | None, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
-def reads(path: Any) -> Any:
-    """Return an option or argument of paths that the command reads. One that does not exist is refused before it runs."""
-    path.is_read = True
+def reads(path: Any, *, stdin: bool = False) -> Any:
+    """Return an option or argument of paths that the command reads; "-" is standard input if `stdin` is True.
+
+    A path that does not exist is refused before the command runs.
+    """
+    path.no_files = {"-"} if stdin else set()
     return path
 
 
-def check_exists(*paths: Path) -> None:
-    """Raise UsageError for a path that does not exist. "-" is standard input."""
-    for path in paths:
-        if str(path) != "-" and not os.path.exists(path.expanduser()):  # noqa: PTH110 - returns False for every error
-            raise UsageError(f"{path}: there is no such file or folder")
+def check_exists(path: Path) -> None:
+    """Raise UsageError for a path that does not exist."""
+    if not os.path.exists(os.path.expanduser(path)):  # noqa: PTH110, PTH111 - they raise nothing for a path
+        raise UsageError(f"{path}: there is no such file or folder")
 
 
 def _presets(incomplete: str) -> list[str]:

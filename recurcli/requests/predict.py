@@ -18,7 +18,11 @@ class PredictRequest:
 
     run: Run
     source: Annotated[
-        Path, reads(argument("INPUT", "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input."))
+        Path,
+        reads(
+            argument("INPUT", "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input."),
+            stdin=True,
+        ),
     ] = Path("-")
     output: Annotated[
         Path,

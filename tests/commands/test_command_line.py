@@ -172,7 +172,7 @@ def test_presets_are_listed_and_shown_with_their_origins(recur: Recur, tmp_path:
 def test_every_key_of_a_preset_has_a_sentence() -> None:
     for section in (Preset, *{entry.config for entry in ENCODERS.values()}):
         for key, sentence in described(section):
-            assert re.match(r"\S.*\.$", sentence), key
+            assert re.match(r"\S.*(?<!\beq)(?<!\bal)\.$", sentence), key
 
 
 def test_every_command_and_option_has_its_group_in_the_help(recur: Recur) -> None:
@@ -217,6 +217,11 @@ def test_a_path_that_does_not_exist_is_wrong_usage_and_one_of_another_kind_is_no
     arguments = line.replace("RUN", str(trained)).replace("ROWS", str(rows)).split()
     recur.refused(2, "gone.tsv: there is no such file or folder", *(word.format("gone.tsv") for word in arguments))
     recur.refused(code, "other.tsv", *(word.format(other) for word in arguments))
+
+
+@pytest.mark.parametrize("line", ["check ~nosuchuser/x", "check -", "finetune --train -", "eval -", "predict - ROWS"])
+def test_an_unknown_home_and_standard_input_are_no_files(line: str, recur: Recur) -> None:
+    recur.refused(2, ": there is no such file or folder", *line.split())
 
 
 # --- what is shown and not obeyed

@@ -296,6 +296,10 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
         assert recur.ok("compare", runs, "--output", table)[1] == f"recur: {table}: written\n"
     assert json.loads((tmp_path / "table.json").read_text()) == found
     lines = (tmp_path / "table.md").read_text().splitlines()
+    assert lines[0] == "Kept models."
+    said = [line for line in lines[2 : lines.index("", 1) + 2 * len(found["verdict"])] if line]
+    assert said == [re.sub(r"([_*])", r"\\\1", sentence) for sentence in found["verdict"]]
+    lines = lines[2 + 2 * len(said) :]
     assert lines[0].startswith(r"| finetuning.learning\_rate | n | accuracy | best | parameters |")
     first = found["groups"][0]
     assert lines[2].startswith(f"| 0.01 | 2 | {100 * first['mean']:.1f} ± {100 * first['std']:.1f} |")
@@ -303,6 +307,7 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
     assert lines[7].startswith(r"| A | B | A - B |")
     rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
     assert [float(row["mean"]) for row in rows] == [row["mean"] for row in (*found["groups"], *found["baselines"])]
+    assert [row["part"] for row in rows] == ["model"] * len(found["groups"]) + [""] * len(found["baselines"])
     recur.ok("compare", runs, "--output", tmp_path / "table.md", "--overwrite")
     recur.refused(2, "table.xlsx: a table ends in one of ", "compare", runs, "--output", tmp_path / "table.xlsx")
 

@@ -140,9 +140,13 @@ def test_one_linear_model_in_all_runs_leaves_nothing_to_test_but_the_encoders(
 @pytest.mark.parametrize(
     ("wrongs", "sentence"),
     [
-        ((14, 6, 1), r"More labels help: \d+ → \d+ rows, \+54\.2 points \(\+\d+\.\d – \+\d+\.\d\)\."),
-        ((3, 6, 2), r"More labels are not shown to help: \d+ → \d+ rows, \+4\.2 points \(-\d+\.\d – \+\d+\.\d\)\."),
-        ((1, 1, 14), r"More labels hurt: \d+ → \d+ rows, -54\.2 points \(-\d+\.\d – -\d+\.\d\)\."),
+        ((14, 6, 1), r"More labels help: \d+ → \d+ rows, \+54\.2 points \(\+\d+\.\d – \+\d+\.\d, p not corrected\)\."),
+        (
+            (3, 6, 2),
+            r"More labels are not shown to help: \d+ → \d+ rows, \+4\.2 points \(-\d+\.\d – \+\d+\.\d, p not corrected\)\.",
+        ),
+        ((9, 1, 2), r"More labels help: .*, p not corrected\); the best is 30, \d+\.\d\."),
+        ((1, 1, 14), r"More labels hurt: \d+ → \d+ rows, -54\.2 points \(-\d+\.\d – -\d+\.\d, p not corrected\)\."),
     ],
 )
 def test_says_whether_more_labels_help(
@@ -158,4 +162,18 @@ def test_each_line_over_a_key_has_a_sentence(recur: Recur, trained: Path, tmp_pa
     for rate, epochs, wrong in ((0.01, 2, 12), (0.01, 4, 0), (0.001, 2, 12), (0.001, "auto", 4)):
         variant(trained, tmp_path / "runs" / f"{rate}-{epochs}", wrong=wrong, learning_rate=rate, epochs=epochs)
     said, _ = recur.json("compare", tmp_path / "runs", "--over", "finetuning.epochs")["verdict"]
-    assert said.startswith("Larger values of finetuning.epochs help learning_rate=0.01: 2 → 4, +50.0 points (+")
+    assert said.startswith("learning_rate=0.01: finetuning.epochs 4 is better than 2: +50.0 points (+")
+    assert said.endswith(", p not corrected).")
+
+
+def test_the_best_value_of_a_key_is_named_where_it_is_no_end(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    for epochs, wrong in ((2, 12), (4, 0), (8, 10)):
+        variant(trained, tmp_path / "runs" / str(epochs), wrong=wrong, epochs=epochs)
+    said, *_ = recur.json("compare", tmp_path / "runs", "--over", "finetuning.epochs")["verdict"]
+    assert said.startswith("finetuning.epochs 8 is not shown to differ from 2: +8.3 points (-")
+    assert re.search(r"\); the best is 4, \d+\.\d\.$", said), said
+
+
+def test_groups_that_share_the_best_score_are_all_named() -> None:
+    said = verdict_on(compared({"a": 0.3, "b": 0.3, "c": 0.2}, "ac bc al bl cl"))
+    assert said[0] == "a and b have the best accuracy of 3 groups, 30.0."

@@ -54,6 +54,20 @@ def test_a_note_breaks_between_words_and_goes_on_below_its_first_one(
     assert " ".join([first, *map(str.strip, others)]) == f"recur: {note}".strip()
 
 
+def test_a_path_that_is_longer_than_a_line_stays_whole(terminal: Callable[[int], Terminal]) -> None:
+    screen, path = terminal(40), "/a/folder/" * 8
+    with Screen(quiet=False) as log:
+        log.note(f"the run {path} is finished")
+    assert shown(screen) == ["recur: the run", f"       {path}", "       is finished", ""]
+
+
+def test_a_stage_shows_control_characters_and_obeys_none(terminal: Callable[[int], Terminal]) -> None:
+    screen = terminal(60)
+    with Screen(quiet=False) as log:
+        log.stage("reading \x1b[31mx\n")
+        assert screen.getvalue() == "reading \\x1b[31mx\\n …"
+
+
 def test_a_pipe_has_a_line_for_each_note_and_no_stage(capsys: pytest.CaptureFixture[str]) -> None:
     note = "a sentence that is longer than a terminal is wide " * 5
     with Screen(quiet=False) as log:
@@ -86,7 +100,7 @@ def test_a_line_stays_of_an_evaluation_that_is_better_than_all_before(terminal: 
 
 
 def test_times_have_the_unit_that_suits_them() -> None:
-    words = {0.4: "0 s", 99: "99 s", 100: "2 min", 3569: "59 min", 3700: "1 h 2 min"}
+    words = {0.4: "0 s", 119: "119 s", 120: "2 min", 3569: "59 min", 3700: "1 h 2 min"}
     assert {seconds: time_in_words(seconds) for seconds in words} == words
 
 

@@ -236,6 +236,8 @@ def test_a_finished_run_is_not_taken_for_one_on_other_data(
     with (data / "dev.json").open("a") as file:
         file.write('{"sentence": "x", "label": "100"}\n')
     recur.refused(2, "cannot be resumed: dev sha256 was", *line, data)
+    shutil.rmtree(data)
+    assert f"its result comes from {tiny_tnews}" in recur.ok(*line, data)[1], "a finished run needs no data"
     (tmp_path / "elsewhere").mkdir()  # without the files
     assert f"its result comes from {tiny_tnews}" in recur.ok(*line, tmp_path / "elsewhere")[1]
 

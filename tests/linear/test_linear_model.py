@@ -23,7 +23,7 @@ from recurcli.files import OpenedFile, locked
 from recurcli.linear import fitting, ngrams
 from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
-from recurcli.linear.ngram_hashes import JOINERS, NgramConfig, word_spans
+from recurcli.linear.ngram_hashes import JOINERS, NgramConfig, hash_ngrams, word_spans
 from recurcli.linear.ngrams import IDF_POWER, Ngrams, ngram_sets
 
 TEXTS = [
@@ -115,6 +115,24 @@ def test_vectors_are_those_of_a_loop(config: NgramConfig, rows_at_once: int, mon
         np.testing.assert_allclose(np.sort(made[row].data), np.sort(list(vector.values())), atol=1e-5)
 
 
+def test_the_hashes_of_stored_models_stay_what_they_are() -> None:
+    """FORMAT_VERSION of recurcli/config.py and FORMAT of the cache grow with any change of these numbers."""
+    whole, inside = NgramConfig(characters=(1, 2), words=(1, 2)), NgramConfig(characters=(2, 2), across_words=False)
+    assert {hex(key) for key in hash_ngrams([("股 A1", None)], whole)[0]} == {
+        *("0x1eaf816e815ab29d", "0x2ee008093ea2bd6d", "0x33d500ed3e4d3270", "0x79ce5dc97509c088", "0x8116bb8e9a01f4f4"),
+        *("0x9a2a78d5b0e17538", "0xc1341fbcbfc715d8", "0xc67949c3a864283c", "0xcb9ebfbdfe40f3f8", "0xee156e5a6ab91ffd"),
+    }
+    assert {hex(key) for key in hash_ngrams([("ab", "b")], whole)[0]} == {
+        *("0x1aa6161b3499d484", "0x2806adbc54dfc36f", "0x67b225b86bddcfff", "0x7cb20fd5a943e9c0", "0xe7b45d99875d4952"),
+    }
+    assert {hex(key) for key in hash_ngrams([("a b", None)], inside)[0]} == {
+        "0x1127d0dcd35e3078",
+        "0x2712b3e37bfcf2a2",
+        "0x52806f4a8245f530",
+        "0xba06261e5e88b2e8",
+    }
+
+
 def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
     characters = [chr(code) for code in (*range(0x20, 0xD800), *range(0xE000, 0x11000))]
     alphabet = [character for character in characters if character.lower() == character]
@@ -151,7 +169,7 @@ def test_combining_marks_are_parts_of_words() -> None:
 
 def test_words_are_those_of_a_loop() -> None:
     draw = random.Random(0)
-    alphabet = "aB9_ \n\t\u3000.'股\u0301\u093f\u200d❤\ufe0f\U0001d165"
+    alphabet = "aB9_ \n\t\u3000.'股\u0301\u093f\u200c\u200d❤\ufe0f\U0001d165\ud800"
     for _ in range(500):
         text = "".join(draw.choices(alphabet, k=draw.randrange(12)))
         assert [text[start:end] for start, end in word_spans(text)] == words_of(text), repr(text)

@@ -1,7 +1,7 @@
 """What `recur compare` answers, in sentences that claim no more than its tests.
 
 Groups are said to differ where p is below the level after Holm's correction, because the best of many groups is the
-luckiest too. `--over` asks for one difference a line, that of its ends, and there the interval decides.
+luckiest too. `--over` asks for one difference a line, that of its ends; its p is not corrected, and the sentence says so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,8 @@ def _on_groups(result: Facts) -> Iterator[str]:
         yield _on_pair(groups[0], groups[1], tests[others[0]], metric)
     elif others:
         score = format_score(metric, groups[0]["mean"])
-        yield f"{groups[0]['name']} has the best {words_of(metric)} of {len(groups)} groups, {score}."
+        best = [group["name"] for group in groups if group["mean"] == groups[0]["mean"]]
+        yield f"{_listed(best, 'has', 'have')} the best {words_of(metric)} of {len(groups)} groups, {score}."
         worse = [name for name in others if tests[name]["p_holm"] < LEVEL]
         rest = [name for name in others if name not in worse]
         if worse and rest:
@@ -84,22 +85,37 @@ def _on_linear_models(result: Facts) -> Iterator[str]:
 
 
 def _on_line(line: Facts, result: Facts) -> Iterator[str]:
-    """Yield whether the largest value of the key of `--over` is shown to be better than the smallest, if a line has two."""
+    """Yield whether the ends of a line of `--over` are shown to differ, if it has two, and which point between is better."""
     points = [point for point in line["points"] if point["value"] is not None]
     if len(points) < 2:
         return
-    first, last, metric, over = points[0], points[-1], result["metric"], result["over"]
+    first, last, metric, key = points[0], points[-1], result["metric"], result["over"]["key"]
     [test] = [test for test in result["tests"] if {test["a"], test["b"]} == {first["name"], last["name"]}]
-    difference, does = last["mean"] - first["mean"], "are not shown to help"
-    if test["p_value"] < LEVEL:
-        does = "help" if (difference > 0) != metric_named(metric).minimize else "hurt"
-    what, ends = f"Larger values of {over['key']}", f"{first['value']:g} → {last['value']:g}"
-    if over["key"] == "data.train_share":
-        what, ends = "More labels", f"{first['train_rows']:,} → {last['train_rows']:,} rows"
-    whose = f" {line['name']}" if len(over["lines"]) > 1 else ""
+    difference, is_shown = last["mean"] - first["mean"], test["p_value"] < LEVEL
     by = format_score(metric, difference, "+") + ("" if metric == PERPLEXITY else " points")
     limits = interval_in_words(test, metric, 1 if test["a"] == last["name"] else -1)
-    yield f"{what} {does}{whose}: {ends}, {by} ({limits})."
+    if len(result["tests"]) > 1 and test["interval"] is not None:
+        limits += ", p not corrected"
+    values = [f"{point['value']:g}" for point in points]
+    is_better = _is_better(difference, metric)
+    if key == "data.train_share":
+        values = [f"{point['train_rows']:,}" for point in points]
+        does = "are not shown to help" if not is_shown else "help" if is_better else "hurt"
+        said = f"More labels {does}: {values[0]} → {values[-1]} rows, {by} ({limits})"
+    else:
+        is_than = f"is not {UNCLEAR}" if not is_shown else "is better than" if is_better else "is worse than"
+        said = f"{key} {values[-1]} {is_than} {values[0]}: {by} ({limits})"
+    means = [point["mean"] for point in points]
+    best = (min if metric_named(metric).minimize else max)(means)
+    if best not in (means[0], means[-1]):
+        said += f"; the best is {values[means.index(best)]}, {format_score(metric, best)}"
+    whose = f"{line['name']}: " if len(result["over"]["lines"]) > 1 else ""
+    yield f"{whose}{said}."
+
+
+def _is_better(difference: float, metric: str) -> bool:
+    """Return whether a score that is larger by `difference` is the better one."""
+    return (difference > 0) != metric_named(metric).minimize
 
 
 def _on_pair(a: Facts, b: Facts, test: Facts, metric: str) -> str:
@@ -107,8 +123,7 @@ def _on_pair(a: Facts, b: Facts, test: Facts, metric: str) -> str:
     limits = f"{format_score(metric, test['difference'], '+')}, {interval_in_words(test, metric)}"
     verdict = "not shown to differ"
     if test["p_holm"] < LEVEL:
-        is_first = (test["difference"] > 0) != metric_named(metric).minimize
-        verdict = f"{(a if is_first else b)['name']} is better"
+        verdict = f"{(a if _is_better(test['difference'], metric) else b)['name']} is better"
     elif test["p_value"] < LEVEL:
         limits += f", p {test['p_holm']:.3f} after Holm's correction"
     scores = ", ".join(f"{each['name']} {format_score(metric, each['mean'])}" for each in (a, b))

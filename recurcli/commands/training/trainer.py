@@ -149,12 +149,12 @@ def resolve_tokens(
     rows if `build` is None. The length is chosen for texts like the rows `measured` that train no tokenizer, or for all rows
     themselves if it is None. Raises UsageError if the encoder cannot read rows of that length.
     """
-    log.stage("making the tokenizer")
     config: TokenizerConfig | None = None
     if tokenizer is None and preset.encoder["name"] == PRETRAINED:
         tokenizer = PretrainedTokenizer.of_folder(folder_of(preset.encoder["path"]))
     tokenizer = tokenizer or tokenizer_of_vectors(preset)
     if tokenizer is None:
+        log.stage("making the tokenizer")
         config = resolved_tokenizer(preset.tokenizer, single_texts(rows()))
         if config != preset.tokenizer:
             log.note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")

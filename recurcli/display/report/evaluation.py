@@ -109,8 +109,8 @@ def _findings(rows: EvaluatedRows, metrics: Mapping[str, Any], pairs: Sequence[M
     """Yield the largest confusion and the weakest classes in words."""
     if pairs:
         first = pairs[0]
-        share = f"{100 * first['share']:.1f} % of its rows"
-        yield f"The largest confusion: {first['label']} is taken for {first['prediction']} in {first['count']}, {share}."
+        where = f"in {first['count']}, {percent(first['share'])} % of the rows of {first['label']}"
+        yield f"The largest confusion: {first['label']} is taken for {first['prediction']} {where}."
     known = [
         (own["f1"], name)
         for name, own in metrics["per_class"].items()
@@ -141,7 +141,7 @@ def _lengths(rows: EvaluatedRows, right: "np.ndarray") -> Table:
     for number in np.unique(part):
         own = part == number
         count, hits = int(own.sum()), int((own & right).sum())
-        span = f"{lengths[own].min():,}–{lengths[own].max():,}"
+        span = "–".join(f"{length:,}" for length in sorted({int(lengths[own].min()), int(lengths[own].max())}))
         lines.append([span, f"{count:,}", percent(hits / count), percent_interval(share_interval(hits, count))])
     return Table(["characters", "rows", "right (%)", "95 % interval"], lines)
 
@@ -152,7 +152,7 @@ def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> l
         return []
 
     def curve(key: str, name: str = "", colour: int = 0) -> Curve:
-        own = [line for line in lines if key in line]
+        own = [line for line in lines if line.get(key) is not None]
         return Curve(name, [line["step"] for line in own], [line[key] for line in own], colour)
 
     charts = [curve_chart([curve("loss")], "training loss")]

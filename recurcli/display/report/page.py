@@ -45,7 +45,7 @@ def environment() -> "jinja2.Environment":
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     found.filters["shown"] = lambda text: escaped(text, limit=LONGEST)
-    found.filters["percent"] = lambda share: f"{share:.1%}"
+    found.filters["percent"] = lambda share: f"{percent(share)} %"
     return found
 
 
@@ -58,7 +58,7 @@ class Chart:
     """A chart of a page: its numbers in words, which screen readers read, and its SVG as the address of an image."""
 
     def __init__(self, words: str) -> None:
-        self.words, self.address = words, ""
+        self.words, self.address = escaped(words, limit=10_000), ""
 
 
 class Scores(NamedTuple):
