@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import sys
 import unicodedata
 from array import array
 from collections import Counter
@@ -649,6 +650,7 @@ def _example_of(
     if label == task.dropped_label:
         return None
     extra = [joined(record.fields, (key,)) for key in columns.extra if record.fields.get(key) is not None]
+    label = sys.intern(label)  # one string for all rows of a class
     return Example(row_id, text, pair, label, tuple(filter(str.strip, extra)), record.line)
 
 

@@ -32,7 +32,7 @@ from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, Vectors, characters_read, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
-from recurcli.process import interruptible
+from recurcli.process import interruptible, return_freed_memory
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -171,6 +171,7 @@ def fit_model(
     labels = np.asarray(targets)
     if len(np.unique(labels)) < 2:
         raise DataError("a linear model needs training rows of two classes")
+    return_freed_memory()
     order = np.random.default_rng(0).permutation(len(texts))
     ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, num_classes)
     if not len(ngrams.keys):
@@ -421,6 +422,7 @@ def refit_linear_model(
     Raises DataError as `fit_model` does.
     """
     if model.hyperparameters.solver == "SGD":
+        return_freed_memory()
         order = np.random.default_rng(1).permutation(len(texts))
         vectors = model.ngrams.count_first([texts[row] for row in order])
         model.ngrams.weigh_all(vectors)
