@@ -90,7 +90,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         unread = windows(part, digest if output.resumable else None, at_once=rows.at_once)
         skip(unread, digest, progress, rows.records.name)
         if progress.rows:
-            predictor.truncated = progress.truncated
+            predictor.truncated, predictor.answered = progress.truncated, progress.answered
             log.note(f"{request.output}: going on after row {progress.rows:,}")
         elif request.part[0] == 1:
             output.write(writer.head())
@@ -117,7 +117,8 @@ def predict(request: PredictRequest, log: Log) -> None:
                 label = "" if writer.is_unsure(prediction) else prediction.label
                 progress.labels[label] = progress.labels.get(label, 0) + 1
             output.write(b"".join(lines))
-            progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
+            progress.truncated, progress.answered = predictor.truncated, predictor.answered
+            progress.input_sha256 = digest.hexdigest()
             output.save(progress)
     predictor.stop_workers()
     _summary(request, rows.records, predictor, progress, log)
@@ -184,6 +185,9 @@ def _summary(
     if records.doubt:
         log.warn(records.doubt)
     predictor.note_on_cuts(progress.rows, log)
+    if progress.answered:
+        read = progress.rows - progress.answered
+        log.note(f"the encoder read {read:,} of {progress.rows:,} rows; the linear model alone answered the others")
     if progress.rows:
         place = "" if str(request.output) == "-" else f"{request.output}: "
         log.note(f"{place}{pluralize(progress.rows, 'row')} ({_labels_in_words(progress.labels)})")

@@ -21,9 +21,17 @@ from recurcli.config import FinetuningConfig
 from recurcli.data.splits import RowHashes, Split
 from recurcli.data.tasks import Task
 from recurcli.device import SettledPrecision
-from recurcli.evaluation.decision import PLAIN, KeptModel, Labels, fit_thresholds, probabilities
+from recurcli.evaluation.decision import (
+    MAX_CHANGED,
+    PLAIN,
+    KeptModel,
+    Labels,
+    choose_cascade,
+    fit_thresholds,
+    probabilities,
+)
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
-from recurcli.evaluation.significance import tango
+from recurcli.evaluation.significance import exact_interval, tango
 from recurcli.files import to_json
 from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
@@ -346,23 +354,48 @@ class DevEvaluation:
         targets, weights = np.array(self.task.targets(self.dev.labels))[rows], self.dev.row_weights
         own, linear = None if encoder is None else encoder[rows], self.linear
         linear = linear and linear._replace(logits=linear.logits[rows])
-        kept = choose_model(own, linear, targets, None if weights is None else weights[rows])
-        kept = kept._replace(rows=len(targets))
+        weights = None if weights is None else weights[rows]
+        kept = choose_model(own, linear, targets, weights)._replace(rows=len(targets))
+        if self.config.cascade and kept.ensemble and kept.ensemble.encoder_weight and kept.ensemble.linear_weight:
+            assert own is not None and linear is not None, "an ensemble has two parts"
+            kept = choose_cascade(kept, own, linear.logits, targets, self._halves[rows], weights)
+        return self._with_thresholds(kept, own, linear and linear.logits, targets)
+
+    def _with_thresholds(
+        self, kept: KeptModel, encoder: Logits | None, linear: Logits | None, targets: NDArray[np.int64]
+    ) -> KeptModel:
+        """Return `kept` with the thresholds that the preset asks for, chosen on rows with these logits and `targets` (N,).
+
+        It has no cascade if that changes more labels by the thresholds than `choose_cascade` allows.
+        """
         if self.config.thresholds is None or not len(targets):
             return kept
-        shares = kept.probabilities(kept.logits(own, linear and linear.logits))
-        return kept._replace(thresholds=fit_thresholds(shares, targets, self.config.thresholds, self.task.labels))
+        shares = kept.probabilities(kept.logits(encoder, linear))
+        found = fit_thresholds(shares, targets, self.config.thresholds, self.task.labels)
+        kept = kept._replace(thresholds=found)
+        if kept.ensemble is None or kept.ensemble.cascade is None or linear is None:
+            return kept
+        whole = kept._replace(ensemble=replace(kept.ensemble, cascade=None))
+        changed = kept.decide(shares) != kept.decide(whole.probabilities(whole.logits(encoder, linear)))
+        if exact_interval(int(changed.sum()), int(kept.ensemble.is_alone(linear).sum()))[1] <= MAX_CHANGED:
+            return kept
+        return self._with_thresholds(whole, encoder, linear, targets)
+
+    @cached_property
+    def _halves(self) -> NDArray[np.int64]:
+        """The half of each dev row (N,), 0 or 1. Rows of one group (see `RowHashes`) are in one half."""
+        targets = np.array(self.task.targets(self.dev.labels))
+        return draw_folds(RowHashes.of(self.dev.split.texts).group_ids, targets, self.halves_seed or 0, folds=2)
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
         """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
 
-        Rows of one group (see `RowHashes`) are in one half. `encoder`: its logits (N, C); None: it is left out.
+        `encoder`: its logits (N, C); None: it is left out.
         """
         targets, names = np.array(self.task.targets(self.dev.labels)), self.task.labels
-        halves = draw_folds(RowHashes.of(self.dev.split.texts).group_ids, targets, self.halves_seed or 0, folds=2)
         shares, predictions = np.empty((len(targets), len(names))), np.empty_like(targets)
         for half in (0, 1):
-            own, kept = halves == half, self._choose(encoder, halves != half)
+            own, kept = self._halves == half, self._choose(encoder, self._halves != half)
             of_all = kept.probabilities(kept.logits(encoder, self.linear and self.linear.logits))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
         report = classification_report(self.dev.labels, [names[index] for index in predictions], names)

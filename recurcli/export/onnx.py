@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.decision import mixed_share, probabilities
+from recurcli.evaluation.decision import mixed_share
 from recurcli.evaluation.inference import Predictor
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.linear import ngram_hashes
-from recurcli.linear.model import LinearModel
+from recurcli.linear.model import LinearModel, Logits
 from recurcli.log import Log
 from recurcli.model.models import Classifier
 from recurcli.process import interruptible
@@ -93,7 +93,7 @@ def export_onnx(
         files["ngram_hashes.py"] = Path(ngram_hashes.__file__).read_bytes(), "numpy code of its n-grams"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
-        agreement = _compare(run, dev, weights, fp32, graph)
+        agreement = _compare(run, dev, fp32, graph)
         agreement.check(min_agreement)
         log.note(str(agreement))
         facts = {"quantization": {"type": "int8", **asdict(agreement)}}
@@ -118,24 +118,21 @@ def _dev_rows(run: TrainedRun) -> list[RowText]:
     return rows
 
 
-def _compare(
-    run: TrainedRun, rows: list[RowText], weights: tuple[float, float], fp32: bytes | None, int8: bytes | None
-) -> Agreement:
+def _compare(run: TrainedRun, rows: list[RowText], fp32: bytes | None, int8: bytes | None) -> Agreement:
     """Compare the run with the quantised one on its dev rows; the linear model is the one that was not fitted on them."""
     config, texts = run.predictor.model.config, [(row.text, row.pair) for row in rows]
-    labels = config.labels
-    joined = [np.zeros((len(rows), len(labels))) for _ in range(2)]
+    kept, labels = run.predictor.kept, config.labels
+    encoders: list[Logits | None] = [None, None]
     if fp32 is not None and int8 is not None:
         tokens = run.predictor.tokenizer.encode(texts, config.max_length, config.truncate)
-        for part, content in enumerate((fp32, int8)):
-            joined[part] += weights[0] * onnx_logits(content, tokens, config.pad_id)
-    if weights[1]:
+        encoders = [onnx_logits(content, tokens, config.pad_id) for content in (fp32, int8)]
+    linears = [np.zeros((len(rows), len(labels)))] * 2
+    if kept.ensemble is not None and kept.ensemble.linear_weight:
         linear = read_linear_model(run.folder, len(labels), first_fit=True)
         assert linear is not None, "the run has an ensemble"
-        for part, model in enumerate((linear, in_half(linear))):
-            joined[part] += weights[1] * model.logits(texts)
-    kept = run.predictor.kept
-    fp32_labels, int8_labels = (kept.decide(probabilities(logits, rows=kept.rows)) for logits in joined)
+        linears = [model.logits(texts) for model in (linear, in_half(linear))]
+    joined = map(kept.logits, encoders, linears)
+    fp32_labels, int8_labels = (kept.decide(kept.probabilities(logits)) for logits in joined)
     return Agreement.of(fp32_labels, int8_labels, np.array([labels.index(row.label) for row in rows]))
 
 
@@ -162,6 +159,8 @@ def _config(predictor: Predictor, weights: tuple[float, float]) -> dict[str, Any
         "pairs": bool(config.columns.get("pair")),
         "encoder_weight": weights[0],
         "linear_weight": weights[1],
+        "linear_alone_weight": None if ensemble is None else ensemble.linear_alone_weight,
+        "cascade": None if ensemble is None else ensemble.cascade and asdict(ensemble.cascade),
         "mixed": mixed_share(predictor.kept.rows, len(config.labels)),
         "thresholds": predictor.kept.divisors,
         "separator_id": tokenizer.separator_id,

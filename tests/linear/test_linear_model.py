@@ -155,7 +155,9 @@ def test_the_script_of_an_export_scores_as_the_model_does(
     fitted = fit_model(rows, [n % 3 for n in range(len(rows))], 3, Hyperparameters(config, 0.5))
     own = fitted.ngrams
     np.savez(tmp_path / "linear.npz", keys=own.keys, idf=own.weights, weights=fitted.weights, bias=fitted.bias)
-    beside = importlib.import_module("recurcli.linear.ngram_hashes")  # ngram_hashes.py lies beside linear_model.py there
+    beside = importlib.import_module(
+        "recurcli.linear.ngram_hashes"
+    )  # ngram_hashes.py lies beside linear_model.py there
     monkeypatch.setitem(sys.modules, "ngram_hashes", beside)
     module = importlib.import_module("recurcli.export.folder.linear_model")
     script = module.Linear(tmp_path / "linear.npz", {"ngrams": asdict(config), "vectors": None})

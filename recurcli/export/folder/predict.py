@@ -79,6 +79,28 @@ class Encoder:
         return tokens
 
 
+def joined(parts: list[tuple[float, Any]], rows: Rows) -> Any:
+    """The weighted sum of the logits of the parts; the encoder reads no row on which the linear model is sure enough."""
+    cascade, logits = CONFIG["cascade"], np.zeros((len(rows), len(LABELS)))
+    left = np.ones(len(rows), bool)
+    if cascade:
+        linear = parts[1][1].logits(rows)
+        logits = CONFIG["linear_alone_weight"] * linear
+        ordered = np.sort(softmax(logits), axis=1)
+        left = ordered[:, -1] - ordered[:, -2] <= cascade["margin"]
+        logits[left] = parts[1][0] * linear[left]
+        parts = parts[:1]
+    rest = [row for row, is_left in zip(rows, left, strict=True) if is_left]
+    if rest:
+        logits[left] += sum(weight * part.logits(rest) for weight, part in parts)
+    return logits
+
+
+def softmax(logits: Any) -> Any:
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
 def cut(text: Any, room: int) -> Any:
     """At most `room` characters or ids of a text: its first or last ones, or half of each."""
     if len(text) <= room:
@@ -140,10 +162,7 @@ def main() -> None:
         replaced += sum(line.decode(errors="ignore") != line.decode(errors="replace") for line in lines[: len(rows)])
         done += len(rows)
         if rows:
-            logits = sum(weight * part.logits(rows) for weight, part in parts)
-            shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-            shares /= shares.sum(axis=1, keepdims=True)
-            shares = (1 - CONFIG["mixed"]) * shares + CONFIG["mixed"] / len(LABELS)
+            shares = (1 - CONFIG["mixed"]) * softmax(joined(parts, rows)) + CONFIG["mixed"] / len(LABELS)
             best = zip((shares / CONFIG["thresholds"]).argmax(axis=1), shares, strict=True)
             write("".join(f"{LABELS[label]}\t{row[label]:.6f}\n" for label, row in best).encode())
         if len(rows) < len(lines):
