@@ -1,16 +1,19 @@
 """`recur tune`: searches the settings of a preset for the best dev score. Each trial is a fine-tuning run.
 
-Optuna runs the trials and stores them in its SQLite storage, whose transactions survive a kill and which pickles nothing. (Its
-journal file may end in half a line after a kill, and its lock stays.)
+Optuna runs the trials and stores them in a database, whose transactions survive a kill and which pickles nothing. (Its journal
+file may end in half a line after a kill, and its lock stays.) A study is a file in its folder, or with --storage one that many
+workers share.
 """
 
 import contextlib
 import functools
+import hashlib
 import math
 import operator
 import shlex
 import sqlite3
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +26,7 @@ from recurcli.commands.training.trainer import check_encoder
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
-from recurcli.files import refuse_links, remove, write_atomically
+from recurcli.files import refuse_links, remove, to_json, write_atomically
 from recurcli.linear.fitting import fit_linear_model
 from recurcli.log import Log, Progress, State, TrialProgress
 from recurcli.metrics import LOG_LOSS, format_score, metric_named, score_in, words_of
@@ -32,7 +35,7 @@ from recurcli.preset.compose import is_file_name
 from recurcli.requests.training import FinetuneRequest
 from recurcli.requests.tune import TuneRequest
 from recurcli.requirements import check_packages
-from recurcli.runs.run_directory import LOCK, RunDirectory, check_same
+from recurcli.runs.run_directory import LOCK, Facts, RunDirectory, check_same
 from recurcli.training.fit import derived_seed
 from recurcli.validation import dump, flatten, parse_config, parse_value
 
@@ -47,6 +50,8 @@ FIXED: Mapping[str, Any] = {"finetuning.encoder": "always", "finetuning.score_te
 STUDY_FORMAT = 2
 """Version of what a study holds."""
 STATES = ("complete", "pruned", "diverged", "refused")
+HEARTBEAT, ATTEMPTS = 30, 5
+"""Seconds between two signs of life of a worker, and how often it tries to open a database, once a second."""
 PARTS = 20
 """Parts of a training's steps at which the pruner compares trials. Ours: each report is a write to the disk."""
 DEFAULT_RANGES = (
@@ -119,18 +124,27 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
     ranges = ranges_of(request)
     folder, preset = request.folder, request.resolved.preset
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if request.storage:
+        names -= {BEST, TRIALS}  # of a worker that was here before
     if names - {LOCK} and STUDY not in names:
         raise UsageError(f"{folder}: is not empty and has no study; choose another --output")
     if not request.resume:
         file = Path(request.preset).expanduser() if is_file_name(request.preset) else None
         check_inputs(folder, preset, file, (BEST, TRIALS, STUDY, JOURNAL))
     facts = facts_of(request, ranges)
-    with RunDirectory(folder).lock(), storage_errors(folder / STUDY):
+    place = f"--storage {_without_password(request.storage)}" if request.storage else str(folder / STUDY)
+    with RunDirectory(folder).lock(), storage_errors(place):
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        study = open_study(folder / STUDY, request.metric)
-        if not results_of(study):
+        study = (
+            _join_study(request.storage, facts, request.metric)
+            if request.storage
+            else open_study(folder / STUDY, request.metric)
+        )
+        if request.storage:
+            study.set_user_attr("facts", facts)
+        elif not results_of(study):
             _clear(folder)  # what a kill in the first trial left
             study = open_study(folder / STUDY, request.metric)
             study.set_user_attr("facts", facts)
@@ -140,7 +154,7 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
             )
         check_same(study.user_attrs["facts"], facts, folder)
         try:
-            with storage_errors(folder / STUDY):
+            with storage_errors(place):
                 _Search(request, ranges, study, log).run()
         except Interrupted as stop:
             kept = pluralize(len(results_of(study)), "trial", "are", of=request.trials)
@@ -176,6 +190,8 @@ class _Search:
 
     def run(self) -> None:
         """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings."""
+        from optuna.study import MaxTrialsCallback
+
         self._keep_best()
         values = dict(flatten(self.request.resolved.preset.to_dict()))
         self.preset = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
@@ -184,24 +200,28 @@ class _Search:
             stored = {each.key: text_of(value) if each.scale == "choices" else value for each, value in known}
             self.study.enqueue_trial(stored)
         missing = self.request.trials - len(results_of(self.study))
-        self.study.optimize(self._objective, n_trials=missing, callbacks=[self._show])
+        if missing > 0:
+            enough = MaxTrialsCallback(self.request.trials, _ended())  # some may be those of other workers
+            self.study.optimize(self._objective, n_trials=missing, callbacks=[self._show, enough])
 
     def _objective(self, trial: "optuna.Trial") -> float:
         """Train the preset itself first, then settings that Optuna chooses.
 
         Of the settings of the preset the sampler knows those that lie in their ranges. The number of finished trials gives the
-        seed of the sampler, so an interrupted study continues as if it had not been.
+        seed of the sampler, so an interrupted study continues as if it had not been. With several workers it is the number of
+        the trial.
         """
         from optuna import TrialPruned
         from optuna.samplers import TPESampler
 
         results, settings = results_of(self.study), {**self.preset}
-        seed = derived_seed(self.request.resolved.preset.runtime.seed, len(results)) % 2**32
-        self.study.sampler = TPESampler(seed=seed)
+        done = trial.number if self.request.storage else len(results)
+        seed = derived_seed(self.request.resolved.preset.runtime.seed, done) % 2**32
+        self.study.sampler = TPESampler(seed=seed, constant_liar=bool(self.request.storage))
         for each in self.ranges:
-            if results or each.contains(settings[each.key]):
+            if done or each.contains(settings[each.key]):
                 settings[each.key] = each.suggest(trial)
-        best, number = best_of(results, self.request.metric), len(results) + 1
+        best, number = best_of(results, self.request.metric), done + 1
         earlier = None if best is None else best["dev_metric"]
         log = TrialLog(self.log, self.request.trials, number, trial, earlier, of_encoder=self.request.of_encoder)
         result = self._train(number, settings, log)
@@ -266,10 +286,10 @@ class _Search:
         settled = {key: trained["settled"].get(key, value) for key, value in settings.items()}
         return {"dev_metric": dev_metric, "settings": settled, "linear_dev_metric": linear}
 
-    def _show(self, *_: object) -> None:
+    def _show(self, study: "optuna.Study", trial: "optuna.trial.FrozenTrial") -> None:
         """Keep the best preset, and show the line of the trial that ended."""
         self._keep_best()
-        self.log.note(line_of(self.request, results_of(self.study)))
+        self.log.note(line_of(self.request, trial.user_attrs["result"], results_of(study)))
 
     def _keep_best(self) -> None:
         """Write the best preset so far. Remove the run directories, unless they are to be kept."""
@@ -338,8 +358,7 @@ class TrialLog(Log):
 def open_study(path: Path, metric: str = "accuracy") -> "optuna.Study":
     """Return the study in the file `path`, which is created if it is missing. Raises ModelError for a damaged one.
 
-    Trials that a kill interrupted are marked as failed: the sampler would count them as bad ones that still run. Median
-    pruning (Golovin et al., KDD 2017) starts with the sixth trial.
+    Trials that a kill interrupted are marked as failed: the sampler would count them as bad ones that still run.
     """
     import optuna
 
@@ -352,14 +371,7 @@ def open_study(path: Path, metric: str = "accuracy") -> "optuna.Study":
             state = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
         if state != "ok":
             raise ValueError(state.partition("\n")[2] or state)
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
-        study = optuna.create_study(
-            storage=storage,
-            study_name="recur tune",
-            direction="minimize" if metric_named(metric).minimize else "maximize",
-            load_if_exists=True,
-            pruner=pruner,
-        )
+        study = _create_study(storage, "recur tune", metric)
         for left in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
             study.tell(left.number, state=optuna.trial.TrialState.FAIL)
         return study
@@ -369,16 +381,70 @@ def open_study(path: Path, metric: str = "accuracy") -> "optuna.Study":
         raise ModelError(f"{path}: is damaged: {escaped(error)}; start again with --overwrite") from None
 
 
-def results_of(study: "optuna.Study") -> list[dict[str, Any]]:
-    """Return the results of the trials that ended, in their order."""
+def _create_study(storage: "optuna.storages.BaseStorage", name: str, metric: str) -> "optuna.Study":
+    """Return the study with this name, which is created if it is missing.
+
+    Median pruning (Golovin et al., KDD 2017) starts with the sixth trial.
+    """
+    import optuna
+
+    return optuna.create_study(
+        storage=storage,
+        study_name=name,
+        direction="minimize" if metric_named(metric).minimize else "maximize",
+        load_if_exists=True,
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+    )
+
+
+def _join_study(url: str, facts: Facts, metric: str) -> "optuna.Study":
+    """Return the study with these `facts` in the database at `url`, which is created if it is missing.
+
+    A trial without a heartbeat was interrupted by a kill; another worker runs it again. Raises UsageError if the database
+    cannot be opened.
+    """
+    import optuna
+    from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    name = f"recur tune {hashlib.sha256(to_json(dict(facts)).encode()).hexdigest()[:16]}"
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                again = optuna.storages.RetryHeartbeatStaleTrialCallback()
+                storage = optuna.storages.RDBStorage(
+                    url, heartbeat_interval=HEARTBEAT, heartbeat_stale_trial_callback=again
+                )
+            return _create_study(storage, name, metric)
+        except (SQLAlchemyError, ImportError, ValueError) as error:
+            if isinstance(error, DatabaseError) and left:
+                time.sleep(1)  # another worker may be creating the tables
+                continue
+            reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
+            raise UsageError(f"--storage {_without_password(url)}: cannot be opened: {escaped(reason)}") from None
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _without_password(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    return escaped(f"{scheme}{mark}{rest.rpartition('@')[2]}")
+
+
+def _ended() -> "tuple[optuna.trial.TrialState, ...]":
     from optuna.trial import TrialState
 
-    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    return TrialState.COMPLETE, TrialState.PRUNED
+
+
+def results_of(study: "optuna.Study") -> list[dict[str, Any]]:
+    """Return the results of the trials that ended, in their order."""
+    ended = study.get_trials(deepcopy=False, states=_ended())
     return [trial.user_attrs["result"] for trial in ended]
 
 
 @contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: str) -> Iterator[None]:
     """Turn errors of the database at `path` in the block into StorageError or ModelError.
 
     If Optuna's loop cannot store the end of a trial, it raises an AssertionError in place of the cause, which may also be a
@@ -388,6 +454,8 @@ def storage_errors(path: Path) -> Iterator[None]:
 
     try:
         yield
+    except UsageError:
+        raise
     except Exception as error:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, SQLAlchemyError | Interrupted):
@@ -415,9 +483,9 @@ def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {state: states.count(state) for state in STATES}
 
 
-def line_of(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the progress line for the last trial: its number, settings and score, whether it ended early, the best score."""
-    result, best = results[-1], best_of(results, request.metric)
+def line_of(request: TuneRequest, result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the progress line for a trial: its number, settings and score, whether it ended early, the best score of all."""
+    best = best_of(results, request.metric)
     names, name = short_names(result["settings"]), request.metric
     shown = " ".join(f"{names[key]}={text_of(value)}" for key, value in result["settings"].items())
     line = f"trial {result['trial']} of {request.trials}: {shown}"
@@ -472,7 +540,7 @@ def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges
         reason, count = results[-1].get("reason", ""), len(results)
         fault = f"none of the {pluralize(count, 'trial')} ended with a finite dev metric; trial {count}: {reason}"
         raise NumericError(f"{request.folder}: {fault}")
-    preset = request.resolved.preset
+    preset, first = request.resolved.preset, {each["trial"]: each for each in results}.get(1, {})
     return {
         "preset": request.resolved.name,
         "task": preset.task,
@@ -483,8 +551,8 @@ def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges
         "ranges": {each.key: str(each) for each in ranges},
         "trials": [dict(result) for result in results],
         **trials_by_state(results),
-        "preset_dev_metric": results[0]["dev_metric"],
-        "linear_dev_metric": None if preset.is_linear else results[0].get("linear_dev_metric"),
+        "preset_dev_metric": first.get("dev_metric"),
+        "linear_dev_metric": None if preset.is_linear else first.get("linear_dev_metric"),
         "command": command_of(request),
         "best": {**best, "preset": str(request.folder / BEST), "chosen_by_this_score": True},
     }

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from recurcli.errors import check_not_both
+from recurcli.errors import UsageError, check_not_both
 from recurcli.metrics import LOG_LOSS, words_of
 from recurcli.requests.options import OUTPUT, flag, option
 from recurcli.requests.training import LabelledRequest
@@ -30,6 +30,14 @@ class TuneRequest(LabelledRequest):
         Path | None,
         option("FOLDER", "Folder to write. Default: runs/ and the name of the preset with -tuned.", *OUTPUT),
     ] = None
+    storage: Annotated[
+        str | None,
+        option(
+            "URL",
+            "Database of a study that several workers share, such as postgresql://host/db or sqlite:////data/study.db: start "
+            "the same command again with another --output. Such a study does not repeat.",
+        ),
+    ] = None
     resume: Annotated[bool, flag("--resume", "Continue the study; the trial that was interrupted is run again.")] = (
         False
     )
@@ -38,6 +46,10 @@ class TuneRequest(LabelledRequest):
 
     def __post_init__(self) -> None:
         check_not_both(resume=self.resume, overwrite=self.overwrite)
+        if self.storage and self.overwrite:
+            raise UsageError(
+                "--storage and --overwrite exclude each other, since other workers use the study; leave out one"
+            )
 
     @property
     def folder(self) -> Path:
@@ -58,8 +70,10 @@ class TuneRequest(LabelledRequest):
     @property
     def score_in_words(self) -> str:
         """What the score of a trial is."""
-        words, kept = words_of(self.metric), "linear model" if self.resolved.preset.is_linear else "ensemble"
-        held_out = f"{words} of the {kept} on held-out halves of the dev rows"
+        words = words_of(self.metric)
+        if self.resolved.preset.is_linear:
+            return f"{words} of the linear model on held-out rows"
+        held_out = f"{words} of the ensemble on held-out halves of the dev rows"
         return f"dev {words} of the encoder alone, without ensemble" if self.of_encoder else held_out
 
     @property

@@ -5,6 +5,7 @@ import math
 import shlex
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +42,7 @@ from recurcli.requests.tune import TuneRequest
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import read_mapping
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 RATE, LAYERS = "finetuning.learning_rate", "encoder.num_layers"
 RANGES = (f"{RATE}=1e-4..1e-2:log", f"{LAYERS}=1..3", "pooling=max|mean")
 SETTINGS = [setting for setting in TINY if setting.partition("=")[0] not in (RATE, LAYERS)]
@@ -178,7 +179,7 @@ def test_a_linear_model_is_tuned(recur: Recur, tiny_tnews: Path, tmp_path: Path)
     out, err = recur.ok(*line, "--trials", 8, "--resume", "--json")
     found = json.loads(out)
     assert (found["complete"] + found["refused"], found["linear_dev_metric"]) == (8, None)
-    assert found["score"] == "log loss of the linear model on held-out halves of the dev rows"
+    assert found["score"] == "log loss of the linear model on held-out rows"
     assert found["trials"][0]["settings"] == dict.fromkeys(found["ranges"], "auto")
     (refused, *_) = (trial for trial in found["trials"] if trial["state"] == "refused")
     assert [refused["settings"][f"linear.{key}"] for key in ("words", "characters")] == [None, None]
@@ -260,6 +261,64 @@ def test_stopped_studies_go_on(forks: ForkServer, recur: Recur, study: Study, ti
     assert not (tmp_path / "x" / "trials").exists()
 
 
+@pytest.mark.slow
+def test_workers_share_a_study(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    folders = [tmp_path / name for name in ("a", "b")]
+    workers = [
+        forks.start(*options(tiny_tnews, folder, "--trials", 5, "--storage", url, "--json")) for folder in folders
+    ]
+    results = []
+    for ended in [worker.end() for worker in workers]:
+        assert ended.code == 0, ended.err
+        results.append(json.loads(ended.out))
+        assert "trial 1 of 5" in ended.err or "; dev log loss" in ended.err
+    trials = max((result["trials"] for result in results), key=len)
+    assert len(trials) in (5, 6), "a worker ends the trial that it has begun"
+    assert [trial["trial"] for trial in trials] == sorted({trial["trial"] for trial in trials})
+    assert all((folder / "best.yaml").is_file() for folder in folders)
+    ended = forks.run(*options(tiny_tnews, tmp_path / "c", "--trials", 5, "--storage", url, "--json"))
+    assert (ended.code, json.loads(ended.out)["trials"]) == (0, trials)
+    assert "; dev log loss" not in ended.err, "nothing is left to train"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning", "ignore:Heartbeat of storage")
+def test_a_worker_runs_the_trial_of_a_killed_one(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recurcli.commands.tune.HEARTBEAT", 1)
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    recur.ok(*options(tiny_tnews, tmp_path / "a", "--storage", url, "--trials", 1))
+    storage = optuna.storages.RDBStorage(url, heartbeat_interval=1)
+    [found] = optuna.get_all_study_names(storage)
+    killed = optuna.load_study(study_name=found, storage=storage).ask()
+    storage.record_heartbeat(killed._trial_id)
+    time.sleep(3)
+    result = recur.json(*options(tiny_tnews, tmp_path / "a", "--storage", url, "--trials", 2))
+    assert [trial["trial"] for trial in result["trials"]] == [1, 3]
+    states = [trial.state.name for trial in optuna.load_study(study_name=found, storage=storage).trials]
+    assert states == ["COMPLETE", "FAIL", "COMPLETE"]
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("nonsense", "--storage nonsense: cannot be opened: Could not parse"),
+        (
+            "sqlite:////nowhere/at/all/x.db",
+            "--storage sqlite:////nowhere/at/all/x.db: cannot be opened: unable to open",
+        ),
+        ("nodb://me:secret@host/x", "--storage nodb://host/x: cannot be opened: "),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_named(
+    url: str, reason: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    assert "secret" not in recur.refused(2, reason, *options(tiny_tnews, tmp_path / "x", "--storage", url))
+    recur.refused(2, "--overwrite", *options(tiny_tnews, tmp_path / "x", "--storage", url, "--overwrite"))
+
+
 def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> None:
     study = open_study(tmp_path / "study.db")
 
@@ -306,7 +365,7 @@ def test_a_database_that_fails_within_optunas_loop_is_named(tmp_path: Path) -> N
         return 0.5
 
     study, reason = open_study(path), r"study.db: cannot be read or written: .*; continue with --resume"
-    with pytest.raises(StorageError, match=reason), storage_errors(path):
+    with pytest.raises(StorageError, match=reason), storage_errors(str(path)):
         study.optimize(objective, n_trials=1)
 
 
@@ -321,7 +380,7 @@ def test_a_signal_while_a_trial_is_stored_stops_the_study(tmp_path: Path) -> Non
         return 0.5
 
     study = open_study(tmp_path / "study.db")
-    with pytest.raises(Interrupted), storage_errors(tmp_path / "study.db"):
+    with pytest.raises(Interrupted), storage_errors(str(tmp_path / "study.db")):
         study.optimize(objective, n_trials=1)
 
 
