@@ -14,11 +14,13 @@ case " $* " in *" --help "*) sed -n '/shellcheck/d; s/^# //p' "$0" "$(dirname "$
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 studies=${STUDY_OUTPUT:-runs/studies}
 output=$studies/$paper
-rates="0.0003 0.001 0.003"
-search_seed=1
+rates="0.0003 0.001 0.003" ladder="0.0001 0.0003 0.001 0.003 0.01 0.03 0.1"
+factors= # of the learning rate of scalars, such as TransJect's alpha; a list is searched beside the rates
+search_seeds="1 2"
 seeds="11 12 13 14 15"
 size="--set encoder.num_layers=4 --set encoder.hidden_size=128"
 training=finetune section=finetuning split=test # `treebank` sets others
+factor=default pooling=mean
 options=$*
 claimed=
 # The interpreter of `recur`, which has its package.
@@ -43,46 +45,69 @@ keep() {
     mv "$file.partial" "$file"
 }
 
-# search NAME ARGUMENT...: train once at each of the `rates`, and set `rate` to the one with the best dev score. Where that is the
-# lowest or highest, the next one beyond it is tried too. A dry run does not know it, and shows the last of the `rates`.
+# search NAME ARGUMENT...: train at each of the `rates` with each of the `search_seeds`, and set `rate` to the one with the best mean
+# dev score. While that is the lowest or the highest, the next one of the `ladder` is tried too. Each of the `factors` has such a
+# search of its own, and `factor` is set to the best one. A dry run does not know them, and shows the last ones.
 search() {
     name=$1
     shift
-    for rate in $rates; do try "$@"; done
-    if is_dry; then return; fi
-    rate=$(best)
-    case $rate in
-        0.0003) rate=0.0001 && try "$@" ;;
-        0.003) rate=0.01 && try "$@" ;;
-    esac
-    rate=$(best)
-    echo "$name: learning rate $rate" >&2
+    for factor in ${factors:-default}; do
+        low=${rates%% *} high=${rates##* }
+        for rate in $rates; do try "$@"; done
+        while ! is_dry; do
+            rate=$(best "$name/$factor" learning_rate)
+            case $rate in
+                "$low") rate=$(beside "$low" 1) low=$rate ;;
+                "$high") rate=$(beside "$high" 2) high=$rate ;;
+                *) rate= ;;
+            esac
+            if [ -z "$rate" ]; then break; fi
+            try "$@"
+        done
+    done
+    if is_dry; then rate=$high && return; fi
+    rate=$(best "$name" learning_rate)
+    if [ -n "$factors" ]; then factor=$(best "$name" scalar_lr_factor); fi
+    echo "$name: learning rate $rate, factor of scalars $factor" >&2
 }
 
 try() {
-    recur $training $options "$@" --learning-rate "$rate" --seed $search_seed --output "$output/search/$name/$rate" --resume
+    for seed in $search_seeds; do run "search/$name/$factor/$rate/$seed" "$@"; done
 }
 
+# run FOLDER ARGUMENT...: train with the `rate`, the `factor` and the `seed`.
+run() {
+    folder=$1
+    shift
+    if [ "$factor" != default ]; then set -- "$@" --set $section.scalar_lr_factor="$factor"; fi
+    recur $training $options "$@" --learning-rate "$rate" --seed "$seed" --output "$output/$folder" --resume
+}
+
+# best NAME KEY: the value of a key in the runs of a search with the best mean dev score.
 best() {
-    recur compare "$output/search/$name" --json --quiet |
-        "$python" -c 'import json, sys; print(json.load(sys.stdin)["groups"][0]["values"][sys.argv[1] + ".learning_rate"])' $section
+    recur compare "$output/search/$1" --json --quiet |
+        "$python" -c 'import json, sys; print(json.load(sys.stdin)["groups"][0]["values"][sys.argv[1]])' $section.$2
 }
 
-# repeat NAME ARGUMENT...: train at the learning rate `rate` with each seed.
+# beside RATE SIDE: the rate before (1) or after (2) this one on the `ladder`; nothing at its end.
+beside() {
+    echo " $ladder " | sed -n "s/.* \([0-9.]*\) $1 \([0-9.]*\) .*/\\$2/p"
+}
+
+# repeat NAME ARGUMENT...: train with the `rate` and the `factor` that a search has set, and each seed.
 repeat() {
     name=$1
     shift
-    for seed in $seeds; do
-        recur $training $options "$@" --learning-rate "$rate" --seed "$seed" --output "$output/$name/$seed" --resume
-    done
+    for seed in $seeds; do run "$name/$seed" "$@"; done
 }
 
-# listops ENCODER...: train each on nested lists, 10,000 rows of listops-mini. The papers share these runs.
+# listops ENCODER...: train each on nested lists, 10,000 rows of listops-mini, with the `pooling`, mean or max. The papers share
+# these runs.
 listops() {
     own=$output
-    output=$studies/listops
+    output=$studies/listops-$pooling
     for encoder in "$@"; do
-        rows="--preset $encoder-listops-mini $size --set data.train_share=0.5 --set ensemble=null --epochs 3"
+        rows="--preset $encoder-listops-mini $size --set data.train_share=0.5 --set ensemble=null --set pooling=$pooling --epochs 3"
         search "$encoder" $rows
         repeat "$encoder" $rows
     done

@@ -90,7 +90,14 @@ PLAIN = KeptModel(None)
 
 
 def choose_cascade(
-    kept: KeptModel, encoder: Logits, linear: Logits, targets: Labels, halves: Labels, row_weights: RowWeights = None
+    kept: KeptModel,
+    encoder: Logits,
+    linear: Logits,
+    targets: Labels,
+    halves: Labels,
+    row_weights: RowWeights = None,
+    *,
+    labels_only: bool = False,
 ) -> KeptModel:
     """Return the ensemble `kept` with a cascade, if the linear model can answer enough of the rows alone [ours].
 
@@ -98,7 +105,7 @@ def choose_cascade(
     threshold is chosen with which at most CHANGED of its rows have another label than by the ensemble, and the log loss is
     larger by WORSE at most. It is checked on the other half: of the rows that the linear model answers there, MAX_CHANGED may
     have another label, at the upper end of the exact 95 % interval, and the log loss of all rows may be larger by MAX_WORSE.
-    The larger threshold is kept.
+    The larger threshold is kept. With `labels_only` the log loss may be as large as it comes.
     """
     assert kept.ensemble is not None, "an ensemble"
     if exact_interval(0, len(targets))[1] > MAX_CHANGED:
@@ -108,6 +115,8 @@ def choose_cascade(
     changes = joined.argmax(axis=1) != alone.argmax(axis=1)
     factors = np.ones(len(targets)) if row_weights is None else row_weights / row_weights.mean()
     before, after = (factors * _log_losses(kept, logits, targets) for logits in (joined, alone))
+    if labels_only:
+        after = before
     chosen = np.empty(2)
     for half in (0, 1):
         own = halves == half

@@ -358,7 +358,15 @@ class DevEvaluation:
         kept = choose_model(own, linear, targets, weights)._replace(rows=len(targets))
         if self.config.cascade and kept.ensemble and kept.ensemble.encoder_weight and kept.ensemble.linear_weight:
             assert own is not None and linear is not None, "an ensemble has two parts"
-            kept = choose_cascade(kept, own, linear.logits, targets, self._halves[rows], weights)
+            kept = choose_cascade(
+                kept,
+                own,
+                linear.logits,
+                targets,
+                self._halves[rows],
+                weights,
+                labels_only=self.config.cascade == "labels",
+            )
         return self._with_thresholds(kept, own, linear and linear.logits, targets)
 
     def _with_thresholds(

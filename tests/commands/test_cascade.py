@@ -97,6 +97,16 @@ def test_a_larger_log_loss_leaves_the_ensemble_as_it_is() -> None:
     assert kept == vague
 
 
+def test_labels_alone_are_checked_where_probabilities_need_not_stay() -> None:
+    encoder, linear, targets, halves = parts_of(20_000, noise=0.5)
+    kept = choose_cascade(PLAIN, encoder, linear, targets, halves)
+    by_labels = choose_cascade(PLAIN, encoder, linear, targets, halves, labels_only=True)
+    shares = [
+        each.ensemble.cascade.share if each.ensemble and each.ensemble.cascade else 0 for each in (kept, by_labels)
+    ]
+    assert shares[0] < shares[1]
+
+
 # --- its use
 
 ROWS = [(text, None) for text in texts(300)]
@@ -201,7 +211,7 @@ def test_a_training_chooses_it_and_scores_by_it(
         monkeypatch.setattr(decision, name, allowed)
     monkeypatch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", -np.inf)
     run = tmp_path / "run"
-    settings = ("finetuning.max_steps=6", "finetuning.cascade=auto", f"finetuning.thresholds={thresholds}")
+    settings = ("finetuning.max_steps=6", "finetuning.cascade=labels", f"finetuning.thresholds={thresholds}")
     _, err = recur.ok("finetune", *[word for word in options(tiny_tnews, run, *settings) if word != "--quiet"])
     result = result_of(run)
     cascade = result["ensemble"]["cascade"]

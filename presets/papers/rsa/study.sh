@@ -23,7 +23,7 @@ fi
 # 2. Better than the Transformer where order matters: nested lists.
 if claim 2; then
     listops transformer rsa
-    table 2-listops "$studies/listops/transformer" "$studies/listops/rsa"
+    table 2-listops "$studies/listops-mean/transformer" "$studies/listops-mean/rsa"
 fi
 
 # 3. A lower perplexity than the Transformer: the Penn Treebank.
