@@ -20,7 +20,7 @@ search_seeds="1 2"
 seeds="11 12 13 14 15"
 size="--set encoder.num_layers=4 --set encoder.hidden_size=128"
 training=finetune section=finetuning split=test # `treebank` sets others
-factor=default pooling=mean
+factor=default pooling=mean more= # further options of `listops`
 options=$*
 claimed=
 # The interpreter of `recur`, which has its package.
@@ -107,18 +107,17 @@ listops() {
     own=$output
     output=$studies/listops-$pooling
     for encoder in "$@"; do
-        rows="--preset $encoder-listops-mini $size --set data.train_share=0.5 --set ensemble=null --set pooling=$pooling --epochs 3"
+        rows="--preset $encoder-listops-mini $size --set data.train_share=0.5 --set ensemble=null --set pooling=$pooling --epochs 3 $more"
         search "$encoder" $rows
         repeat "$encoder" $rows
     done
     output=$own
 }
 
-# treebank: let the functions train language models: 460,800 tokens of the Penn Treebank, three seeds, four layers.
+# treebank: let the functions train language models: 460,800 tokens of the Penn Treebank, four layers.
 # Searches read the valid text, and the runs that are compared the test text, once, after the last step.
 treebank() {
     training=pretrain section=pretraining split=dev # the test text is the dev text of the runs that are compared
-    seeds="11 12 13"
     ptb="--data $RECUR_DATA --set data.max_length=64 --set pretraining.batch_size=8 --set pretraining.max_steps=900 --precision fp32"
     ptb_test="--set data.files.dev=$RECUR_DATA/ptb/ptb.test.txt"
 }

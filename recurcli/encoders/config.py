@@ -69,6 +69,8 @@ class StarSaberConfig(EncoderConfig):
     position: Literal["directional", "sinusoidal"] = "directional"
     """Encoding of word order. directional: separate matrices for past and future; sinusoidal: one matrix, and sinusoidal
     positions added to x."""
+    position_scale: Positive[float] | None = None
+    """Factor of sinusoidal positions. null: sqrt(2 / hidden_size), with which they have the norm 1 of an embedding (ours)."""
     direct_path: bool = True
     """Whether every layer adds V x, a linear map of the embeddings."""
     bias: bool = False

@@ -110,7 +110,7 @@ class StarSaberLayer(nn.Module):
 class StarSaber(Encoder):
     """L untied layers, or with `tied` one layer iterated to its fixed point; 4 D² + 1 parameters per layer.
 
-    Ours: the initial weights (`_reset`); sinusoidal positions scaled by sqrt(2/D) to norm 1, the norm of an embedding; one
+    Ours: the initial weights (`_reset`); the scale of sinusoidal positions (`position_scale`); one
     bias vector per layer inside tanh (the paper ignores biases); dropout on the output of tanh before the residual sum, with
     one dropout mask for all iterations of the tied form.
     """
@@ -165,7 +165,7 @@ class StarSaber(Encoder):
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)
         if self.config.position == "sinusoidal":
-            x = x + sinusoidal_positions(x) * (2 / x.shape[-1]) ** 0.5
+            x = x + sinusoidal_positions(x) * (self.config.position_scale or (2 / x.shape[-1]) ** 0.5)
         if self.config.tied:
             with without_autocast(x):  # bf16 does not reach the tolerance
                 return self._fixed_point(x, mask)

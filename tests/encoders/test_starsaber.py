@@ -79,8 +79,9 @@ def test_the_alpha_of_the_statistics_is_the_mean_of_the_one_that_each_real_state
     assert layer.stats(x, x, mask)["alpha"] == pytest.approx(torch.stack(alphas).mean().item(), abs=1e-12)
 
 
-def test_sinusoidal_positions_have_one_matrix_for_both_sides() -> None:
-    encoder, (x, mask) = starsaber(position="sinusoidal"), batch(LENGTHS, SIZE)
+@pytest.mark.parametrize(("scale", "factor"), [(None, (2 / SIZE) ** 0.5), (1.0, 1.0)])
+def test_sinusoidal_positions_have_one_matrix_for_both_sides(scale: float | None, factor: float) -> None:
+    encoder, (x, mask) = starsaber(position="sinusoidal", position_scale=scale), batch(LENGTHS, SIZE)
     layer = layers_of(encoder)[0]
     assert layer.past is layer.future
     assert [name for name in layer.state_dict() if name in ("past", "future")] == ["past"]
@@ -89,7 +90,7 @@ def test_sinusoidal_positions_have_one_matrix_for_both_sides() -> None:
         for ours, theirs in zip(layers_of(directional), layers_of(encoder), strict=True):
             for name in ("relation", "past", "future", "input", "alpha"):
                 getattr(ours, name).copy_(getattr(theirs, name))
-    shifted = x + sinusoidal_positions(x) * (2 / SIZE) ** 0.5
+    shifted = x + sinusoidal_positions(x) * factor
     torch.testing.assert_close(encoder(x, mask)[mask], directional(shifted, mask)[mask], atol=1e-12, rtol=0)
 
 

@@ -17,10 +17,11 @@ repeat tnews/starsaber --preset starsaber-tnews $tnews $tnews_test
 if claim 1; then
     search tnews/rezero --preset rezero-tnews $tnews
     repeat tnews/rezero --preset rezero-tnews $tnews $tnews_test
-    rezero=$rate
     table 1-equal-depth "$output/tnews/starsaber" "$output/tnews/rezero"
+    search tnews/rezero-narrow --preset rezero-tnews $tnews --set encoder.hidden_size=72
     repeat tnews/rezero-narrow --preset rezero-tnews $tnews $tnews_test --set encoder.hidden_size=72 # 252,523 parameters
     table 1-equal-parameters "$output/tnews/starsaber" "$output/tnews/rezero-narrow"
+    search tnews/rezero-shallow --preset rezero-tnews $tnews --set encoder.num_layers=1
     repeat tnews/rezero-shallow --preset rezero-tnews $tnews $tnews_test --set encoder.num_layers=1 # 200 k, and the same embedding
     table 1-equal-width "$output/tnews/starsaber" "$output/tnews/rezero-shallow"
     rate=$starsaber
@@ -30,16 +31,21 @@ fi
 
 # 2. Without direct paths from the embeddings it is worse: table 7. Five layers have about the parameters of four with them.
 if claim 2; then
-    rate=$starsaber
-    repeat tnews/indirect --preset starsaber-tnews $tnews $tnews_test --set encoder.direct_path=false --set encoder.num_layers=5
+    indirect="--preset starsaber-tnews $tnews --set encoder.direct_path=false --set encoder.num_layers=5"
+    search tnews/indirect $indirect
+    repeat tnews/indirect $indirect $tnews_test
     table 2-direct-paths "$output/tnews/starsaber" "$output/tnews/indirect"
 fi
 
 # 3. With sine positions and one matrix for both sides it is worse, though it has twice the layers: table 6.
 if claim 3; then
-    rate=$starsaber
-    repeat tnews/sinusoidal --preset starsaber-tnews $tnews $tnews_test --set encoder.position=sinusoidal --set encoder.num_layers=8
-    table 3-sine-positions "$output/tnews/starsaber" "$output/tnews/sinusoidal"
+    for scale in 1 null; do # as they are, and with norm 1 (ours)
+        sinusoidal="--preset starsaber-tnews $tnews --set encoder.position=sinusoidal --set encoder.num_layers=8
+            --set encoder.position_scale=$scale"
+        search "tnews/sinusoidal-$scale" $sinusoidal
+        repeat "tnews/sinusoidal-$scale" $sinusoidal $tnews_test
+    done
+    table 3-sine-positions "$output/tnews/starsaber" "$output/tnews/sinusoidal-1" "$output/tnews/sinusoidal-null"
 fi
 
 # 4. Gates do not help at equal parameters: table 5. Two gated layers have the parameters of four without gates.
@@ -60,8 +66,8 @@ fi
 
 # 6. A deeper StarSaber is better: 2, 4 and 8 layers.
 if claim 6; then
-    rate=$starsaber
     for layers in 2 8; do
+        search "tnews/layers-$layers" --preset starsaber-tnews $tnews --set encoder.num_layers=$layers
         repeat "tnews/layers-$layers" --preset starsaber-tnews $tnews $tnews_test --set encoder.num_layers=$layers
     done
     table 6-depth "$output/tnews/starsaber" "$output/tnews/layers-2" "$output/tnews/layers-8"
