@@ -96,7 +96,7 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor, targets: Tensor | None 
         for hook in hooks:
             hook.remove()
     x = x.detach()
-    encoder_stats = dict(model.encoder.stats())
+    encoder_stats = dict(model.encoder.stats(x, mask))
     layers = []
     before: Tensor | None = None
     for number, call in enumerate(calls.values(), 1):

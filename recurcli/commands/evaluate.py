@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from recurcli.commands.trained_run import data_config, known_task, task_of, training_rows
-from recurcli.commands.training.report import model_card, warn_of_thresholds
+from recurcli.commands.training.report import model_card, note_on_capped_layers, warn_of_thresholds
 from recurcli.config import DataConfig
 from recurcli.data.columns import ColumnSchema
 from recurcli.data.readers import escapes_of
@@ -375,6 +375,7 @@ def _diagnosis(
     pad = partial(collate, rows=rows, pad_id=model.config.pad_id, multiple=1)
     ids, mask = pad(tokens)
     following = None if targets is None else pad(targets)[0].to(device)
+    note_on_capped_layers(model.encoder, "finetuning" if targets is None else "pretraining", log)
     return {"diagnosis": finite(asdict(diagnose(model, ids.to(device), mask.to(device), following)))}
 
 

@@ -105,10 +105,17 @@ class Encoder(nn.Module):
         """Return what maps states (N, D) to (N, W) before the logits of tokens; None: the states are taken as they are."""
         return None
 
-    def stats(self) -> LayerStats:
-        """Return numbers and lists of numbers by name about the whole encoder, after a forward pass; `recur eval --diagnose`
-        shows them."""
+    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
+        """Return numbers and lists of numbers by name about the whole encoder, after a forward pass of x (B, T, D), `mask` (B, T).
+
+        `recur eval --diagnose` shows them.
+        """
         return {}
+
+    def capped_layers(self) -> list[int]:
+        """Return the numbers, from 1, of the layers whose scalar `is_at_cap`, where it has hardly a gradient."""
+        layers = getattr(self, "layers", ())
+        return [number for number, layer in enumerate(layers, 1) if getattr(layer, "is_at_cap", False)]
 
     def scalars(self) -> dict[str, float]:
         """Return numbers to follow over a training, such as alpha, by the name of their module.

@@ -181,7 +181,7 @@ class StarSaber(Encoder):
         for layer in cast(Iterable[StarSaberLayer], self.layers):
             layer.attend = kernel_attention_
 
-    def stats(self) -> LayerStats:
+    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Tied form: return the mean and the largest number of iterations of the last batch's rows."""
         if self.iterations is None:
             return {}

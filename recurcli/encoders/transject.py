@@ -147,6 +147,11 @@ class TransJectLayer(nn.Module):
         inner = self.dropout(F.elu(F.linear(h, first)))
         return h + r * F.elu(F.linear(inner, second))
 
+    @property
+    def is_at_cap(self) -> bool:
+        """Whether r is within 1 % of its cap 1 / L, where tanh has hardly a gradient."""
+        return abs(torch.tanh(self.alpha).item()) > 0.99
+
     def scalars(self) -> dict[str, float]:
         """Return r, the weight of the layer's update."""
         return {"residual_weight": self.residual_weight.item()}

@@ -189,10 +189,12 @@ class Truncated(Encoder):
         """Return the cells of all layers and directions."""
         return [cell for cell in self.modules() if isinstance(cell, RNNCell | LSTMCell)]
 
-    def stats(self) -> LayerStats:
+    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return the largest 2-norm of the trained W, and if `stable` what Lemma 1 guarantees of one layer without the others.
 
-        That is λ, and the truncation factor of the window. The W of an LSTM's gates are matrices of their own.
+        That is λ, and the truncation factor of the window. The W of an LSTM's gates are matrices of their own. With a window,
+        the truncation error is the largest ‖h - h^k‖ of the tokens of x (B, T, D), h without the window. For an RNN of one
+        layer Lemma 1 bounds it by the factor times ‖U‖ max ‖x‖ + ‖b‖.
         """
         matrices = [cell.recurrent.view(-1, *2 * [cell.recurrent.shape[1]]) for cell in self.cells()]
         norms = torch.linalg.matrix_norm(torch.cat(matrices).double(), ord=2)
@@ -201,6 +203,18 @@ class Truncated(Encoder):
             found["contraction"] = self.contraction
             if self.config.window:
                 found["truncation_factor"] = truncation_factor(self.contraction, self.config.window)
+        if self.config.window:
+            known, all_known = (run(self.layers, x, mask, window) for window in (self.config.window, None))
+            sides = (known - all_known).chunk(2 if self.config.bidirectional else 1, dim=-1)
+            found["truncation_error"] = max(side.norm(dim=-1).amax().item() for side in sides)
+            cells = self.cells()
+            if self.config.stable and self.config.num_layers == 1 and isinstance(cells[0], RNNCell):
+                longest = (x if mask is None else x[mask]).norm(dim=-1).amax()
+                pushes = [
+                    torch.linalg.matrix_norm(cell.input.weight, ord=2) * longest + cell.input.bias.norm()
+                    for cell in cells
+                ]
+                found["truncation_bound"] = found["truncation_factor"] * max(pushes).item()
         return found
 
     @torch.no_grad()

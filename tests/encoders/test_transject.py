@@ -205,3 +205,12 @@ def test_random_transject_learns_its_eigenvalues_and_has_no_auxiliary_loss() -> 
     with torch.no_grad():
         encoder.theta.zero_()
         assert encoder.eval()(x, mask)[mask].isfinite().all()
+
+
+def test_layers_whose_update_has_the_largest_weight_are_told() -> None:
+    encoder = build("transject", moved=0.0, num_layers=3)
+    assert encoder.capped_layers() == []
+    with torch.no_grad():
+        for layer, alpha in zip(encoder.layers, (-4.0, 2.0, 3.0), strict=True):
+            layer.alpha.fill_(alpha)
+    assert encoder.capped_layers() == [1, 3]

@@ -46,6 +46,20 @@ def test_lemma_1_bounds_what_truncation_changes_for_every_window_of_the_rnn() ->
         assert difference[:, :window].max() < 1e-14
 
 
+@pytest.mark.parametrize("sides", [False, True])
+@pytest.mark.parametrize("window", [2, 4, LENGTH])
+def test_the_truncation_error_of_a_batch_is_that_of_the_states_and_below_the_bound(sides: bool, window: int) -> None:
+    encoder, x = encoder_of("truncated-rnn", window=window, bidirectional=sides), inputs()
+    mask = torch.arange(LENGTH) < torch.tensor([LENGTH, 3, 1])[:, None]
+    found = encoder.stats(x, mask)
+    whole = encoder_of("truncated-rnn", window=None, bidirectional=sides)
+    whole.load_state_dict(encoder.state_dict())
+    difference = (encoder(x, mask) - whole(x, mask)).unflatten(-1, (2 if sides else 1, -1)).norm(dim=-1)
+    assert found["truncation_error"] == pytest.approx(difference.max().item(), abs=1e-12)
+    assert 0 <= found["truncation_error"] <= found["truncation_bound"]
+    assert found["truncation_error"] > 1e-6 or window == LENGTH
+
+
 def test_lemma_1_bounds_what_truncation_changes_for_every_window_of_the_lstm() -> None:
     encoder, x = encoder_of("truncated-lstm"), inputs()
     lstm = cast(LSTMCell, encoder.layers[0][0])  # type: ignore[index]
@@ -159,7 +173,7 @@ def test_two_directions_are_one_model_each_and_the_second_starts_at_the_last_rea
 @pytest.mark.parametrize("stable", [True, False])
 def test_the_norm_of_the_trained_recurrent_matrices_is_told(name: str, stable: bool) -> None:
     encoder = encoder_of(name, num_layers=2, stable=stable)
-    found = encoder.stats()
+    found = encoder.stats(inputs(), None)
     norms = []
     for cell in encoder.modules():
         if isinstance(cell, RNNCell | LSTMCell):

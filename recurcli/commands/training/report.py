@@ -12,6 +12,7 @@ import safetensors
 import tokenizers
 import torch
 
+from recurcli.encoders.encoder import Encoder
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.result_block import result_block
 from recurcli.linear.static_vectors import vectors_of_tokens
@@ -79,6 +80,7 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     """Log notes on early stopping, a best model in the last step, a missed baseline, and a single predicted class."""
     state, section = training.loop.state, training.request.section
     steps, best_step = result["steps"], result["best_step"]
+    note_on_capped_layers(training.loop.model.encoder, section, log)
     whose = "encoder" if "ensemble" in result else "model"
     if stopped := result["early_stopping"]:
         metric, change = stopped["metric"], "fall" if training.loop.minimize else "rise"
@@ -111,6 +113,16 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     warn_of_thresholds(result.get("thresholds"), "leave finetuning.thresholds out", log)
     if len(predicted) == 1 < len(labelled):
         log.warn(f"every dev row is predicted as '{escaped(names[predicted.pop()])}': the model tells no classes apart")
+
+
+def note_on_capped_layers(encoder: Encoder, section: str, log: Log) -> None:
+    """Log a note on layers whose scalar weight is at its cap."""
+    if numbers := encoder.capped_layers():
+        where = f"{'layer' if len(numbers) == 1 else 'layers'} {', '.join(map(str, numbers))}"
+        log.note(
+            f"encoder.{where}: the weight of the update is at its cap, where it has hardly a gradient; a smaller "
+            f"{section}.scalar_lr_factor may give a better model"
+        )
 
 
 def warn_of_thresholds(chosen: Mapping[str, Any] | None, way_out: str, log: Log) -> None:
