@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shlex
 import subprocess
 import sys
@@ -110,23 +111,50 @@ def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
         known = {"n": 5, "mean": 0.5, "std": 0.01, "cpu_seconds": 60.0}
         groups = [{"name": each, "runs": [f"runs/{each}/11"], **known} for each in "xyz"]
         test = {"a": "x", "b": "y", "difference": 0.0123, "identical_predictions": False, "interval": [0.001, 0.02]}
+        test["errors"] = [[0.004**2, 1000]]
         tests = [{**test, "b": other, "p_value": p_value} for other, p_value in zip("yz", p_values, strict=False)]
         if name == "2-b":
             tests[1] |= {"a": "z", "b": "x"}
         tests += [{**test, "b": "linear model", "p_value": 0.001}, {**test, "a": "y", "b": "z", "p_value": 0.001}]
         (tmp_path / f"{name}.json").write_text(json.dumps({"metric": "accuracy", "groups": groups, "tests": tests}))
-        (tmp_path / f"{name}.reference").write_text("runs/x\n")
+        (tmp_path / f"{name}.claim").write_text("better 0.5 runs/x\n")
     (tmp_path / "3-speed.json").write_text("")
     script = [sys.executable, str(PAPERS / "summary.py"), str(tmp_path)]
     lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert lines[2] == "| 1-a | x | y | 50.0 ± 1.0, 50.0 ± 1.0 | +1.2 | +0.1 to +2.0 | 0.010 | 0.030 | 15 |"
+    assert (
+        lines[2]
+        == "| 1-a | x | y | 50.0 ± 1.0, 50.0 ± 1.0 | +1.2 | +0.1 to +2.0 | 0.010 | 0.030 | 1.000 | 0.70 | better: holds | 15 |"
+    )
     assert lines[4].startswith("| 2-b | x | z | 50.0 ± 1.0, 50.0 ± 1.0 | -1.2 | -2.0 to -0.1 | 0.500")
-    assert [line.split(" | ")[-2] for line in lines[2:]] == ["0.030", "0.040", "0.500"]
+    assert [line.split(" | ")[7] for line in lines[2:]] == ["0.030", "0.040", "0.500"]
     equal = {"difference": 0.0, "identical_predictions": True, "interval": None, "p_value": 1.0}
     tests[:] = [{**test, **equal} for test in tests]
     (tmp_path / "2-b.json").write_text(json.dumps({"metric": "accuracy", "groups": groups, "tests": tests}))
     lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert lines[3].endswith(" | +0.0 | identical predictions | 1.000 | 1.000 | 15 |")
+    assert " | +0.0 | identical predictions | 1.000 | 1.000 | " in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("claim", "better_by", "p_differ", "p_alike", "said"),
+    [
+        ("better", 0.01, 0.01, 0.9, "holds"),
+        ("better", -0.01, 0.01, 0.9, "does not hold"),
+        ("better", 0.001, 0.9, 0.01, "does not hold"),
+        ("better", 0.001, 0.9, 0.2, "cannot be told"),
+        ("good", 0.01, 0.01, 0.9, "holds"),
+        ("good", -0.001, 0.9, 0.01, "holds"),
+        ("good", -0.01, 0.01, 0.9, "does not hold"),
+        ("good", -0.001, 0.9, 0.2, "cannot be told"),
+        ("alike", 0.01, 0.01, 0.9, "does not hold"),
+        ("alike", 0.001, 0.9, 0.01, "holds"),
+        ("alike", 0.001, 0.9, 0.2, "cannot be told"),
+    ],
+)
+def test_a_claim_holds_where_it_is_shown_and_does_not_where_its_opposite_is(
+    claim: str, better_by: float, p_differ: float, p_alike: float, said: str
+) -> None:
+    verdict_on = runpy.run_path(str(PAPERS / "summary.py"))["verdict_on"]
+    assert verdict_on(claim, better_by, p_differ, p_alike) == said
 
 
 def named(arguments: list[str]) -> Iterator[tuple[str, str]]:

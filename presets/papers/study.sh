@@ -122,14 +122,15 @@ treebank() {
     ptb_test="--set data.files.dev=$RECUR_DATA/ptb/ptb.test.txt"
 }
 
-# table NAME RUNS...: compare the runs on the test rows. The claim is on the first ones, against each of the others.
+# table NAME CLAIM MARGIN RUNS...: compare the runs on the test rows. The claim is on the first ones, against each of the others: that
+# they are better, as good or alike. The margin is half of the difference that the paper has, and 1 point at most.
 table() {
     if is_dry; then return; fi
-    name=$1
-    shift
+    name=$1 what="$2 $3 $4"
+    shift 3
     mkdir -p "$output"
     recur compare "$@" --split $split --output "$output/$name.json" --overwrite --quiet
-    echo "$1" > "$output/$name.reference"
+    echo "$what" > "$output/$name.claim"
     recur compare "$@" --split $split
 }
 

@@ -1,8 +1,8 @@
 """Print the tests of a study as a Markdown table, with Holm's correction over them: python summary.py FOLDER.
 
-FOLDER has the tables that study.sh wrote, the JSON of `recur compare`, and beside each the folder of the runs that its claim
-is on. Their tests against the other runs count. Accuracies are in per cent, perplexities are not. The minutes are the CPU
-time of a table's trainings.
+FOLDER has the tables that study.sh wrote, the JSON of `recur compare`, and beside each its claim: what it says of the runs in a
+folder, a margin, and that folder. Their tests against the other runs count. Accuracies and margins are in per cent, perplexities
+are not. The minutes are the CPU time of a table's trainings.
 """
 
 import json
@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recurcli.evaluation.significance import holm
+from recurcli.evaluation.significance import LEVEL, holm, p_above, power_of
 
 
 def main(folder: Path) -> None:
     """Print the table of the tests in `folder`."""
-    tables, tests = {}, []
-    for path in sorted(folder.glob("*.reference")):
+    tables, claims, tests = {}, {}, []
+    for path in sorted(folder.glob("*.claim")):
         table = tables[path.stem] = json.loads(path.with_suffix(".json").read_text())
-        runs = Path(path.read_text().strip())
+        kind, margin, runs = path.read_text().split()
+        factor = 1 if table["metric"] == "perplexity" else 100
+        claims[path.stem] = kind, float(margin) / factor, factor
         (claimed,) = (group["name"] for group in table["groups"] if Path(group["runs"][0]).is_relative_to(runs))
         names = {group["name"] for group in table["groups"]} - {claimed}
         for test in table["tests"]:
@@ -26,20 +28,46 @@ def main(folder: Path) -> None:
                 tests.append((path.stem, test))
             elif test["b"] == claimed and test["a"] in names:
                 tests.append((path.stem, _turned(test)))
-    corrected = holm([test["p_value"] for _, test in tests])
-    print("| table | A | B | A, B | A − B | 95 % interval | p | p (Holm) | minutes |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for (name, test), p_holm in zip(tests, corrected, strict=True):
+    differ = holm([test["p_value"] for _, test in tests])
+    alike = holm([_p_alike(test, *claims[name]) for name, test in tests])
+    print("| table | A | B | A, B | A − B | 95 % interval | p | p (Holm) | p alike (Holm) | power | claim | minutes |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    for (name, test), p_differ, p_alike in zip(tests, differ, alike, strict=True):
+        kind, margin, factor = claims[name]
         groups = {group["name"]: group for group in tables[name]["groups"]}
-        factor = 1 if tables[name]["metric"] == "perplexity" else 100
         scores = ", ".join(_score(groups[test[side]], factor) for side in ("a", "b") if test[side] in groups)
         interval = "identical predictions" if test["identical_predictions"] else "–"
         if test["interval"] is not None:
             interval = " to ".join(f"{factor * end:+.1f}" for end in test["interval"])
         seconds = [group["n"] * (group["cpu_seconds"] or 0) for group in groups.values()]
         difference = f"{factor * test['difference']:+.1f}"
-        numbers = f"{difference} | {interval} | {test['p_value']:.3f} | {p_holm:.3f} | {sum(seconds) / 60:.0f}"
-        print(f"| {name} | {test['a']} | {test['b']} | {scores} | {numbers} |")
+        power = f"{power_of(2 * margin, test['errors']):.2f}" if test["errors"] else "–"
+        verdict = verdict_on(kind, test["difference"] * (-1 if factor == 1 else 1), p_differ, p_alike)
+        numbers = f"{difference} | {interval} | {test['p_value']:.3f} | {p_differ:.3f} | {p_alike:.3f} | {power}"
+        print(
+            f"| {name} | {test['a']} | {test['b']} | {scores} | {numbers} | {kind}: {verdict} | {sum(seconds) / 60:.0f} |"
+        )
+
+
+def verdict_on(kind: str, better_by: float, p_differ: float, p_alike: float) -> str:
+    """Return what the corrected p-values of a difference say of a claim: holds, does not hold, cannot be told.
+
+    The claims are that the runs are `better`, as `good` up to the margin, or `alike`, within it.
+    """
+    is_better, is_worse = (p_differ < LEVEL and sign * better_by > 0 for sign in (1, -1))
+    is_alike = p_alike < LEVEL
+    holds = {"better": is_better, "good": is_better or is_alike, "alike": is_alike}[kind]
+    fails = {"better": is_worse or is_alike, "good": is_worse, "alike": is_better or is_worse}[kind]
+    return "holds" if holds else "does not hold" if fails else "cannot be told"
+
+
+def _p_alike(test: dict[str, Any], kind: str, margin: float, factor: int) -> float:
+    """Return the p-value of a difference within the margin; of the claim `good` of one that is not worse by more than it."""
+    if not test["errors"] or not margin:
+        return 1.0
+    sign = -1 if factor == 1 else 1  # a smaller perplexity is better
+    not_worse, not_better = (p_above(side * test["difference"], test["errors"], -margin) for side in (sign, -sign))
+    return not_worse if kind == "good" else max(not_worse, not_better)
 
 
 def _turned(test: dict[str, Any]) -> dict[str, Any]:

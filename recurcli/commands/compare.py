@@ -7,7 +7,15 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.commands.comparison.collect import ComparedRun, check_comparable, collect
-from recurcli.commands.comparison.groups import Baseline, Group, baselines, check_over, group_runs, lines_over
+from recurcli.commands.comparison.groups import (
+    Baseline,
+    Group,
+    baselines,
+    check_over,
+    check_pairs,
+    group_runs,
+    lines_over,
+)
 from recurcli.commands.comparison.verdict import verdict_on
 from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.evaluation.significance import (
@@ -65,10 +73,12 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
         raise UsageError(f"{whose}--metric must be one of {', '.join(LABEL_METRICS)}, not '{escaped(name)}'")
     metric_named(name, found.runs[0].rows.names if found.runs else ())  # refuses an unknown label
     groups, differences, other_differences = group_runs(found.runs, name)
+    if request.pair_seeds:
+        check_pairs(groups, log)
     _notes(found.runs, request.part, log)
     fixed = baselines(groups, name)
     resampled = _resample(groups, fixed, name)
-    tests = _tests(groups, fixed, resampled, name)
+    tests = _tests(groups, fixed, resampled, name, pair_seeds=request.pair_seeds)
     smallest = [test["smallest_difference"] for test in tests if test["smallest_difference"] is not None]
     rows = {group.name: group.to_json(name) for group in groups}
     rows |= {baseline.name: {"name": baseline.name, "mean": baseline.score} for baseline in fixed}
@@ -161,7 +171,12 @@ def _interval(member: str, resampled: Mapping[str, _Resampled], name: str) -> li
 
 
 def _tests(
-    groups: Sequence[Group], fixed: Sequence[Baseline], resampled: Mapping[str, _Resampled], name: str
+    groups: Sequence[Group],
+    fixed: Sequence[Baseline],
+    resampled: Mapping[str, _Resampled],
+    name: str,
+    *,
+    pair_seeds: bool = False,
 ) -> list[dict[str, Any]]:
     """Test each pair of groups, and each group against the linear model of its training rows.
 
@@ -184,7 +199,9 @@ def _tests(
             found = tango(only_a, only_b, rows)
         else:
             others = [each.runs for other, each in resampled.items() if other not in (first, second)]
-            found = bootstrap_difference(a.runs, b.runs, rows, half_range=high - low, others=others)
+            paired = pair_seeds and a.runs.seeded and b.runs.seeded
+            found = bootstrap_difference(a.runs, b.runs, rows, half_range=high - low, others=others, pair_seeds=paired)
+            kind["paired_by_seed"] = paired
         identical = a.predicts_as(b)
         tests.append(
             {
@@ -195,6 +212,7 @@ def _tests(
                 "interval": None if identical or found.interval is None else list(found.interval),
                 "p_value": found.p_value,
                 "smallest_difference": found.detectable,
+                "errors": found.errors,
                 **kind,
             }
         )

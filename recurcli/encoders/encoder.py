@@ -106,7 +106,7 @@ class Encoder(nn.Module):
         return None
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return numbers and lists of numbers by name about the whole encoder, after a forward pass of x (B, T, D), `mask` (B, T).
+        """Return numbers and lists of numbers by name about the whole encoder, after it was applied to x (B, T, D).
 
         `recur eval --diagnose` shows them.
         """

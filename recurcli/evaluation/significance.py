@@ -31,6 +31,10 @@ FEWEST_ROWS_OF_CLASS = 10
 their interval of the recall would be 1 to 1; by `exact_interval` it is 0.29 to 1."""
 
 
+Errors = Sequence[tuple[float, int]]
+"""The parts of the variance of a difference, each with its degrees of freedom."""
+
+
 class Difference(NamedTuple):
     """The result of a paired test of the difference between two groups."""
 
@@ -40,6 +44,8 @@ class Difference(NamedTuple):
     """The 95 % interval of the difference; None: the seeds are too few to tell."""
     detectable: float | None
     """The smallest true difference that a test at LEVEL finds with probability POWER. None if it is not known."""
+    errors: Errors = ()
+    """Empty where they are not known, and for Tango's test, which has none."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +256,13 @@ def _sums_by_class(drawn: "np.ndarray", of: "np.ndarray", classes: int) -> "np.n
 
 
 def bootstrap_difference(
-    first: Runs, second: Runs, rows: int, *, half_range: float = 1.0, others: Sequence[Runs] = ()
+    first: Runs,
+    second: Runs,
+    rows: int,
+    *,
+    half_range: float = 1.0,
+    others: Sequence[Runs] = (),
+    pair_seeds: bool = False,
 ) -> Difference:
     """Compare the mean scores of two groups on the same `rows` (N), over rows and seeds.
 
@@ -269,12 +281,19 @@ def bootstrap_difference(
     A group of one run has no s_g^2. It takes that of the other group, if its score depends on a seed. For one run each
     nothing is known of the seeds, and the result holds for these two runs.
 
+    With `pair_seeds` the runs of both groups have the same seeds, in the same order. The variance over seeds is then that of
+    the differences of two runs of one seed, which is smaller where their scores go together; nothing is pooled.
+
     The interval is symmetric for atanh(difference / `half_range`), so it lies within the range. It is None where no difference
     of the range is detectable. `detectable` is the minimum detectable effect before any correction (Card et al., With Little
     Power Comes Great Responsibility, EMNLP 2020).
     """
     difference = float(first.scores.mean() - second.scores.mean())
     by_rows = float((first.resampled.mean(axis=0) - second.resampled.mean(axis=0)).var())
+    if pair_seeds:
+        pairs = Runs(first.scores - second.scores, first.resampled - second.resampled)
+        seeds = [] if pairs.seed_errors is None else [pairs.seed_errors.of_mean(len(pairs.scores))]
+        return _test(difference, by_rows, seeds, rows, half_range)
     seeds = [
         errors.with_others(others).of_mean(len(group.scores))
         for group, other in ((first, second), (second, first))
@@ -316,12 +335,29 @@ def _test(difference: float, by_rows: float, seeds: Sequence[_SeedErrors], rows:
     p_value = _level_of(critical, abs(centre) / scale)
     detectable = (critical(LEVEL) + critical(2 * (1 - POWER))) * error
     if detectable >= half_range:
-        return Difference(p_value, None, None)
+        return Difference(p_value, None, None, errors)
     low, high = (half_range * math.tanh(centre + sign * critical(LEVEL) * scale) for sign in (-1, 1))
-    return Difference(p_value, (min(low, difference), max(high, difference)), detectable)
+    return Difference(p_value, (min(low, difference), max(high, difference)), detectable, errors)
 
 
-def _critical_value(errors: Sequence[tuple[float, int]]) -> Callable[[float], float]:
+def p_above(difference: float, errors: Errors, least: float) -> float:
+    """Return the one-sided p-value of a `difference` that is to be above `least`; `errors` are those of `Difference`.
+
+    Of a difference that is to be as good up to a margin, `least` is -margin (non-inferiority); if it is to be within ±margin,
+    the larger p-value of both sides counts (two one-sided tests; Schuirmann, 1987).
+    """
+    distance = (difference - least) / math.sqrt(sum(variance for variance, _ in errors))
+    p_value = _level_of(_critical_value(errors), abs(distance)) / 2
+    return p_value if distance > 0 else 1 - p_value
+
+
+def power_of(true: float, errors: Errors) -> float:
+    """Return the probability that a difference of `true` is found at LEVEL, two-sided, before any correction."""
+    limit = _critical_value(errors)(LEVEL) * math.sqrt(sum(variance for variance, _ in errors))
+    return p_above(limit, errors, abs(true))
+
+
+def _critical_value(errors: Errors) -> Callable[[float], float]:
     """Return Cochran and Cox's two-sided critical value as a function of the level, for variances and their freedoms."""
     from scipy.special import stdtrit
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from recurcli.requests.options import argument, option, reads
+from recurcli.requests.options import argument, flag, option, reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,14 @@ class CompareRequest:
     metric: Annotated[
         str | None, option("NAME", "Metric, such as macro_f1 or f1:LABEL. Default: finetuning.metric.")
     ] = None
+    pair_seeds: Annotated[
+        bool,
+        flag(
+            "--pair-seeds",
+            "Test groups by the differences of the runs of one seed. These share the order of the rows, which is all that "
+            "encoders of other shapes share: their initial weights differ.",
+        ),
+    ] = False
     over: Annotated[
         str | None, option("KEY", "Also show the scores over a numeric key that differs, such as data.train_share.")
     ] = None

@@ -485,3 +485,35 @@ def test_a_pretrained_run_without_section_is_damaged(command: str, recur: Recur,
     run = RunDirectory(variant(trained, tmp_path / "run"))
     run.write_preset({**run.read_preset(), "pretraining": None}, "pretrain")
     recur.refused(4, f"{run.path / 'preset.yaml'}: is damaged: has no section pretraining", command, run.path)
+
+
+def test_groups_are_tested_by_pairs_of_seeds(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    for rate, shift in ((0.01, 0), (0.001, 3)):
+        for seed, wrong in enumerate((0, 6, 12)):  # seeds that go together
+            variant(trained, tmp_path / "runs" / f"{rate}-{seed}", seed=seed, wrong=wrong + shift, learning_rate=rate)
+    plain, paired = (recur.json("compare", tmp_path / "runs", *more)["tests"][0] for more in ((), ("--pair-seeds",)))
+    assert (plain["paired_by_seed"], paired["paired_by_seed"]) == (False, True)
+    assert paired["difference"] == plain["difference"]
+    assert paired["p_value"] < 0.2 < plain["p_value"]
+    _, err = recur.ok("compare", tmp_path / "runs", "--pair-seeds")
+    assert "use at least 5 seeds; 3 differences can tell little" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"seed": 7}, "have other seeds, 1 and 7"),
+        ({"seed": 1, "share": 0.5}, "differ in data.train_share"),
+    ],
+)
+def test_runs_that_do_not_go_together_are_not_paired(
+    more: dict[str, Any], reason: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    variant(trained, tmp_path / "runs" / "a", seed=1)
+    variant(trained, tmp_path / "runs" / "b", learning_rate=0.001, **more)
+    recur.refused(2, reason, "compare", tmp_path / "runs", "--pair-seeds")
+    with edited(variant(trained, tmp_path / "others" / "b", seed=1, learning_rate=0.001)) as result:
+        result["data"]["train"]["sha256"] = "0" * 64
+    recur.refused(
+        2, "have other training rows", "compare", tmp_path / "runs" / "a", tmp_path / "others", "--pair-seeds"
+    )

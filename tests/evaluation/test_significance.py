@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,
     holm,
     intervals,
+    p_above,
+    power_of,
     resampled_perplexities,
     resampled_scores,
     score_interval,
@@ -162,7 +165,7 @@ def test_resampled_scores_are_the_metric_on_the_drawn_rows(name: str) -> None:
 
 def test_equal_predictions_do_not_differ() -> None:
     group = runs(np.repeat(np.random.default_rng(0).random((1, 90)) < 0.37, 3, axis=0), 200)
-    assert bootstrap_difference(group, group, 90) == (1.0, (0.0, 0.0), None)
+    assert bootstrap_difference(group, group, 90)[:3] == (1.0, (0.0, 0.0), None)
 
 
 def test_the_detectable_difference_of_two_runs_is_2_8_standard_errors() -> None:
@@ -256,6 +259,41 @@ def test_the_interval_holds_the_difference_and_the_detectable_one_is_found(times
         covered += found.interval[0] <= effect <= found.interval[1]
     assert hits >= 0.65 * times
     assert covered >= 0.93 * times
+
+
+def with_seeds_in_common(generator: np.random.Generator, effect: float, together: float) -> tuple[Runs, Runs]:
+    """Two groups of five seeds, 400 rows; a share `together` of the variance over seeds is common to the runs of one seed."""
+    hardness, common = generator.normal(size=(1, 400)), generator.normal(size=(5, 1))
+    own = [together**0.5 * common + (1 - together) ** 0.5 * generator.normal(size=(5, 1)) for _ in "ab"]
+    chances = [0.5 + 0.2 * hardness + 0.08 * seed + side * effect for side, seed in zip((0.5, -0.5), own, strict=True)]
+    both = runs(generator.random((10, 400)) < np.concatenate(chances), 60)
+    return Runs(both.scores[:5], both.resampled[:5]), Runs(both.scores[5:], both.resampled[5:])
+
+
+@pytest.mark.parametrize("times", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_a_test_paired_by_seed_finds_more_where_seeds_go_together_and_no_more_where_nothing_is_to_be_found(
+    times: int,
+) -> None:
+    generator, found = np.random.default_rng(6), {}
+    for effect in (0.0, 0.06):
+        for together in (0.0, 0.95):
+            drawn = [with_seeds_in_common(generator, effect, together) for _ in range(times)]
+            for pair_seeds in (False, True):
+                p_values = [bootstrap_difference(*pair, 400, pair_seeds=pair_seeds).p_value for pair in drawn]
+                found[effect, together, pair_seeds] = float(np.mean(np.array(p_values) < 0.05))
+    most = 0.12 if times < 100 else 0.06
+    assert max(share for (effect, _, _), share in found.items() if not effect) <= most
+    assert found[0.06, 0.95, True] > 0.3 + found[0.06, 0.95, False]
+
+
+@pytest.mark.parametrize("freedom", [3, 1000])
+def test_the_one_sided_p_and_the_power_are_those_of_students_t(freedom: int) -> None:
+    errors = [(0.3**2, freedom)]
+    assert p_above(0.5, errors, -0.2) == pytest.approx(t.sf(0.7 / 0.3, freedom), rel=1e-6)
+    assert p_above(-0.5, errors, -0.2) == pytest.approx(t.sf(-0.3 / 0.3, freedom), rel=1e-6)
+    limit = t.ppf(0.975, freedom)
+    assert power_of(-1.0, errors) == pytest.approx(t.sf(limit - 1 / 0.3, freedom), rel=1e-6)
+    assert power_of(0.1, errors) == pytest.approx(t.sf(limit - 0.1 / 0.3, freedom), rel=1e-6)
 
 
 def test_intervals_of_one_model_are_those_of_its_resampled_scores() -> None:

@@ -13,7 +13,7 @@ fi
 # 2. Its quality is that of softmax attention: nested lists.
 if claim 2; then
     listops transformer linear-transformer
-    table 2-listops "$studies/listops-mean/transformer" "$studies/listops-mean/linear-transformer"
+    table 2-listops good 0.5 "$studies/listops-mean/linear-transformer" "$studies/listops-mean/transformer"
 fi
 
 summary

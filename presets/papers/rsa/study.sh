@@ -18,7 +18,7 @@ if claim 1; then
         repeat "ocnli/$encoder-10" --preset "$encoder-ocnli" $ocnli $ocnli_test $(heads $encoder) --set data.train_share=0.022 --epochs 12
     done
     for share in 10 30 100; do
-        table "1-share-$share" "$output/ocnli/transformer-$share" "$output/ocnli/rsa-$share"
+        table "1-share-$share" better 0.5 "$output/ocnli/rsa-$share" "$output/ocnli/transformer-$share"
     done
 fi
 
@@ -28,7 +28,7 @@ if claim 2; then
     more=$(heads rsa)
     listops rsa
     more=
-    table 2-listops "$studies/listops-mean/transformer" "$studies/listops-mean/rsa"
+    table 2-listops better 0.5 "$studies/listops-mean/rsa" "$studies/listops-mean/transformer"
 fi
 
 # 3. A lower perplexity than the Transformer: the Penn Treebank.
@@ -38,7 +38,7 @@ if claim 3; then
         search "ptb/$encoder" --preset "$encoder-ptb" $ptb $size $(heads $encoder)
         repeat "ptb/$encoder" --preset "$encoder-ptb" $ptb $ptb_test $size $(heads $encoder)
     done
-    table 3-treebank "$output/ptb/transformer" "$output/ptb/rsa"
+    table 3-treebank better 1 "$output/ptb/rsa" "$output/ptb/transformer"
 fi
 
 summary

@@ -17,16 +17,16 @@ repeat tnews/starsaber --preset starsaber-tnews $tnews $tnews_test
 if claim 1; then
     search tnews/rezero --preset rezero-tnews $tnews
     repeat tnews/rezero --preset rezero-tnews $tnews $tnews_test
-    table 1-equal-depth "$output/tnews/starsaber" "$output/tnews/rezero"
+    table 1-equal-depth good 0.35 "$output/tnews/starsaber" "$output/tnews/rezero"
     search tnews/rezero-narrow --preset rezero-tnews $tnews --set encoder.hidden_size=72
     repeat tnews/rezero-narrow --preset rezero-tnews $tnews $tnews_test --set encoder.hidden_size=72 # 252,523 parameters
-    table 1-equal-parameters "$output/tnews/starsaber" "$output/tnews/rezero-narrow"
+    table 1-equal-parameters good 0.35 "$output/tnews/starsaber" "$output/tnews/rezero-narrow"
     search tnews/rezero-shallow --preset rezero-tnews $tnews --set encoder.num_layers=1
     repeat tnews/rezero-shallow --preset rezero-tnews $tnews $tnews_test --set encoder.num_layers=1 # 200 k, and the same embedding
-    table 1-equal-width "$output/tnews/starsaber" "$output/tnews/rezero-shallow"
+    table 1-equal-width good 0.35 "$output/tnews/starsaber" "$output/tnews/rezero-shallow"
     rate=$starsaber
     repeat tnews/starsaber-longer --preset starsaber-tnews $tnews $tnews_test --set finetuning.epochs=7
-    table 1-equal-time "$output/tnews/starsaber-longer" "$output/tnews/rezero"
+    table 1-equal-time good 0.35 "$output/tnews/starsaber-longer" "$output/tnews/rezero"
 fi
 
 # 2. Without direct paths from the embeddings it is worse: table 7. Five layers have about the parameters of four with them.
@@ -34,7 +34,7 @@ if claim 2; then
     indirect="--preset starsaber-tnews $tnews --set encoder.direct_path=false --set encoder.num_layers=5"
     search tnews/indirect $indirect
     repeat tnews/indirect $indirect $tnews_test
-    table 2-direct-paths "$output/tnews/starsaber" "$output/tnews/indirect"
+    table 2-direct-paths better 0.35 "$output/tnews/starsaber" "$output/tnews/indirect"
 fi
 
 # 3. With sine positions and one matrix for both sides it is worse, though it has twice the layers: table 6.
@@ -45,14 +45,14 @@ if claim 3; then
         search "tnews/sinusoidal-$scale" $sinusoidal
         repeat "tnews/sinusoidal-$scale" $sinusoidal $tnews_test
     done
-    table 3-sine-positions "$output/tnews/starsaber" "$output/tnews/sinusoidal-1" "$output/tnews/sinusoidal-null"
+    table 3-sine-positions better 0.35 "$output/tnews/starsaber" "$output/tnews/sinusoidal-1" "$output/tnews/sinusoidal-null"
 fi
 
 # 4. Gates do not help at equal parameters: table 5. Two gated layers have the parameters of four without gates.
 if claim 4; then
     search tnews/gated --preset gated-starsaber-tnews $tnews --set encoder.num_layers=2
     repeat tnews/gated --preset gated-starsaber-tnews $tnews $tnews_test --set encoder.num_layers=2
-    table 4-gates "$output/tnews/starsaber" "$output/tnews/gated"
+    table 4-gates good 0.35 "$output/tnews/starsaber" "$output/tnews/gated"
 fi
 
 # 5. As claim 1, on pairs: OCNLI.
@@ -61,7 +61,7 @@ if claim 5; then
     repeat ocnli/starsaber --preset starsaber-ocnli $ocnli $ocnli_test
     search ocnli/rezero --preset rezero-ocnli $ocnli
     repeat ocnli/rezero --preset rezero-ocnli $ocnli $ocnli_test
-    table 5-pairs "$output/ocnli/starsaber" "$output/ocnli/rezero"
+    table 5-pairs good 0.35 "$output/ocnli/starsaber" "$output/ocnli/rezero"
 fi
 
 # 6. A deeper StarSaber is better: 2, 4 and 8 layers.
@@ -70,7 +70,8 @@ if claim 6; then
         search "tnews/layers-$layers" --preset starsaber-tnews $tnews --set encoder.num_layers=$layers
         repeat "tnews/layers-$layers" --preset starsaber-tnews $tnews $tnews_test --set encoder.num_layers=$layers
     done
-    table 6-depth "$output/tnews/starsaber" "$output/tnews/layers-2" "$output/tnews/layers-8"
+    table 6-depth-4 better 0.35 "$output/tnews/starsaber" "$output/tnews/layers-2"
+    table 6-depth-8 better 0.35 "$output/tnews/layers-8" "$output/tnews/starsaber"
 fi
 
 # 7. Pre-training on the task's own text helps (section 4): two passes over all texts of TNEWS, of the test rows too, without labels.
@@ -82,7 +83,7 @@ if claim 7; then
         search tnews/pretrained --preset starsaber-tnews $tnews --init "$own"
         repeat tnews/pretrained --preset starsaber-tnews $tnews $tnews_test --init "$own"
     fi
-    table 7-own-text "$output/tnews/pretrained" "$output/tnews/starsaber"
+    table 7-own-text better 0.35 "$output/tnews/pretrained" "$output/tnews/starsaber"
 fi
 
 summary

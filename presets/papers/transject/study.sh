@@ -13,14 +13,14 @@ with_scalars() { factors="3 30" && listops "$@" && factors= && factor=default; }
 if claim 1; then
     with_scalars transject
     listops transformer
-    table 1-transformer "$studies/listops-max/transject" "$studies/listops-max/transformer"
+    table 1-transformer better 1 "$studies/listops-max/transject" "$studies/listops-max/transformer"
 fi
 
 # 2. Better than ReZero and the orthogonal Transformer (tables 1 and 2).
 if claim 2; then
     with_scalars transject rezero
     listops orthogonal-transformer
-    table 2-peers "$studies/listops-max/transject" "$studies/listops-max/rezero" "$studies/listops-max/orthogonal-transformer"
+    table 2-peers better 1 "$studies/listops-max/transject" "$studies/listops-max/rezero" "$studies/listops-max/orthogonal-transformer"
 fi
 
 # 3. It keeps distances (activation factor 1), and has the lowest entropy (figures 1 and 3): the runs of claim 1.

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from recurcli.commands.comparison.collect import ComparedRun
 from recurcli.config import SOURCE_DIGEST
-from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
+from recurcli.log import Log
 from recurcli.metrics import classification_report, is_of_labels, metric_named, score_in
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
@@ -219,3 +220,35 @@ def text_of(value: Any) -> str:
     """Return a value of a preset as text. None is written as null; of the sha256 of static vectors eight digits stay."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return SOURCE_DIGEST.sub(lambda found: found[0][:9], text)
+
+
+FEW_SEEDS = 5
+"""Seeds below which a test paired by seed finds large differences alone; ours."""
+ORDER = ("task", "data.", "tokenizer.", "embedding.vectors", "batch_size", "gradient_accumulation_steps")
+"""Keys that decide which rows are trained on, and in which order; parts of their names."""
+
+
+def check_pairs(groups: Sequence[Group], log: Log) -> None:
+    """Raise UsageError unless the runs of one seed of all `groups` have been trained on the same rows in the same order."""
+    first = groups[0]
+    for group in groups[1:]:
+        seeds = [[run.seed for run in each.runs] for each in (first, group)]
+        if seeds[0] != seeds[1]:
+            have = " and ".join(", ".join(map(str, own)) for own in seeds)
+            raise UsageError(
+                f"--pair-seeds: {first.name} and {group.name} have other seeds, {have}; train the same ones"
+            )
+        trained = [each.runs[0].result["data"].get("train", {}).get("sha256") for each in (first, group)]
+        if trained[0] != trained[1]:
+            raise UsageError(
+                f"--pair-seeds: {first.name} and {group.name} have other training rows, so no order is shared"
+            )
+    keys = {key for group in groups for key in group.values if any(part in key for part in ORDER)}
+    if keys:
+        raise UsageError(
+            f"--pair-seeds: the runs differ in {', '.join(sorted(keys))}, and so in the order of their rows"
+        )
+    if len(first.runs) < FEW_SEEDS:
+        log.note(
+            f"--pair-seeds: use at least {FEW_SEEDS} seeds; {pluralize(len(first.runs), 'difference')} can tell little"
+        )
