@@ -1,8 +1,8 @@
 """Print the tests of a study as a Markdown table, with Holm's correction over them: python summary.py FOLDER.
 
-FOLDER has the tables that study.sh wrote, the JSON of `recur compare`, and beside each its claim: what it says of the runs in a
-folder, a margin, and that folder. Their tests against the other runs count. Accuracies and margins are in per cent, perplexities
-are not. The minutes are the CPU time of a table's trainings.
+FOLDER has the tables that study.sh wrote, the JSON of `recur compare`, and beside each its claim: what it says of the runs in
+a folder, a margin, and that folder. Their tests against the other runs count. Accuracies and margins are in per cent, and
+perplexities are not. The minutes are the CPU time of a table's trainings.
 """
 
 import json
