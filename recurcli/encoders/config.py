@@ -181,13 +181,9 @@ class TransJectConfig(RandomTransJectConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockConfig(LayersConfig):
-    """Keys of the encoders with attention and a feed-forward network in each layer (`recurcli.encoders.encoder`)."""
+class FeedForwardConfig(LayersConfig):
+    """Keys of the encoders with a feed-forward network in each layer (`recurcli.encoders.encoder`)."""
 
-    num_heads: Positive[int] = 8
-    """H, the number of attention heads per layer."""
-    head_size: Positive[int] | None = None
-    """K, the size of a head; null: hidden_size / num_heads, which must be an integer."""
     feed_forward_size: Positive[int] | None = None
     """Inner size of the feed-forward network; null: 4 · hidden_size."""
     activation: Activation = "gelu"
@@ -196,6 +192,21 @@ class BlockConfig(LayersConfig):
     """Dropout probability on the embeddings and on each sublayer's output (Vaswani et al., 2017, section 5.4)."""
     feed_forward_dropout: Probability = 0.0
     """Dropout probability on the inner units of the feed-forward network."""
+
+    @property
+    def inner_size(self) -> int:
+        """`feed_forward_size`, or its default if it is None."""
+        return self.feed_forward_size or 4 * self.hidden_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockConfig(FeedForwardConfig):
+    """Keys of the encoders with attention in each layer too."""
+
+    num_heads: Positive[int] = 8
+    """H, the number of attention heads per layer."""
+    head_size: Positive[int] | None = None
+    """K, the size of a head; null: hidden_size / num_heads, which must be an integer."""
 
     def __post_init__(self) -> None:
         if self.head_size is None and self.hidden_size % self.num_heads:
@@ -206,11 +217,6 @@ class BlockConfig(LayersConfig):
     def size_of_head(self) -> int:
         """`head_size`, or its default if it is None."""
         return self.head_size or self.hidden_size // self.num_heads
-
-    @property
-    def inner_size(self) -> int:
-        """`feed_forward_size`, or its default if it is None."""
-        return self.feed_forward_size or 4 * self.hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +255,17 @@ class SoftmaxConfig(BlockConfig):
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(CausalConfig, SoftmaxConfig, NormConfig):
     """Keys of the Transformer."""
+
+    position: Literal["sinusoidal", "rotary", "none"] = "sinusoidal"
+    """Encoding of word order. sinusoidal: positions added to the embeddings; rotary: queries and keys are rotated by their
+    position (Su et al., 2021); none: only a `causal` model sees an order."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.position == "rotary" and self.size_of_head % 2:
+            raise ValueError(
+                f"position must not be rotary with an odd head size, {self.size_of_head}; change num_heads"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -511,6 +528,63 @@ class InformerConfig(PreNormConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecurrentConfig(FeedForwardConfig):
+    """Keys of the encoders with a recurrence in place of attention (`recurcli.encoders.recurrent`)."""
+
+    norm: Norm = "pre"
+    """Place of LayerNorm, as in the Transformer; pre is ours."""
+    causal: bool = False
+    """Whether all channels read the text from its first token (true), or half of them from its last one (false; ours)."""
+
+    def __post_init__(self) -> None:
+        if not self.causal and self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even for two directions, not {self.hidden_size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinGRUConfig(RecurrentConfig):
+    """Keys of minGRU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class S4DConfig(RecurrentConfig):
+    """Keys of S4D."""
+
+    state_size: Even = 64
+    """N, the size of the state of a channel; 64 in the paper."""
+    step_min: Positive[float] = 0.001
+    """The smallest initial step Δ; 0.001 in the paper."""
+    step_max: Positive[float] = 0.1
+    """The largest initial step Δ; 0.1 in the paper. Steps are log-uniform between both."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.step_min > self.step_max:
+            raise ValueError(f"step_min must be at most step_max, {self.step_max}, not {self.step_min}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedLinearAttentionConfig(RecurrentConfig):
+    """Keys of gated linear attention."""
+
+    num_heads: Positive[int] = 4
+    """H, the number of heads; 4 in the paper. Half of them read the text backwards if it is not `causal`."""
+    gate_rank: Positive[int] = 16
+    """Rank of the map to the gates; 16 in the paper."""
+    gate_temperature: Positive[float] = 16.0
+    """τ, the root of the gates, which makes the state forget slowly; 16 in the paper."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sides = 1 if self.causal else 2
+        if self.hidden_size % (2 * self.num_heads) or self.num_heads % sides:
+            heads = "" if self.causal else " even,"
+            raise ValueError(
+                f"num_heads must be{heads} and twice it divide hidden_size {self.hidden_size}, not {self.num_heads}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PretrainedConfig:
     """Keys of a pre-trained encoder in Hugging Face's layout. All but the first two are those of its config.json."""
 
@@ -574,6 +648,9 @@ ENCODERS = {
     "transformer-xl": BuiltIn(TransformerXLConfig, "transformer_xl", "TransformerXL"),
     "block-recurrent-transformer": BuiltIn(BlockRecurrentConfig, "block_recurrent", "BlockRecurrentTransformer"),
     "temporal-latent-bottleneck": BuiltIn(LatentBottleneckConfig, "latent_bottleneck", "TemporalLatentBottleneck"),
+    "mingru": BuiltIn(MinGRUConfig, "mingru", "MinGRU"),
+    "s4d": BuiltIn(S4DConfig, "s4d", "S4D"),
+    "gated-linear-attention": BuiltIn(GatedLinearAttentionConfig, "gated_linear_attention", "GatedLinearAttention"),
     PRETRAINED: BuiltIn(PretrainedConfig, "pretrained", "Pretrained"),
 }
 _NO_ENCODER = BuiltIn(NoEncoderConfig, "encoder", "NoEncoder")

@@ -18,8 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from recurcli.encoders.config import BlockConfig, NoEncoderConfig, NormConfig
+from recurcli.encoders.config import FeedForwardConfig, NoEncoderConfig, NormConfig, RecurrentConfig
 from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions
+from recurcli.ops.precision import at_least_float32, without_autocast
+from recurcli.ops.windowed import reversed_sequences
 
 LayerStats = dict[str, Any]
 """Numbers and lists of numbers by name. `attention` is a tensor (B, T, C) or (B, H, T, C) of weights on C keys, whose rows sum
@@ -158,16 +160,57 @@ class NoEncoder(Encoder):
         return x
 
 
+class Mixer(nn.Module):
+    """A recurrence over a text in place of attention: (B, T, D) -> (B, T, D), in time and memory linear in T.
+
+    Unless it is `causal`, half of the channels read each text from its last real token to its first one, and the states of both
+    halves are concatenated before the output map (ours). A subclass has `inputs`, `recur` and `output`.
+    """
+
+    causal: bool
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+        parts = [at_least_float32(part) for part in self.inputs(x)]
+        with without_autocast(x):  # a recurrence adds up its rounding errors
+            if self.causal:
+                states = self.recur(*parts, channels=slice(None))
+            else:
+                half = parts[-1].shape[-1] // 2
+                ahead, back = zip(*(part.chunk(2, dim=-1) for part in parts), strict=True)
+                turned = self.recur(*(reversed_sequences(part, mask) for part in back), channels=slice(half, None))
+                both = [self.recur(*ahead, channels=slice(half)), reversed_sequences(turned, mask)]
+                states = torch.cat(both, dim=-1)
+        return self.output(states, x)
+
+    def inputs(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return what `recur` takes of x (B, T, D): tensors (B, T, …) whose first half of columns reads forwards."""
+        raise NotImplementedError
+
+    def recur(self, *parts: Tensor, channels: slice) -> Tensor:
+        """Return the states (B, T, C) of C of the D channels, which `channels` selects."""
+        raise NotImplementedError
+
+    def output(self, states: Tensor, x: Tensor) -> Tensor:
+        """Return the output (B, T, D) of all states (B, T, D) and x (B, T, D)."""
+        raise NotImplementedError
+
+    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
+        """Return nothing: there are no weights on single tokens."""
+        return {}
+
+
 class BlockLayer(nn.Module):
-    """One layer of the equations above, for any attention: (B, T, D) -> (B, T, D); `mask` (B, T) is True at real tokens.
+    """One layer of the equations above, for any attention or recurrence: (B, T, D) -> (B, T, D); `mask` (B, T) is True at real
+    tokens.
 
     `more` is what else the attention takes.
     """
 
-    def __init__(self, config: NormConfig, attention: SelfAttention) -> None:
+    def __init__(self, config: NormConfig | RecurrentConfig, attention: SelfAttention | Mixer) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.attention = attention
+        self.attention: Any = attention
         self.attention_norm = nn.LayerNorm(config.hidden_size)
         self.feed_forward = FeedForward(
             config.hidden_size, config.inner_size, config.activation, config.feed_forward_dropout
@@ -188,22 +231,22 @@ class BlockLayer(nn.Module):
 
 
 class BlockEncoder(Encoder):
-    """Sinusoidal positions, then L layers. The TransformerXL, whose attention has positions, has a `forward` of its own.
+    """Sinusoidal positions, if it `adds_positions`, then L layers. The TransformerXL has a `forward` of its own.
 
-    TokenEmbedding scales the embeddings, because `adds_positions` is True (Vaswani et al., section 3.4). If the Config has a
+    TokenEmbedding scales the embeddings where `adds_positions` is True (Vaswani et al., section 3.4). If the Config has a
     key `max_length`, `forward` raises ValueError for a longer text, and the states of padding after `max_length` are 0.
     """
 
     adds_positions = True
     checkpoint_obstacle = ""
     Attention: ClassVar[type[Any]]
-    """The subclass of SelfAttention in each layer; its `__init__` takes the Config."""
+    """The subclass of SelfAttention or Mixer in each layer; its `__init__` takes the Config."""
 
-    def __init__(self, config: BlockConfig) -> None:
+    def __init__(self, config: FeedForwardConfig) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(self.build_layer(config) for _ in range(config.num_layers))
-        pre_norm = isinstance(config, NormConfig) and config.norm == "pre"
+        pre_norm = getattr(config, "norm", "") == "pre"
         self.final_norm = nn.LayerNorm(config.hidden_size) if pre_norm else nn.Identity()
         self.max_length: int | None = getattr(config, "max_length", None)
         self.min_effective_length = getattr(self.layers[0].attention, "min_effective_length", None)
@@ -215,7 +258,7 @@ class BlockEncoder(Encoder):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         length = x.shape[1]
         x, mask = cut_padding(x, mask, self.max_length)
-        h = self.dropout(x + sinusoidal_positions(x))
+        h = self.dropout(x + sinusoidal_positions(x) if self.adds_positions else x)
         for layer in self.layers:
             h = self.apply_layer(layer, h, mask)
         h = self.final_norm(h)

@@ -10,7 +10,7 @@ TIED = {"tied": True, "num_layers": None}
 
 def size_of(name: str, **keys: Any) -> int:
     """Parameters of two layers of D = 24 and two heads."""
-    heads = {} if "starsaber" in name else {"num_heads": 2}
+    heads = {} if "starsaber" in name or name in ("mingru", "s4d") else {"num_heads": 2}
     encoder = built(name, **{"hidden_size": D, "num_layers": 2, **heads, **keys})
     return sum(parameter.numel() for parameter in encoder.parameters())
 
@@ -42,10 +42,13 @@ FOUR = {"max_length": 9, "rank": 4}
         ("gated-starsaber", {"gate": "gru_light"}, 8 * D**2),
         ("gated-starsaber", {"gate": "gru"}, 10 * D**2),
         ("gated-starsaber", {"gate": "lstm"}, 13 * D**2),
+        ("mingru", {}, 11 * D**2 + 12 * D + D),
+        ("s4d", {"state_size": 6}, 9 * D**2 + 2 * 6 * D + 12 * D + D),
+        ("gated-linear-attention", {"gate_rank": 3}, 12 * D**2 + 1.5 * 3 * D + 0.5 * D + 9 * D + D),
         ("transformer-xl", {}, 12 * D**2 + 13 * D + D**2 + 2 * D),
     ],
 )
-def test_a_layer_has_the_parameters_that_its_paper_counts(name: str, keys: dict[str, Any], of_a_layer: int) -> None:
+def test_a_layer_has_the_parameters_that_its_paper_counts(name: str, keys: dict[str, Any], of_a_layer: float) -> None:
     assert size_of(name, **keys) == 2 * of_a_layer
 
 

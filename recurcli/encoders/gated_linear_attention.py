@@ -1,0 +1,50 @@
+"""Gated linear attention (Yang et al., Gated Linear Attention Transformers with Hardware-Efficient Training, ICML 2024).
+
+    S_t = diag(a_t) S_(t-1) + k_t v_t^T,   o_t = LayerNorm(q_t S_t),   y = (swish(R x) * o) O
+    a_t = σ(W2 W1 x_t + b)^(1/τ)                                           section 4.4, eqs. 3 and 8
+
+Queries and keys have half the size of the values.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recurcli.encoders.config import GatedLinearAttentionConfig
+from recurcli.encoders.encoder import BlockEncoder, Mixer
+from recurcli.ops.recurrences import gated_linear_attention
+
+
+class GatedLinearAttentionMixer(Mixer):
+    """The attention of H heads with its gates; 4 D² + 1.5 r D parameters. Ours: the LayerNorm of a head has no parameters."""
+
+    def __init__(self, config: GatedLinearAttentionConfig) -> None:
+        super().__init__()
+        size, self.causal = config.hidden_size, config.causal
+        self.key_size = size // 2 // config.num_heads
+        self.temperature = config.gate_temperature
+        self.query, self.key = (nn.Linear(size, size // 2, bias=False) for _ in range(2))
+        self.value, self.swish, self.to_output = (nn.Linear(size, size, bias=False) for _ in range(3))
+        self.gate = nn.Sequential(nn.Linear(size, config.gate_rank, bias=False), nn.Linear(config.gate_rank, size // 2))
+
+    def inputs(self, x: Tensor) -> tuple[Tensor, ...]:
+        log_gate = F.logsigmoid(self.gate(x)) / self.temperature
+        return self.query(x) * self.key_size**-0.5, self.key(x), log_gate, self.value(x)
+
+    def recur(self, *parts: Tensor, channels: slice) -> Tensor:
+        heads = parts[0].shape[-1] // self.key_size
+        query, key, log_gate, value = (part.reshape(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)
+        found = gated_linear_attention(query, key, value, log_gate)  # (B, H, T, V)
+        return F.layer_norm(found, found.shape[-1:]).transpose(1, 2).flatten(2)
+
+    def output(self, states: Tensor, x: Tensor) -> Tensor:
+        found: Tensor = self.to_output(F.silu(self.swish(x)) * states.to(x.dtype))
+        return found
+
+
+class GatedLinearAttention(BlockEncoder):
+    """L layers of the Transformer's block with gated linear attention (ours); 12 D² parameters per layer."""
+
+    Config = GatedLinearAttentionConfig
+    Attention = GatedLinearAttentionMixer
+    adds_positions = False
+    export_obstacle = "a graph has one number of chunks"

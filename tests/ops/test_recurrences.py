@@ -1,0 +1,72 @@
+"""Linear recurrences with gates: the parallel forms against their loops, with gradients, short and long."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from equations import check_same
+from torch import Tensor
+
+from recurcli.ops import recurrences
+from recurcli.ops.recurrences import (
+    diagonal_ssm,
+    diagonal_ssm_loop,
+    gated_linear_attention,
+    gated_linear_attention_loop,
+    log_scan,
+    log_scan_loop,
+)
+
+
+def normal(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (scale * torch.randn(*shape, generator=generator, dtype=torch.float64)).requires_grad_()
+
+
+@pytest.mark.parametrize("block", [1, 7, 256])
+@pytest.mark.parametrize("length", [1, 5, 40])
+def test_the_scan_in_log_space_is_the_loop(block: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrences, "BLOCK", block)
+    gate, values = normal(3, length, 4, seed=1, scale=3), normal(3, length, 4, seed=2, scale=3)
+    found, expected = (form(F.logsigmoid(gate), values) for form in (log_scan, log_scan_loop))
+    check_same(found, expected, [gate, values], 1e-9)
+
+
+def test_a_long_scan_keeps_its_digits_in_float32() -> None:
+    gate, values = normal(1, 5000, 8, seed=3), normal(1, 5000, 8, seed=4)
+    log_coefficients = F.logsigmoid(gate)
+    found = log_scan(log_coefficients.float(), values.float())
+    torch.testing.assert_close(found.double(), log_scan_loop(log_coefficients, values), rtol=3e-4, atol=0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 33])
+def test_the_convolution_of_a_state_space_model_is_its_recurrence(length: int) -> None:
+    u, step = normal(2, length, 5, seed=1), normal(5, seed=2)
+    parts = [normal(5, 3, seed=seed) for seed in (3, 4, 5, 6)]
+
+    def by(form: Callable[..., Tensor]) -> Tensor:
+        rates, weights = torch.complex(-parts[0].exp(), 3 * parts[1]), torch.complex(parts[2], parts[3])
+        return form(u, (step - 2).exp(), rates, weights)
+
+    found, expected = by(diagonal_ssm), by(diagonal_ssm_loop)
+    check_same(found, expected, [u, step, *parts], 1e-11)
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 50])
+@pytest.mark.parametrize("strength", [0.1, 3.0, 300.0])
+def test_gated_linear_attention_in_chunks_is_the_loop(length: int, strength: float) -> None:
+    query, key = (normal(2, 3, length, 4, seed=seed) for seed in (1, 2))
+    value, gate = normal(2, 3, length, 5, seed=3), normal(2, 3, length, 4, seed=4, scale=strength)
+    forms = (gated_linear_attention, gated_linear_attention_loop)
+    found, expected = (form(query, key, value, F.logsigmoid(gate)) for form in forms)
+    check_same(found, expected, [query, key, value, gate], 1e-9)
+
+
+def test_gates_that_forget_all_at_once_are_finite_in_float32() -> None:
+    query, key, value = (normal(1, 1, 64, 8, seed=seed).float() for seed in (1, 2, 3))
+    log_gate = torch.full((1, 1, 64, 8), -1e4)
+    found = gated_linear_attention(query, key, value, log_gate)
+    expected = (query * key).sum(dim=-1, keepdim=True) * value
+    assert found.isfinite().all()
+    torch.testing.assert_close(found, expected, atol=0.2, rtol=0.1)
