@@ -68,6 +68,7 @@ from recurcli.tokens.vectors import read_vectors
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.session import Session, StopRequest, StopTraining
+from recurcli.training.trackers import tracking
 from recurcli.validation import InvalidConfig, parse_config
 
 Model = TypeVar("Model", Classifier, LanguageModel)
@@ -407,9 +408,14 @@ class Training:
                     metric = self.dev.metric_name
                     score = format_score(metric, self.linear.scores[metric])
                     log.note(f"dev {words_of(metric)} of the linear model: {score}")
-                session.train(log)
-                log.stage("scoring and writing the model")
-                result = self._finish(session)
+                trackers = self.request.track if ranks.is_main else None
+                with tracking(
+                    trackers or (), self.run, self.request.folder.name, self.preset.to_dict(), log
+                ) as session.track:
+                    session.train(log)
+                    log.stage("scoring and writing the model")
+                    result = self._finish(session)
+                    session.track({"result": result}, result["steps"] + 1)
                 notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
