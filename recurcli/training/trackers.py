@@ -18,11 +18,10 @@ from recurcli.log import Log
 from recurcli.runs.run_directory import TRACKS, RunDirectory
 from recurcli.validation import dump, flatten
 
-DEFAULTS = {
-    **{"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
-    **{"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "MLFLOW_LOGGING_LEVEL": "WARNING"},
-}
-"""Environment variables of the clients that the user has not set: nothing leaves the machine, and nothing is printed."""
+LOCAL = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+"""Environment variables by which nothing leaves the machine, where the user has not set them."""
+QUIET = {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "MLFLOW_LOGGING_LEVEL": "WARNING"}
+"""Those by which the clients print no notes of their own."""
 Values = Mapping[str, Any]
 
 
@@ -30,47 +29,46 @@ class Track(NamedTuple):
     """What a tracker keeps of a training."""
 
     id: str | None
-    """Names the track to the tracker, for a resume. None: a resume writes it anew."""
+    """Names the track at a resume. None: a resume writes it anew."""
     place: object
-    """The folder or address, for the user."""
+    """Its folder or address."""
     last_step: int
     """The last step whose numbers it has."""
     add: Callable[[dict[str, float], int], object]
     """Adds the numbers of a step."""
     end: Callable[[bool], object]
-    """Closes the track, and says whether the training is finished."""
+    """Closes the track; the argument says whether the training is finished."""
 
 
-def _tensorboard(folder: Path, name: str, id: str | None, preset: Values) -> Track:
+def _tensorboard(folder: Path, title: str, id: str | None, preset: Values) -> Track:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder), purge_step=0, flush_secs=5)  # hides the steps of earlier files
     writer.add_text("preset", f"```yaml\n{dump(preset)}```")
 
     def add(numbers: dict[str, float], step: int) -> None:
-        for key, number in numbers.items():
-            writer.add_scalar(key, number, step)
+        for name, number in numbers.items():
+            writer.add_scalar(name, number, step)
 
-    return Track(None, writer.log_dir, 0, add, lambda finished: writer.close())
+    return Track(None, folder, 0, add, lambda finished: writer.close())
 
 
-def _wandb(folder: Path, name: str, id: str | None, preset: Values) -> Track:
+def _wandb(folder: Path, title: str, id: str | None, preset: Values) -> Track:
     import wandb
 
-    own = wandb.init(name=name, id=id, resume="allow", config=dict(preset))
+    own = wandb.init(name=title, id=id, resume="allow", config=dict(preset))
     place = own.url or Path(own.dir).parent
     return Track(own.id, place, own.step - 1, own.log, lambda finished: own.finish(0 if finished else 1))
 
 
-def _mlflow(folder: Path, name: str, id: str | None, preset: Values) -> Track:
+def _mlflow(folder: Path, title: str, id: str | None, preset: Values) -> Track:
     import mlflow
 
-    own, place = mlflow.start_run(run_id=id, run_name=name), mlflow.get_tracking_uri()
+    own, status = mlflow.start_run(run_id=id, run_name=title), {True: "FINISHED", False: "KILLED"}
     if id is None:
-        mlflow.log_params(preset)
-    last_step = int(own.data.metrics.get("step", 0))
-    end = {True: "FINISHED", False: "KILLED"}
-    return Track(own.info.run_id, place, last_step, mlflow.log_metrics, lambda done: mlflow.end_run(end[done]))
+        mlflow.log_params(_by_name(preset))
+    place, step = mlflow.get_tracking_uri(), int(own.data.metrics.get("step", 0))
+    return Track(own.info.run_id, place, step, mlflow.log_metrics, lambda finished: mlflow.end_run(status[finished]))
 
 
 TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
@@ -82,49 +80,50 @@ def _by_name(values: Values) -> dict[str, Any]:
 
 
 def _numbers(values: Values) -> dict[str, float]:
-    """Return the numbers of nested mappings, but for those by class. A slash ends the first name, by which trackers group."""
-    numbers = {key: value for key, value in _by_name(values).items() if type(value) in (int, float)}
-    return {key.replace(".", "/", 1): value for key, value in numbers.items() if ".per_class." not in key}
+    """Return the numbers of nested mappings, but for those by class. Trackers group names by what precedes a slash."""
+    numbers = {name: value for name, value in _by_name(values).items() if type(value) in (int, float)}
+    return {name.replace(".", "/", 1): value for name, value in numbers.items() if ".per_class." not in name}
 
 
 @contextlib.contextmanager
-def tracking(names: Sequence[str], run: RunDirectory, name: str, preset: Values, log: Log) -> Iterator[Any]:
-    """Open the tracks of the training of `run` at the trackers `names`; yields a function that adds values of a step to all.
+def tracking(
+    names: Sequence[str], run: RunDirectory, title: str, preset: Values, log: Log
+) -> Iterator[Callable[[Values, int], None]]:
+    """Open a track of the training of `run` at each tracker of `names`, or go on in the one that it has there.
 
-    A track that is new has the earlier lines of metrics.jsonl too. A tracker that fails gets nothing more, with a warning.
+    Yields what adds the values of a step to all of them. A track gets the lines of metrics.jsonl that it lacks first. A tracker
+    that fails gets nothing more, with a warning.
     """
     tracks: dict[str, Track] = {}
-    folder = run.path / TRACKS
-    names_file = folder / "ids.json"
+    ids_file = run.path / TRACKS / "ids.json"
 
-    @contextlib.contextmanager
-    def guarded(tracker: str) -> Iterator[None]:
+    def attempt(name: str, act: Callable[..., object], *arguments: Any) -> None:
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                yield
+                act(*arguments)
         except Exception as error:
-            tracks.pop(tracker, None)
-            log.warn(f"--track {tracker}: {escaped(error, limit=300)}; the training goes on without it")
+            tracks.pop(name, None)
+            log.warn(f"--track {name}: {escaped(error, limit=300)}; the training goes on without it")
+
+    def begin(name: str) -> None:
+        ids_file.parent.mkdir(exist_ok=True)
+        ids = json.loads(ids_file.read_bytes()) if ids_file.exists() else {}
+        tracks[name] = track = TRACKERS[name](ids_file.parent, title, ids.get(name), preset)
+        write_atomically(ids_file, to_json({**ids, name: track.id}))
+        log.note(f"--track {name}: {track.place}")
 
     def add(values: Values, step: int) -> None:
-        for tracker, track in [*tracks.items()]:
+        for name, track in [*tracks.items()]:
             if step > track.last_step:
-                with guarded(tracker):
-                    track.add(_numbers(values), step)
+                attempt(name, track.add, _numbers(values), step)
 
-    os.environ.update({**DEFAULTS, **os.environ})
-    for tracker in names:
-        with guarded(tracker):
-            folder.mkdir(exist_ok=True)
-            ids = json.loads(names_file.read_bytes()) if names_file.exists() else {}
-            tracks[tracker] = track = TRACKERS[tracker](folder, name, ids.get(tracker), _by_name(preset))
-            write_atomically(names_file, to_json({**ids, tracker: track.id}))
-            log.note(f"--track {tracker}: {track.place}")
+    os.environ.update({**LOCAL, **QUIET, **os.environ})
+    for name in names:
+        attempt(name, begin, name)
     try:
         for line in run.read_metrics() if tracks else ():
             add(line, line["step"])
         yield add
     finally:
-        for tracker, track in [*tracks.items()]:
-            with guarded(tracker):
-                track.end(sys.exception() is None)
+        for name, track in [*tracks.items()]:
+            attempt(name, track.end, sys.exception() is None)
