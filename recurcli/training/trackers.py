@@ -4,7 +4,6 @@ A track has the preset, the lines of metrics.jsonl and the numbers of result.jso
 """
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.errors import escaped
-from recurcli.files import to_json, write_atomically
 from recurcli.log import Log
 from recurcli.runs.run_directory import TRACKS, RunDirectory
 from recurcli.validation import dump, flatten
@@ -31,8 +29,8 @@ Add = Callable[[Values, int], None]
 class Track(NamedTuple):
     """What a tracker keeps of a training."""
 
-    id: str | None
-    """Names the track at a resume. None: a resume writes it anew."""
+    id: str
+    """Names the track at a resume. Empty: a resume writes it anew."""
     place: object
     """Its folder or address."""
     last_step: int
@@ -43,7 +41,7 @@ class Track(NamedTuple):
     """Closes the track; the argument says whether the training is finished."""
 
 
-def _tensorboard(folder: Path, title: str, id: str | None, preset: Values) -> Track:
+def _tensorboard(folder: Path, title: str, id: str, preset: Values) -> Track:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder), purge_step=0, flush_secs=5)  # hides the steps of earlier files
@@ -53,22 +51,22 @@ def _tensorboard(folder: Path, title: str, id: str | None, preset: Values) -> Tr
         for name, number in numbers.items():
             writer.add_scalar(name, number, step)
 
-    return Track(None, folder, 0, add, lambda finished: writer.close())
+    return Track("", folder, 0, add, lambda finished: writer.close())
 
 
-def _wandb(folder: Path, title: str, id: str | None, preset: Values) -> Track:
+def _wandb(folder: Path, title: str, id: str, preset: Values) -> Track:
     import wandb
 
-    own = wandb.init(name=title, id=id, resume="allow", config=dict(preset))
+    own = wandb.init(name=title, id=id or None, resume="allow", config=dict(preset))
     place = own.url or Path(own.dir).parent
     return Track(own.id, place, own.step - 1, own.log, lambda finished: own.finish(0 if finished else 1))
 
 
-def _mlflow(folder: Path, title: str, id: str | None, preset: Values) -> Track:
+def _mlflow(folder: Path, title: str, id: str, preset: Values) -> Track:
     import mlflow
 
-    own, status = mlflow.start_run(run_id=id, run_name=title), {True: "FINISHED", False: "KILLED"}
-    if id is None:
+    own, status = mlflow.start_run(run_id=id or None, run_name=title), {True: "FINISHED", False: "KILLED"}
+    if not id:
         mlflow.log_params(_by_name(preset))
     place, step = mlflow.get_tracking_uri(), int(own.data.metrics.get("step", 0))
     return Track(own.info.run_id, place, step, mlflow.log_metrics, lambda finished: mlflow.end_run(status[finished]))
@@ -96,7 +94,6 @@ def tracking(names: Sequence[str], run: RunDirectory, title: str, preset: Values
     lacks. A tracker that fails gets nothing more, and a warning says so.
     """
     tracks: dict[str, Track] = {}
-    ids_file = run.path / TRACKS / "ids.json"
 
     def attempt(name: str, act: Callable[..., object], *arguments: Any) -> None:
         try:
@@ -107,10 +104,11 @@ def tracking(names: Sequence[str], run: RunDirectory, title: str, preset: Values
             log.warn(f"--track {name}: {escaped(error, limit=300)}; the training goes on without it")
 
     def begin(name: str) -> None:
-        ids_file.parent.mkdir(exist_ok=True)
-        ids = json.loads(ids_file.read_bytes()) if ids_file.exists() else {}
-        tracks[name] = track = TRACKERS[name](ids_file.parent, title, ids.get(name), preset)
-        write_atomically(ids_file, to_json({**ids, name: track.id}))
+        id_file = run.path / TRACKS / name
+        id_file.parent.mkdir(exist_ok=True)
+        id = id_file.read_text() if id_file.exists() else ""
+        tracks[name] = track = TRACKERS[name](id_file.parent, title, id, preset)
+        id_file.write_text(track.id)
         log.note(f"--track {name}: {track.place}")
 
     def add(values: Values, step: int) -> None:

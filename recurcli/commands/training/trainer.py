@@ -504,9 +504,8 @@ class Training:
         The checkpoints are removed, unless they are to be kept.
         """
         ranks, run = self.loop.ranks, RunDirectory(self.request.folder)
-        if not ranks.is_main:
-            return ranks.broadcast(None)
-        run.settle()
-        if not self.request.keep_checkpoints:
-            run.remove_checkpoints()
-        return ranks.broadcast(run.read_result())
+        if ranks.is_main:
+            run.settle()
+            if not self.request.keep_checkpoints:
+                run.remove_checkpoints()
+        return ranks.broadcast(run.read_result() if ranks.is_main else None)
