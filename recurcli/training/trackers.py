@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.errors import escaped
+from recurcli.files import refuse_links, write_atomically
 from recurcli.log import Log
 from recurcli.runs.run_directory import TRACKS, RunDirectory
 from recurcli.validation import dump, flatten
@@ -105,10 +106,11 @@ def tracking(names: Sequence[str], run: RunDirectory, title: str, preset: Values
 
     def begin(name: str) -> None:
         id_file = run.path / TRACKS / name
+        refuse_links(id_file.parent, id_file)
         id_file.parent.mkdir(exist_ok=True)
         id = id_file.read_text() if id_file.exists() else ""
         tracks[name] = track = TRACKERS[name](id_file.parent, title, id, preset)
-        id_file.write_text(track.id)
+        write_atomically(id_file, track.id)
         log.note(f"--track {name}: {track.place}")
 
     def add(values: Values, step: int) -> None:

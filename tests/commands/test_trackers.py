@@ -173,6 +173,17 @@ def test_a_tracker_that_cannot_be_opened_is_a_warning(tracker: Tracker, tiny_tne
     assert result_of(run)["steps"]
 
 
+def test_nothing_is_written_through_a_link(tracker: Tracker, tiny_tnews: Path, tmp_path: Path) -> None:
+    run, elsewhere, log = tmp_path / "run", tmp_path / "elsewhere", Kept()
+    drop_at_step(5, finetune, asked(tiny_tnews, run))
+    elsewhere.mkdir()
+    (run / "tracks").symlink_to(elsewhere)
+    finetune(asked(tiny_tnews, run, tracker, resume=True), log)
+    assert not list(elsewhere.iterdir())
+    (warning,) = log.warnings
+    assert "symbolic link" in warning
+
+
 def test_a_tracker_that_fails_in_the_middle_is_a_warning(tiny_tnews: Path, tmp_path: Path, untouched: Prints) -> None:
     pytest.importorskip("tensorboard")
     run = tmp_path / "run"
