@@ -13,6 +13,8 @@ import pytest
 import typer.main
 
 from recurcli.cli import app
+from recurcli.data.recurrence_tasks import recurrence_rows
+from recurcli.data.tasks import TASKS
 from recurcli.preset import compose
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
@@ -132,6 +134,28 @@ def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
     (tmp_path / "2-b.json").write_text(json.dumps({"metric": "accuracy", "groups": groups, "tests": tests}))
     lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
     assert " | +0.0 | identical predictions | 1.000 | 1.000 | " in lines[3]
+
+
+def test_accuracies_at_the_length_of_training_and_beyond_stand_in_one_table(tmp_path: Path) -> None:
+    header = "id\tlabel\tprediction\tscore\tlabel_probability\ttext\n"
+    for encoder, seed, split, mistakes in (
+        ("rnn", 11, "test", 0),
+        ("rnn", 12, "test", 40),
+        ("linear", 11, "test-long", 500),
+    ):
+        texts = [text for text, _ in recurrence_rows(TASKS["parity"], split)[:mistakes]]
+        path = tmp_path / "parity" / encoder / f"{seed}-{split}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(header + "".join(f"0\taccept\treject\t0.9\t0.1\t{text}\n" for text in texts))
+    script = [sys.executable, str(PAPERS / "recurrence/lengths.py"), str(tmp_path)]
+    lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines == [
+        "| | parity, training length | parity, longer |",
+        "|---|---|---|",
+        "| `linear` | – | 75.0 |",
+        "| `rnn` | 99.0 ± 1.4 | – |",
+    ]
+    assert (tmp_path / "lengths.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from recurcli.data.columns import (
 )
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words, with_class_names
-from recurcli.data.recurrence import recurrence_rows
+from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.rows import Record, Records, kind_of
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_source, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize

@@ -104,7 +104,7 @@ _GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 
 def _recurrence(name: str, labels: tuple[str, ...], **baselines: float) -> Task:
-    """Return a task of recurrence.py, which also has longer test rows than those of training."""
+    """Return a task of recurrence_tasks.py, which also has longer test rows than those of training."""
     return Task(
         name=name,
         labels=labels,
@@ -162,7 +162,7 @@ _ROWS = (
         baselines={"majority": 0.165, "first_operator": 0.3595, "root_digits": 0.4675},
     ),
     # Rules that read no order: the label of most rows; the label of most training rows of the same length; the value or letter
-    # that is most frequent in the row. tests/data/test_recurrence.py computes the values.
+    # that is most frequent in the row. tests/data/test_recurrence_tasks.py computes the values.
     _recurrence("parity", _VERDICTS, majority=0.5, length=0.496),
     _recurrence("tomita-3", _VERDICTS, majority=0.5, length=0.5015),
     _recurrence("tomita-4", _VERDICTS, majority=0.5, length=0.504),

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from statistics import mean, stdev
 
-from recurcli.data.recurrence import recurrence_rows
+from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.tasks import task_named
 
 SPLITS = {"test": "training length", "test-long": "longer"}

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from recurcli.config import DataConfig
-from recurcli.data.recurrence import AUTOMATA, Row, recurrence_rows
+from recurcli.data.recurrence_tasks import AUTOMATA, Row, recurrence_rows
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 
