@@ -45,7 +45,7 @@ OPTIONS = {
     "Training": ("seed", "epochs", "learning_rate", "budget", "trials", "ranges", "storage", "fit_thresholds", "save"),
     "Output": (
         *("output", "format", "report", "errors", "suspects", "out_of_fold", "probabilities", "top_k", "threshold"),
-        *("explain", "resume", "overwrite", "verbose", "json", "quiet"),
+        *("explain", "resume", "overwrite", "track", "verbose", "json", "quiet"),
     ),
     "Machine": ("device", "precision", "batch_size"),
 }

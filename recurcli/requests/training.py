@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -28,11 +29,13 @@ from recurcli.requests.options import (
     reads,
     take_file,
 )
+from recurcli.requirements import check_packages
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
 
 Section = Literal["pretraining", "finetuning"]
+Tracker = StrEnum("Tracker", ["TENSORBOARD", "WANDB", "MLFLOW"])
 
 
 def _seconds(text: str) -> float:
@@ -129,9 +132,14 @@ class TrainingRequest(Computation, PresetRequest):
         bool, flag("--keep-checkpoints", "Keep the newest checkpoints when the run is finished.")
     ] = False
     dry_run: Annotated[bool, flag("--dry-run", "Show the settings of the run and write nothing.")] = False
+    track: Annotated[
+        list[Tracker] | None, option("tensorboard|wandb|mlflow", "Tracker that gets the numbers; may be repeated.")
+    ] = None
 
     def __post_init__(self) -> None:
         check_not_both(resume=self.resume, overwrite=self.overwrite)
+        for tracker in self.track or ():
+            check_packages(tracker, f"--track {tracker}")
 
     @cached_property
     def matching(self) -> "tuple[ResolvedPreset, Mapping[str, Any]] | None":

@@ -45,6 +45,8 @@ from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
 MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
+TRACKS = "tracks"
+"""The folder of TensorBoard's events, and of the names that the run has at other trackers."""
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
 TEST_PREDICTIONS = "predictions.test.jsonl"
@@ -67,7 +69,7 @@ THRESHOLDS = "thresholds.json"
 OF_MODEL = (ENSEMBLE, CALIBRATION, THRESHOLDS, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
 _FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, VECTORS, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
-CONTENTS = (*_FILES, CHECKPOINTS)
+CONTENTS = (*_FILES, CHECKPOINTS, TRACKS)
 """All files that a run writes, except its lock."""
 LOCK = ".lock"
 MAX_MANIFEST, MAX_METRICS = 1 << 20, 1 << 28
@@ -299,7 +301,7 @@ def _is_run(folder: Path) -> bool:
     header = _HEADER.match(read_limited(folder / PRESET, 1 << 24)[:120]) if (folder / PRESET).is_file() else None
     if not header or not header[2]:
         return False
-    own = {PRESET, METRICS, CHECKPOINTS, LOCK, NEXT}  # what may be there before a training has written a model
+    own = {PRESET, METRICS, CHECKPOINTS, TRACKS, LOCK, NEXT}  # what may be there before a training has written a model
     with contextlib.suppress(ModelError, ValueError, KeyError, TypeError, RecursionError):
         if json.loads(read_limited(folder / "config.json", 1 << 20))["model_type"] == "recurcli":
             own = {*CONTENTS, LOCK, NEXT}
@@ -610,10 +612,11 @@ class RunDirectory(RunReader):
         if not new.is_finished:
             return
         CommittedFolder(new.path).verify((*MODEL_FILES, RESULT))  # else the run here stays
-        if new.checkpoints.is_dir():  # `start` made it; a second call may find it moved
-            self.remove_checkpoints()
-            with storage_errors(self.checkpoints):
-                new.checkpoints.rename(self.checkpoints)
+        for name in (CHECKPOINTS, TRACKS):
+            if (new.path / name).is_dir():  # a second call may find it moved
+                _delete_folder(self.path / name)
+                with storage_errors(self.path / name):
+                    (new.path / name).rename(self.path / name)
         for name in _FILES:
             source, target = new.path / name, self.path / name
             if target.is_dir() or not source.is_file():

@@ -264,6 +264,8 @@ class Session:
     environment: Mapping[str, Any] = field(default_factory=dict)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
+    track: Callable[[Mapping[str, Any], int], None] = lambda line, step: None
+    """Receives each line of metrics.jsonl with its step."""
 
     def __post_init__(self) -> None:
         self.ranks = self.loop.ranks
@@ -389,6 +391,7 @@ class Session:
             line |= {"dev_metric": progress.dev_metric, "best_dev_metric": progress.best_dev_metric}
         if self.ranks.is_main:
             self.run.append_metrics(line)
+            self.track(line, progress.step)
         state = self.loop.state
         state.loss_sum, state.loss_steps, state.logged_step = 0.0, 0, progress.step
 

@@ -12,11 +12,11 @@ from tiny_task import write_rows
 
 from recurcli.errors import UsageError
 from recurcli.preset import compose
-from recurcli.runs.run_directory import CONTENTS
+from recurcli.runs.run_directory import CHECKPOINTS, CONTENTS, TRACKS
 from recurcli.validation import MAX_BYTES
 
 Recur = Callable[..., tuple[int, str, str]]
-FILES = [name for name in CONTENTS if name != "checkpoints"]
+FILES = [name for name in CONTENTS if name not in (CHECKPOINTS, TRACKS)]
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,7 @@ from recurcli.tokens.vectors import read_vectors
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.session import Session, StopRequest, StopTraining
+from recurcli.training.trackers import tracking
 from recurcli.validation import InvalidConfig, parse_config
 
 Model = TypeVar("Model", Classifier, LanguageModel)
@@ -407,9 +408,13 @@ class Training:
                     metric = self.dev.metric_name
                     score = format_score(metric, self.linear.scores[metric])
                     log.note(f"dev {words_of(metric)} of the linear model: {score}")
-                session.train(log)
-                log.stage("scoring and writing the model")
-                result = self._finish(session)
+                trackers = self.request.track if ranks.is_main else None
+                title, settled = self.request.folder.name, self.preset.to_dict()
+                with tracking(trackers or (), self.run, title, settled, log) as session.track:
+                    session.train(log)
+                    log.stage("scoring and writing the model")
+                    self._finish(session)
+                result = self._take_place()
                 notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
@@ -476,11 +481,8 @@ class Training:
         write_model(self.run.path, self.loop.model.config, self.tokenizer, tensors, more)
         self.has_published = True
 
-    def _finish(self, session: Session) -> dict[str, Any]:
-        """Write the model (the best weights, or the last ones where nothing is evaluated), its dev predictions and result.json.
-
-        Then the run takes the place of the one before, and the checkpoints are removed, unless they are to be kept.
-        """
+    def _finish(self, session: Session) -> None:
+        """Write the model (the best weights, or the last ones where nothing is evaluated), its predictions and result.json."""
         model, ranks = self.loop.model, self.loop.ranks
         if session.best is not None:
             model.load_state_dict(session.best)
@@ -491,12 +493,19 @@ class Training:
             report = {} if self.dev is None else self.dev.write_report(self.run.path)
         except StopTraining:
             session.leave()
-        if not ranks.is_main:
-            return ranks.broadcast(None)
-        result = result_of(self, report)
-        self.run.write_result(result, model_card(result))
-        run = RunDirectory(self.request.folder)
-        run.settle()
-        if not self.request.keep_checkpoints:
-            run.remove_checkpoints()
-        return ranks.broadcast(run.read_result())
+        if ranks.is_main:
+            result = result_of(self, report)
+            self.run.write_result(result, model_card(result))
+            session.track({"result": result}, self.loop.state.step + 1)
+
+    def _take_place(self) -> dict[str, Any]:
+        """Put the finished run in the place of the one before, and return its result.
+
+        The checkpoints are removed, unless they are to be kept.
+        """
+        ranks, run = self.loop.ranks, RunDirectory(self.request.folder)
+        if ranks.is_main:
+            run.settle()
+            if not self.request.keep_checkpoints:
+                run.remove_checkpoints()
+        return ranks.broadcast(run.read_result() if ranks.is_main else None)
