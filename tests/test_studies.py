@@ -13,6 +13,8 @@ import pytest
 import typer.main
 
 from recurcli.cli import app
+from recurcli.data.recurrence_tasks import recurrence_rows
+from recurcli.data.tasks import TASKS
 from recurcli.preset import compose
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
@@ -67,6 +69,7 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
             composed.add((context.params["preset"], *context.params["settings"]))
     for preset, *settings in composed:
         compose(preset, settings=settings)
+    trainings = [run for run in trainings if not is_linear(run)]
     searches = [run for run in trainings if "/search/" in run["--output"]]
     assert all(run["--seed"] in ("1", "2") and "--test" not in run for run in searches)
     seeded = [run for run in trainings if run not in searches and not run["--output"].endswith("/own-text")]
@@ -78,14 +81,13 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
     )
     assert all(run["--learning-rate"] == "0.003" for run in seeded)
     for verb, *arguments in commands:
-        if verb != "finetune":
+        if verb != "finetune" or is_linear(dict(named(arguments))):
             continue
         run, settings = dict(named(arguments)), [value for name, value in named(arguments) if name == "--set"]
         assert "ensemble=null" in settings
-        assert "encoder.hidden_size=128" in settings
-        width = [value for value in settings if "hidden_size" in value][-1]
-        assert width.endswith("=72") is ("narrow" in run["--output"])
-        has_own_test_rows = "/listops-" in run["--output"]
+        assert "encoder.hidden_size=128" in settings or run.get("--match-parameters") == "100k"
+        assert ("encoder.hidden_size=72" in settings) is ("narrow" in run["--output"])
+        has_own_test_rows = any(generated in run["--output"] for generated in ("/listops-", "/recurrence/"))
         assert has_own_test_rows or ("--test" in run) is (run not in searches)
     outputs = {run["--output"]: run for run in trainings}
     assert all(outputs[run["--output"]] == run for run in trainings)  # no run replaces another
@@ -134,6 +136,28 @@ def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
     assert " | +0.0 | identical predictions | 1.000 | 1.000 | " in lines[3]
 
 
+def test_accuracies_at_the_length_of_training_and_beyond_stand_in_one_table(tmp_path: Path) -> None:
+    header = "id\tlabel\tprediction\tscore\tlabel_probability\ttext\n"
+    for encoder, seed, split, mistakes in (
+        ("rnn", 11, "test", 0),
+        ("rnn", 12, "test", 40),
+        ("linear", 11, "test-long", 500),
+    ):
+        texts = [text for text, _ in recurrence_rows(TASKS["parity"], split)[:mistakes]]
+        path = tmp_path / "parity" / encoder / f"{seed}-{split}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(header + "".join(f"0\taccept\treject\t0.9\t0.1\t{text}\n" for text in texts))
+    script = [sys.executable, str(PAPERS / "recurrence/lengths.py"), str(tmp_path)]
+    lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines == [
+        "| | parity, training length | parity, longer |",
+        "|---|---|---|",
+        "| `linear` | – | 75.0 |",
+        "| `rnn` | 99.0 ± 1.4 | – |",
+    ]
+    assert (tmp_path / "lengths.png").stat().st_size > 1000
+
+
 @pytest.mark.parametrize(
     ("claim", "better_by", "p_differ", "p_alike", "said"),
     [
@@ -155,6 +179,11 @@ def test_a_claim_holds_where_it_is_shown_and_does_not_where_its_opposite_is(
 ) -> None:
     verdict_on = runpy.run_path(str(PAPERS / "summary.py"))["verdict_on"]
     assert verdict_on(claim, better_by, p_differ, p_alike) == said
+
+
+def is_linear(run: dict[str, str]) -> bool:
+    """Whether these options train a linear model, which has no rate and no seed."""
+    return run["--output"].endswith("/linear/11")
 
 
 def named(arguments: list[str]) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,8 @@
 The candidates of a setting are timed in interleaved rounds. What is timed is a training step, or a forward pass, on random
 embeddings. Every row has T tokens, so there is no padding. Shapes: B rows, T positions, D hidden size.
 
+In the mode `step`, a causal encoder reads the next token after T others, with the state that these have left.
+
 The peers have the interface of an encoder: post-norm layers with GELU and a feed-forward network 4 times as wide, like the
 encoder `transformer`. One dropout probability applies to embeddings and sublayer outputs, and another one to attention weights,
 as in that encoder. They get no mask, because their fastest paths need none.
@@ -32,8 +34,8 @@ from torch.autograd.profiler import profile
 
 from recurcli.config import FinetuningConfig
 from recurcli.device import Precision, autocast, choose_device, choose_precision
-from recurcli.encoders.config import LINEAR, PRETRAINED, build_encoder, encoder_config
-from recurcli.encoders.encoder import Encoder
+from recurcli.encoders.config import LINEAR, PRETRAINED, build_encoder, causal_key, encoder_config
+from recurcli.encoders.encoder import Encoder, StepState
 from recurcli.errors import UsageError, did_you_mean, escaped, is_lack_of_memory, pluralize
 from recurcli.layers import computed_once, sinusoidal_positions
 from recurcli.log import Log, Measured
@@ -66,7 +68,12 @@ class Setting:
 
     def to_json(self) -> dict[str, Any]:
         """Return the setting for `--json`, with the number of tokens of a step."""
-        return {**vars(self), "tokens": self.batch_size * self.length}
+        return {**vars(self), "tokens": self.tokens}
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that a step reads."""
+        return self.batch_size * (1 if self.mode == "step" else self.length)
 
 
 def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
@@ -76,9 +83,10 @@ def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
     have a width, a depth or a dropout.
     """
     device = choose_device(request.device)
-    peers = peer_candidates if request.peers else lambda request, shape: ()
+    by_step = request.words("mode") == ["step"]
+    peers = peer_candidates if request.peers and not by_step else lambda request, shape: ()
     found = {shape: [*encoder_candidates(request, shape), *peers(request, shape)] for shape in shapes(request)}
-    if request.peers and (lacking := unmet("hf")):
+    if request.peers and not by_step and (lacking := unmet("hf")):
         log.note(f"Hugging Face's BERT is no peer: it needs {lacking['transformers']}: pip install 'recurcli[hf]'")
     precisions = dict.fromkeys(choose_precision(cast(Precision, name), device) for name in request.words("precision"))
     numbers = (request.numbers("batch_size"), request.numbers("length"))
@@ -191,6 +199,8 @@ def _candidate(
     }
     keys = {field.name for field in dataclasses.fields(encoder_config(encoder))}
     given = {f"encoder.{key}": of for key, of in asked.items() if key in keys and of[1] is not None}
+    if request.words("mode") == ["step"] and (pair := causal_key(encoder)) is not None:
+        given[f"encoder.{pair[0]}"] = ("--mode step", pair[1])
     resolved = compose(preset, overrides=given)
     if request.match_parameters is not None:
         resolved, _ = match_parameters(resolved, request.match_parameters)
@@ -290,7 +300,7 @@ class Workload:
         self.steps_per_round = 1
         self.rounds: list[float] = []
         """The seconds of a step in each round."""
-        self.training = setting.mode == "training"
+        self.training, self.by_step = setting.mode == "training", setting.mode == "step"
         self.device = device
         self.model = candidate.build(setting.length).to(device).train(self.training)
         half = setting.precision == "bf16" and not self.training and candidate.is_peer
@@ -304,9 +314,18 @@ class Workload:
         shape = (setting.batch_size, setting.length, candidate.hidden_size)
         self.x = torch.randn(shape, device=device, dtype=self.dtype).requires_grad_(self.training)
         self.wanted = torch.randn(shape, device=device) if self.training else None
+        self.state: StepState | None = None
+        if self.by_step:
+            with torch.inference_mode(), autocast(self.device, self.precision):
+                for position in range(setting.length):
+                    _, self.state = self.model.step(self.x[:, position], self.state)
 
     def step(self) -> None:
-        """Take one training step, or one forward pass."""
+        """Take one training step, one forward pass, or one position."""
+        if self.by_step:
+            with torch.inference_mode(), autocast(self.device, self.precision):
+                self.model.step(self.x[:, -1], self.state)
+            return
         if self.wanted is None:
             with torch.inference_mode(), autocast(self.device, self.precision):
                 self.model(self.x)
@@ -363,6 +382,9 @@ def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, devi
     works: list[Workload] = []
     left_out = []
     for candidate in candidates:
+        if setting.mode == "step" and (obstacle := candidate.build(setting.length).step_obstacle):
+            left_out.append({"name": candidate.name, "reason": obstacle})
+            continue
         try:
             works.append(_prepare(candidate, setting, device))
         except (MemoryError, RuntimeError) as error:
@@ -396,7 +418,7 @@ def _result(work: Workload, setting: Setting) -> dict[str, Any]:
         "hidden_size": work.candidate.hidden_size,
         "num_layers": work.candidate.num_layers,
         "parameters": work.candidate.parameters,
-        "tokens_per_second": setting.batch_size * setting.length / middle,
+        "tokens_per_second": setting.tokens / middle,
         "seconds_per_step": middle,
         "interquartile_range": high - low,
         "rounds": work.rounds,

@@ -18,7 +18,7 @@ from recurcli.config import DataConfig
 from recurcli.data.columns import ColumnSchema
 from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
-from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_with_columns
+from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -119,6 +119,8 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if ensemble is not None and linear is not None:
         ensemble = replace(ensemble, linear=linear)
     parts = encoder_logits, None if linear is None else linear.logits(rows.texts)
+    if split == "test-long" and run.read_preset()["encoder"].get("max_length"):
+        log.warn("no training row was so long: the encoder's learned weights of the last positions were not trained")
     targets = np.array(task.targets(labels))
     known = task.baselines if split == "dev" else {}
     kept = predictor.kept._replace(ensemble=ensemble)
@@ -259,7 +261,7 @@ def _read_rows(
     Raises DataError for rows without labels, and for rows of the run's own that changed since the training.
     """
     is_own = request.data is None
-    split, config = _scored_split(request, run, "rows")
+    split, config = _scored_split(request, run, task, "rows")
     if split != "file" and not (is_own and config.named_file(split)) and not task.has_labels(split):
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
     divided = is_own or (
@@ -279,15 +281,16 @@ def _read_rows(
     return split, rows, own_dev, *_training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
 
 
-def _scored_split(request: EvaluateRequest, run: Run, unit: str) -> tuple[str, DataConfig]:
+def _scored_split(request: EvaluateRequest, run: Run, task: Task, unit: str) -> tuple[str, DataConfig]:
     """Return the split to score, and where its rows or lines (the `unit`) are; "file" is all of the file that --data names.
 
-    Raises DataError if the run's own file holds another split.
+    Raises UsageError for a split that the task does not have, DataError if the run's own file holds another split.
     """
+    check_split(task, request.split or "dev")
     split = request.split or ("file" if request.data is not None and is_one_file(request.data) else "dev")
     config = data_config(run, request.data, request.columns.given())
     is_lone_file = request.data is None and config.path is not None and is_one_file(Path(config.path))
-    if is_lone_file and split == "test" and config.named_file(split) is None:
+    if is_lone_file and split not in ("train", "dev") and config.named_file(split) is None:
         raise DataError(f"{config.path}: holds train and dev {unit}; name the {split} {unit} with --data")
     return split, config
 
@@ -414,7 +417,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
     model = build_trained(LanguageModel, files, device)
     run.note_if_unfinished(log)
     task = known_task(run, files.config.task)
-    split, config = _scored_split(request, run, "text")
+    split, config = _scored_split(request, run, task, "text")
     divided = request.data is None or _is_training_data(run, task, config)
     text = load_texts(
         task, "train" if split == "file" else split, config, use_dev_split=divided and split in ("train", "dev")

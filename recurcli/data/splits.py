@@ -36,8 +36,9 @@ from recurcli.data.columns import (
     label_of,
     ordered_labels,
 )
-from recurcli.data.listops import listops_rows
+from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words, with_class_names
+from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.rows import Record, Records, kind_of
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_source, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -364,8 +365,12 @@ def load_split(
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
     else:
-        made = listops_rows(task, split, close_brackets=config.close_brackets)
-        rows = (Record(line, row._asdict()) for line, row in enumerate(made, 1))
+        made: Sequence[tuple[str, str]] = (
+            listops_rows(task, split, close_brackets=config.close_brackets)
+            if task.name in SIZES
+            else recurrence_rows(task, split)
+        )
+        rows = (Record(line, {"text": text, "label": label}) for line, (text, label) in enumerate(made, 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
         columns = find_columns(

@@ -103,6 +103,18 @@ def _clue(name: str, *, folder: str | None = None, **settings: Any) -> Task:
 _GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 
+def _recurrence(name: str, labels: tuple[str, ...], **baselines: float) -> Task:
+    """Return a task of recurrence_tasks.py, which also has longer test rows than those of training."""
+    return Task(
+        name=name,
+        labels=labels,
+        layouts=(Layout(files={**_GLUE_FILES, "test-long": "test-long.tsv"}),),
+        rows={"train": 20_000, "dev": 2_000, "test": 2_000, "test-long": 2_000},
+        text=("text",),
+        baselines=baselines,
+    )
+
+
 def _halves(suffix: str) -> dict[str, str]:
     """Return the files of a task whose dev rows come from the training file."""
     return {"train": f"train{suffix}", "dev": f"train{suffix}", "test": f"test{suffix}"}
@@ -120,6 +132,8 @@ _IMDB = {  # Maas et al., ACL 2011: 25,000 reviews to train on, 25,000 to test
     "text": ("text",),
     "hub": ("stanfordnlp/imdb", "plain_text"),
 }
+
+_VERDICTS = ("accept", "reject")
 
 _ROWS = (
     Task(
@@ -147,6 +161,16 @@ _ROWS = (
         text=("text",),
         baselines={"majority": 0.165, "first_operator": 0.3595, "root_digits": 0.4675},
     ),
+    # Rules that read no order: the label of most rows; the label of most training rows of the same length; the value or letter
+    # that is most frequent in the row. tests/data/test_recurrence_tasks.py computes the values.
+    _recurrence("parity", _VERDICTS, majority=0.5, length=0.496),
+    _recurrence("tomita-3", _VERDICTS, majority=0.5, length=0.5015),
+    _recurrence("tomita-4", _VERDICTS, majority=0.5, length=0.504),
+    _recurrence("tomita-5", _VERDICTS, majority=0.5, length=0.667),  # a string of odd length is rejected
+    _recurrence("tomita-6", _VERDICTS, majority=0.5, length=0.496),
+    _recurrence("tomita-7", _VERDICTS, majority=0.5, length=0.5025),
+    _recurrence("associative-recall", tuple(f"v{value}" for value in range(16)), majority=0.075, most_frequent=0.2455),
+    _recurrence("recall-distance", tuple("abcdefgh"), majority=0.1345, most_frequent=0.2145),
     _clue(
         "tnews",
         labels=(
@@ -304,6 +328,12 @@ def splits_of(task: Task) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(split for layout in task.layouts for split in layout.files), *STEMS]))
 
 
+def check_split(task: Task, split: str) -> None:
+    """Raise UsageError with the nearest name if `task` has no such split."""
+    if split not in splits_of(task):
+        raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
+
+
 def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> Source:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
@@ -311,8 +341,7 @@ def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bo
     may be gzipped. The layout has the header and the delimiter that `config` sets. Raises UsageError for a split that the task
     does not have, and DataError with the expected names if no file exists.
     """
-    if split not in splits_of(task):
-        raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
+    check_split(task, split)
     if (named := config.named_file(split)) is not None:
         if not named.exists():
             raise DataError(f"{named}: does not exist; it is named for the {split} rows")

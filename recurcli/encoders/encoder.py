@@ -10,8 +10,8 @@
 Shapes here and in every encoder: B batch, T positions, D hidden size, L layers, H heads, K head size.
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,13 +19,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recurcli.encoders.config import FeedForwardConfig, NoEncoderConfig, NormConfig, RecurrentConfig
-from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions
+from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions, sinusoids
 from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.windowed import reversed_sequences
 
 LayerStats = dict[str, Any]
 """Numbers and lists of numbers by name. `attention` is a tensor (B, T, C) or (B, H, T, C) of weights on C keys, whose rows sum
 to 1."""
+
+StepState = dict[str, Any]
+"""What `Encoder.step` carries from one position to the next: the number of positions read, and a state for each layer."""
 
 CarriedState = dict[str, Tensor]
 """What an encoder carries from one window of a text to the next, by name: tensors (B, …) without gradients."""
@@ -72,6 +75,10 @@ class Encoder(nn.Module):
     """Whether a training recomputes each layer in the backward pass, which saves the memory of its activations."""
     carry_obstacle: str = "it has no state to carry from one window to the next"
     """The reason why `carry` cannot be called, for error messages. It is empty if it can."""
+    step_obstacle: str = "it has no form that takes one position at a time"
+    """The reason why `step` cannot be called, for error messages. It is empty if it can."""
+    step_state_grows: bool = False
+    """Whether the state of `step` grows with the text, as that of softmax attention does."""
     layers: nn.ModuleList
     """A layer may have a method `stats` with the arguments of its `forward`, which returns `LayerStats`. `recur eval
     --diagnose` calls it without gradients and shows its numbers and the entropy of `attention`."""
@@ -96,6 +103,14 @@ class Encoder(nn.Module):
         `x` goes on where the window ended that left `state`; None: it begins the texts. All its tokens are real. The states are
         those of one pass over all windows, if these are multiples of the encoder's segment or chunk. A gradient ends at the
         beginning of its window.
+        """
+        raise NotImplementedError
+
+    def step(self, x: Tensor, state: StepState | None = None) -> tuple[Tensor, StepState]:
+        """Return the hidden state (B, D) of the next position x (B, D), and the state after it, for a causal encoder.
+
+        `state` is that of the position before; None: x begins the texts. The hidden states are those of `forward` for all
+        positions at once, and so are their gradients, which go back through all steps.
         """
         raise NotImplementedError
 
@@ -183,6 +198,16 @@ class Mixer(nn.Module):
                 states = torch.cat(both, dim=-1)
         return self.output(states, x)
 
+    def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Return the output (B, D) of the next position x (B, D), and the state after it; None: there is none before."""
+        with without_autocast(x):
+            states, after = self.recur_on([at_least_float32(part) for part in self.inputs(x)], state)
+        return self.output(states, x), after
+
+    def recur_on(self, parts: list[Tensor], state: Any) -> tuple[Tensor, Any]:
+        """Return the states (B, D) of one position whose `inputs` are `parts` (B, …), and what `recur` knows after it."""
+        raise NotImplementedError
+
     def inputs(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return what `recur` takes of x (B, T, D): tensors (B, T, …) whose first half of columns reads forwards."""
         raise NotImplementedError
@@ -225,6 +250,15 @@ class BlockLayer(nn.Module):
         h = self.attention_norm(h + self.dropout(self.attention(h, mask, *more)))
         return self.feed_forward_norm(h + self.dropout(self.feed_forward(h)))
 
+    def step(self, h: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Return h' (B, D) of one position h (B, D), and the state of the attention after it."""
+        mixed, after = self.attention.step(self.attention_norm(h) if self.pre_norm else h, state)
+        if self.pre_norm:
+            h = h + self.dropout(mixed)
+            return h + self.dropout(self.feed_forward(self.feed_forward_norm(h))), after
+        h = self.attention_norm(h + self.dropout(mixed))
+        return self.feed_forward_norm(h + self.dropout(self.feed_forward(h))), after
+
     def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:
         """Return the statistics of the attention."""
         return self.attention.stats(self.attention_norm(h) if self.pre_norm else h, mask)
@@ -249,6 +283,10 @@ class BlockEncoder(Encoder):
         pre_norm = getattr(config, "norm", "") == "pre"
         self.final_norm = nn.LayerNorm(config.hidden_size) if pre_norm else nn.Identity()
         self.max_length: int | None = getattr(config, "max_length", None)
+        is_plain = isinstance(self.layers[0], BlockLayer) and type(self).forward is BlockEncoder.forward
+        if is_plain and hasattr(self.layers[0].attention, "step"):
+            is_causal = getattr(config, "causal", False)
+            self.step_obstacle = "" if is_causal else "encoder.causal is false, so a position reads later ones"
         self.min_effective_length = getattr(self.layers[0].attention, "min_effective_length", None)
 
     def build_layer(self, config: Any) -> nn.Module:
@@ -263,3 +301,13 @@ class BlockEncoder(Encoder):
             h = self.apply_layer(layer, h, mask)
         h = self.final_norm(h)
         return h if h.shape[1] == length else F.pad(h, (0, 0, 0, length - h.shape[1]))
+
+    def step(self, x: Tensor, state: StepState | None = None) -> tuple[Tensor, StepState]:
+        position, before = (0, [None] * len(self.layers)) if state is None else (state["position"], state["layers"])
+        if self.adds_positions:
+            x = x + sinusoids(torch.tensor([position], dtype=x.dtype, device=x.device), x.shape[-1])
+        h, after = self.dropout(x), []
+        for layer, own in zip(cast(Iterable[BlockLayer], self.layers), before, strict=True):
+            h, found = layer.step(h, own)
+            after.append(found)
+        return self.final_norm(h), {"position": position + 1, "layers": after}

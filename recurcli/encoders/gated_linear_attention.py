@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import GatedLinearAttentionConfig
 from recurcli.encoders.encoder import BlockEncoder, Mixer
-from recurcli.ops.recurrences import gated_linear_attention
+from recurcli.ops.recurrences import LEAST_LOG_GATE, gated_linear_attention
 
 
 class GatedLinearAttentionMixer(Mixer):
@@ -35,6 +35,15 @@ class GatedLinearAttentionMixer(Mixer):
         query, key, log_gate, value = (part.reshape(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)
         found = gated_linear_attention(query, key, value, log_gate)  # (B, H, T, V)
         return F.layer_norm(found, found.shape[-1:]).transpose(1, 2).flatten(2)
+
+    def recur_on(self, parts: list[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+        heads = parts[0].shape[-1] // self.key_size
+        query, key, log_gate, value = (part.reshape(len(part), heads, -1) for part in parts)
+        after = key[..., None] * value[..., None, :]
+        if state is not None:
+            after = log_gate.clamp(min=LEAST_LOG_GATE).exp()[..., None] * state + after
+        found = (query[..., None, :] @ after).squeeze(-2)
+        return F.layer_norm(found, found.shape[-1:]).flatten(1), after
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
         found: Tensor = self.to_output(F.silu(self.swish(x)) * states.to(x.dtype))

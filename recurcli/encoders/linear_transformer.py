@@ -11,7 +11,7 @@ from torch import Tensor
 from recurcli.encoders.config import LinearTransformerConfig
 from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention
-from recurcli.ops.linear_attention import linear_attention, linear_attention_weights
+from recurcli.ops.linear_attention import State, linear_attention, linear_attention_step, linear_attention_weights
 
 
 class LinearAttention(SelfAttention):
@@ -23,6 +23,12 @@ class LinearAttention(SelfAttention):
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         return linear_attention(query, key, value, mask, causal=self.causal, kind=self.kind)
+
+    def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Return the output (B, D) of the next position x (B, D), and S and Z after it (eqs. 16 to 20)."""
+        query, key, value = (part.squeeze(2) for part in self.project(x[:, None]))
+        found, after = linear_attention_step(query, key, value, state, kind=self.kind)
+        return self.output(found.flatten(1)), after
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return `attention` (B, H, T, T): φ(q_i) · φ(k_j), normalised to rows that sum to 1."""

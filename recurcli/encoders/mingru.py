@@ -5,6 +5,7 @@
 g(x) = x + 0.5 for x >= 0 and σ(x) below (appendix B): states are positive, and their logarithms are added up in parallel.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -28,6 +29,12 @@ class MinGRUMixer(Mixer):
         gate, candidate = parts
         log_candidate = F.logsigmoid(candidate).where(candidate < 0, (F.relu(candidate) + 0.5).log())
         return log_scan(F.logsigmoid(-gate), F.logsigmoid(gate) + log_candidate)
+
+    def recur_on(self, parts: list[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+        gate, candidate = torch.sigmoid(parts[0]), parts[1]
+        value = gate * (candidate + 0.5).where(candidate >= 0, torch.sigmoid(candidate))
+        after = value if state is None else (1 - gate) * state + value
+        return after, after
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
         found: Tensor = self.to_output(states.to(x.dtype))

@@ -39,9 +39,19 @@ class S4DMixer(Mixer):
 
     def recur(self, *parts: Tensor, channels: slice) -> Tensor:
         [u] = parts
+        return diagonal_ssm(u, *self.model(channels)) + self.skip[channels] * u
+
+    def model(self, channels: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Δ (C,), A and C (C, N / 2) of these channels."""
         rates = torch.complex(-self.log_decay[channels].exp(), self.frequency[channels])
-        weights = torch.view_as_complex(self.weights[channels].contiguous())
-        return diagonal_ssm(u, self.log_step[channels].exp(), rates, weights) + self.skip[channels] * u
+        return self.log_step[channels].exp(), rates, torch.view_as_complex(self.weights[channels].contiguous())
+
+    def recur_on(self, parts: list[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+        [u], (step, rates, weights) = parts, self.model()
+        turned = torch.expm1(step[:, None] * rates)
+        written = turned / rates * u[..., None]
+        after = written if state is None else (turned + 1) * state + written
+        return 2 * (weights * after).sum(dim=-1).real + self.skip * u, after
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
         found: Tensor = self.to_output(F.gelu(states).to(x.dtype))

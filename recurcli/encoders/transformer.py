@@ -30,18 +30,30 @@ class MultiheadAttention(SelfAttention):
         p = self.dropout if self.training else 0.0
         return softmax_attention(query, key, value, mask, p, causal=self.causal)
 
+    def step(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return the output (B, D) of the next position x (B, D), and the keys and values so far (B, H, T, K)."""
+        query, key, value = super().project(x[:, None])
+        if self.rotary:
+            position = 0 if state is None else state[0].shape[2]
+            query, key = rotated(query, position), rotated(key, position)
+        if state is not None:
+            key, value = torch.cat([state[0], key], dim=2), torch.cat([state[1], value], dim=2)
+        found = softmax_attention(query, key, value, None, self.dropout if self.training else 0.0)
+        return self.output(found.flatten(1)), (key, value)
+
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         query, key, _ = self.project(x)
         return {"attention": attention_weights(query, key, mask, causal=self.causal)}
 
 
-def rotated(x: Tensor) -> Tensor:
+def rotated(x: Tensor, first_position: int = 0) -> Tensor:
     """Return `x` (B, H, T, K) with each pair of coordinates k and k + K / 2 turned by its position times 10,000^(-2 k / K).
 
     Su et al., RoFormer, 2021, eq. 34, there of the coordinates 2 k and 2 k + 1; a permutation of the weights joins both.
     """
     half = x.shape[-1] // 2
-    angles = sinusoids(torch.arange(x.shape[-2], device=x.device, dtype=torch.float32), 2 * half).to(x.dtype)
+    positions = torch.arange(first_position, first_position + x.shape[-2], device=x.device, dtype=torch.float32)
+    angles = sinusoids(positions, 2 * half).to(x.dtype)
     sine, cosine = angles[:, 0::2], angles[:, 1::2]  # (T, K / 2)
     first, second = x[..., :half], x[..., half:]
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
@@ -52,6 +64,7 @@ class Transformer(BlockEncoder):
 
     Config = TransformerConfig
     Attention = MultiheadAttention
+    step_state_grows = True
     scratch_learning_rate = 3e-4
     """Ours. With 3e-4 the test accuracy on 10,000 OCNLI pairs is 49.0 %; with 1e-3 it is 32.1 %, below the majority
     class. On TNEWS headlines of four classes the two rates differ by less than a point."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.encoders.config import TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
-from recurcli.encoders.encoder import CarriedState, Encoder, LayerStats
+from recurcli.encoders.encoder import CarriedState, Encoder, LayerStats, StepState
 from recurcli.layers import Dropout
 from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.stable import clip_singular_values, lstm_contraction, project_lstm, truncation_factor
@@ -140,12 +140,11 @@ def run_on(
         names = ("h", "c") if isinstance(cells[0], LSTMCell) else ("h",)
         start = None if state is None else tuple(state[name].transpose(0, 1).contiguous() for name in names)
         states, end = whole(cells, x, None, start)
-        return states, {name: part.detach().transpose(0, 1) for name, part in zip(names, end, strict=True)}
+        return states, {name: part.transpose(0, 1) for name, part in zip(names, end, strict=True)}
     before = x[:, :0] if state is None else state["inputs"]
     seen = torch.cat([before, x], dim=1)
     states = windowed_recurrence(stacked(cells), cells[0].input(seen), window)
-    inputs = seen[:, max(0, seen.shape[1] - window + 1) :].detach()
-    return states[:, before.shape[1] :], {"inputs": inputs}
+    return states[:, before.shape[1] :], {"inputs": seen[:, max(0, seen.shape[1] - window + 1) :]}
 
 
 class Truncated(Encoder):
@@ -167,6 +166,8 @@ class Truncated(Encoder):
         self.config = config
         self.bounded = bounded
         self.contraction = contraction
+        if not config.bidirectional:
+            self.step_obstacle = ""
         if config.window is None:
             self.export_obstacle = "with window null it runs a loop over the positions, and a graph has one length"
         directions = 2 if config.bidirectional else 1
@@ -183,7 +184,11 @@ class Truncated(Encoder):
 
     def carry(self, x: Tensor, state: CarriedState | None = None) -> tuple[Tensor, CarriedState]:
         states, after = run_on(self.layers, self.dropout(x), state, self.config.window)
-        return self.dropout(states), after
+        return self.dropout(states), {name: part.detach() for name, part in after.items()}
+
+    def step(self, x: Tensor, state: StepState | None = None) -> tuple[Tensor, StepState]:
+        states, after = run_on(self.layers, self.dropout(x[:, None]), state, self.config.window)
+        return self.dropout(states).squeeze(1), after
 
     def cells(self) -> list[RNNCell | LSTMCell]:
         """Return the cells of all layers and directions."""

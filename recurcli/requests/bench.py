@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.requests.options import argument, device_option, flag, option
 
-MODES = ("training", "inference")
+MODES = ("training", "inference", "step")
 PRECISIONS = ("fp32", "bf16", "auto")
 HIDDEN_SIZE, LAYERS, DROPOUT = 256, 4, 0.1
 """The width, depth and dropout if neither an option nor a preset gives them. They are the defaults of the encoders."""
@@ -41,7 +41,13 @@ class BenchRequest:
     precision: Annotated[
         str, option("NAME,…", "fp32, bf16 or auto, which is bf16 where the machine supports it; a list.")
     ] = "auto"
-    mode: Annotated[str, option("NAME,…", "training, inference or both.")] = "training,inference"
+    mode: Annotated[
+        str,
+        option(
+            "NAME,…",
+            "training, inference or both; or step: causal encoders one token at a time, after --length N,… tokens.",
+        ),
+    ] = "training,inference"
     dropout: Annotated[
         float | None,
         option("P", "Dropout probability of encoders and peers. Default: the preset's, else 0.1.", min=0, max=0.99),
@@ -57,6 +63,8 @@ class BenchRequest:
     def __post_init__(self) -> None:
         if self.match_parameters is not None and self.hidden_size is not None:
             raise UsageError("--match-parameters solves for the width, so it excludes --hidden-size; leave out one")
+        if "step" in self.words("mode") and self.words("mode") != ["step"]:
+            raise UsageError("--mode step measures causal encoders, so it excludes the other modes; run it alone")
         for numbers in ("length", "batch_size", "hidden_size", "layers"):
             self.numbers(numbers)
         for words, known in (("precision", PRECISIONS), ("mode", MODES)):

@@ -18,8 +18,12 @@ class EvaluateRequest:
     ]
     file: File = None
     split: Annotated[
-        Literal["dev", "test", "train"] | None,
-        option(None, "Which rows to score. Default: all rows of a FILE (or of label folders) that is given, else dev."),
+        Literal["dev", "test", "test-long", "train"] | None,
+        option(
+            None,
+            "Which rows to score; test-long: the longer ones of parity, recall and the like. Default: all rows of a FILE (or "
+            "of label folders) that is given, else dev.",
+        ),
     ] = None
     data: Data = None
     columns: Columns = field(default_factory=Columns)

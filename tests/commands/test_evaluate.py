@@ -95,6 +95,21 @@ def test_other_splits_and_other_data(recur: Recur, trained: Path, tmp_path: Path
     assert recur.json("eval", trained, "--data", tmp_path / "mine.tsv")["rows"] == 3
 
 
+def test_longer_rows_than_those_of_training_are_a_split_of_their_own(recur: Recur, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    sizes = ("encoder.hidden_size=8", "encoder.num_layers=1", "encoder.num_heads=2", "encoder.projected_length=4")
+    settings = [part for setting in (*sizes, "data.train_share=0.01") for part in ("--set", setting)]
+    recur.ok("finetune", "--preset", "linformer-parity", "--output", run, "--epochs", 1, "--quiet", *settings)
+    found, notes = scored(recur, run, "--split", "test-long")
+    assert (found["split"], found["rows"], found["truncated"], found["training_rows"]) == ("test-long", 2000, 0, 0)
+    assert "no training row was so long: the encoder's learned weights of the last positions were not trained" in notes
+    assert "no training row was so long" not in scored(recur, run, "--split", "test")[1]
+
+
+def test_a_task_without_longer_rows_is_named(recur: Recur, trained: Path) -> None:
+    recur.refused(2, "tnews has no split 'test-long'; did you mean 'test'?", "eval", trained, "--split", "test-long")
+
+
 def scored(recur: Recur, *arguments: object) -> tuple[dict[str, Any], str]:
     out, err = recur.ok("eval", *arguments, "--json")
     return json.loads(out), err

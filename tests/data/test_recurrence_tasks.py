@@ -1,0 +1,141 @@
+"""The tasks that test recurrence: their automata, the promises of their rows, and what their baselines leave to learn."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+
+from recurcli.config import DataConfig
+from recurcli.data.recurrence_tasks import AUTOMATA, Row, recurrence_rows
+from recurcli.data.splits import load_split
+from recurcli.data.tasks import TASKS
+
+LANGUAGES = {
+    "parity": "(0|10*1)*",
+    "tomita-3": "0*((11)+0+|1(11)*(00)+)*1*",
+    "tomita-4": "(1|01|001)*(|0|00)",
+    "tomita-5": "(00|11|(01|10)(00|11)*(01|10))*",
+    "tomita-6": "(10|(0|11)(01)*(1|00))*",
+    "tomita-7": "0*1*0*1*",
+}
+NAMES = [*LANGUAGES, "associative-recall", "recall-distance"]
+SIZES = {"train": 20_000, "dev": 2_000, "test": 2_000, "test-long": 2_000}
+
+
+def splits_of(name: str) -> dict[str, list[Row]]:
+    return {split: recurrence_rows(TASKS[name], split) for split in SIZES}
+
+
+def lengths_of(rows: Sequence[Row]) -> set[int]:
+    return {len(text.split(" ")) for text, _ in rows}
+
+
+def edits_between(a: str, b: str) -> int:
+    """The least number of symbols to leave out, insert or replace (Levenshtein)."""
+    row = list(range(len(b) + 1))
+    for i, left in enumerate(a, 1):
+        above, row[0] = row[0], i
+        for j, right in enumerate(b, 1):
+            above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (left != right))
+    return row[-1]
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_the_automaton_and_the_regular_expression_agree_on_all_short_strings(name: str) -> None:
+    automaton, expression = AUTOMATA[name], re.compile(LANGUAGES[name])
+    accepted = Counter[int]()
+    for length in range(13):
+        for string in product((0, 1), repeat=length):
+            is_accepted = expression.fullmatch("".join(map(str, string))) is not None
+            assert automaton.accepts(string) is is_accepted
+            accepted[length] += is_accepted
+    assert [counts[0] for counts in automaton.counts(12, accepted=True)] == [accepted[length] for length in range(13)]
+    assert automaton.counts(12, accepted=False)[12][0] == 2**12 - accepted[12]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_is_in_two_splits_and_the_rows_are_always_the_same(name: str) -> None:
+    splits = splits_of(name)
+    assert {split: len(rows) for split, rows in splits.items()} == SIZES == TASKS[name].rows
+    train = {text for text, _ in splits.pop("train")}
+    others = [text for rows in splits.values() for text, _ in rows]
+    assert len(set(others)) == len(others)
+    assert train.isdisjoint(others)
+    assert all({label for _, label in rows} == set(TASKS[name].labels) for rows in splits.values())
+    before = load_split(TASKS[name], "test-long", DataConfig())
+    recurrence_rows(TASKS["parity" if name != "parity" else "tomita-7"], "dev")  # so that the rows are made again
+    assert load_split(TASKS[name], "test-long", DataConfig()).sha256 == before.sha256
+
+
+def test_the_first_rows_are_what_they_always_were() -> None:
+    assert recurrence_rows(TASKS["tomita-6"], "train")[2:4] == [("0 1 0 1", "accept"), ("0 1 0 0", "reject")]
+    assert recurrence_rows(TASKS["associative-recall"], "train")[0] == ("k60 v15 k18 v1 k22 v14 k6 v4 k18", "v1")
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_strings_have_their_label_and_their_length_and_are_balanced(name: str) -> None:
+    for split, rows in splits_of(name).items():
+        for text, label in rows:
+            assert (re.fullmatch(LANGUAGES[name], text.replace(" ", "")) is not None) is (label == "accept")
+        assert Counter(label for _, label in rows) == {"accept": len(rows) / 2, "reject": len(rows) / 2}
+        shortest, longest = {"train": (2, 40), "test-long": (80, 200)}.get(split, (10, 40))
+        assert lengths_of(rows) == set(range(shortest, longest + 1))
+
+
+def test_short_strings_are_as_frequent_in_training_as_long_ones() -> None:
+    lengths = Counter(len(text.split(" ")) for text, _ in recurrence_rows(TASKS["parity"], "train"))
+    assert set(lengths) == set(range(2, 41))
+    assert min(lengths.values()) > 20_000 / 39 / 1.3
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_every_second_rejected_string_is_an_accepted_one_with_one_or_two_edits(name: str) -> None:
+    rows = recurrence_rows(TASKS[name], "dev")
+    texts = [(a.replace(" ", ""), b.replace(" ", "")) for (a, _), (b, _) in zip(*[iter(rows)] * 2, strict=True)]
+    near = [edits_between(*pair) in (1, 2) for pair in texts]
+    assert sum(near) / len(near) == pytest.approx(0.5, abs=0.06)
+
+
+def test_each_question_has_its_answer() -> None:
+    for split, pairs in (("train", (4, 16)), ("test-long", (32, 64))):
+        rows = recurrence_rows(TASKS["associative-recall"], split)
+        assert lengths_of(rows) == {2 * count + 1 for count in range(pairs[0], pairs[1] + 1)}
+        for text, label in rows:
+            *shown, asked = text.split(" ")
+            keys, values = shown[::2], shown[1::2]
+            assert len(set(keys)) == len(keys)
+            assert dict(zip(keys, values, strict=True))[asked] == label
+    for split, letters in (("train", (30, 50)), ("test-long", (100, 200))):
+        rows = recurrence_rows(TASKS["recall-distance"], split)
+        assert lengths_of(rows) <= set(range(letters[0] + 1, letters[1] + 2))
+        assert {int(text.split(" ")[-1]) for text, _ in rows} == set(range(1, 31))
+        assert all(text.split(" ")[-1 - int(text.split(" ")[-1])] == label for text, label in rows)
+
+
+def baselines(name: str) -> dict[str, float]:
+    """Accuracies on the dev rows of rules that read no order.
+
+    majority        the label of most dev rows
+    length          a string: the label of most training rows of its length
+    most_frequent   a row to recall from: its most frequent value or letter, of several the last one
+    """
+    train, dev = recurrence_rows(TASKS[name], "train"), recurrence_rows(TASKS[name], "dev")
+    found = {"majority": max(Counter(label for _, label in dev).values()) / len(dev)}
+    if name in LANGUAGES:
+        by_length: dict[int, Counter[str]] = defaultdict(Counter)
+        for text, label in train:
+            by_length[len(text)][label] += 1
+        return found | {
+            "length": sum(by_length[len(text)].most_common(1)[0][0] == label for text, label in dev) / len(dev)
+        }
+    labels = set(TASKS[name].labels)
+    shown = [[token for token in reversed(text.split(" ")) if token in labels] for text, _ in dev]
+    right = [Counter(tokens).most_common(1)[0][0] == label for tokens, (_, label) in zip(shown, dev, strict=True)]
+    return found | {"most_frequent": sum(right) / len(dev)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_baselines_are_those_that_the_task_claims(name: str) -> None:
+    assert baselines(name) == TASKS[name].baselines
