@@ -57,6 +57,9 @@ def read_mlflow(run: Path) -> list[Read]:
 
 def read_wandb(run: Path) -> list[Read]:
     """Offline a resume makes a new folder with a file of the same name; the newest one is read."""
+    import wandb
+
+    wandb.teardown()  # its service writes the end of the files
     paths = Path().glob("wandb/offline-run-*/run-*.wandb")
     files = {path.name: path for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns)}
     return [read_wandb_file(path) for path in files.values()]
@@ -96,14 +99,12 @@ READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_
 
 
 @pytest.fixture(params=READERS)
-def tracker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracker]:
+def tracker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracker:
     """Each of the trackers, whose own files are in the test's folder."""
-    package = pytest.importorskip(request.param)
+    pytest.importorskip(request.param)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    yield Tracker(request.param)
-    if request.param == "wandb":
-        package.teardown()
+    return Tracker(request.param)
 
 
 def asked(data: Path, run: Path, *trackers: Tracker, **more: Any) -> FinetuneRequest:
