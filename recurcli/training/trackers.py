@@ -102,7 +102,8 @@ def tracking(names: Sequence[str], run: RunDirectory, title: str, preset: Values
                 act(*arguments)
         except Exception as error:
             tracks.pop(name, None)
-            log.warn(f"--track {name}: {escaped(error, limit=300)}; the training goes on without it")
+            reason = escaped(str(error).strip().rstrip("."), limit=300)
+            log.warn(f"--track {name}: {reason}; the training goes on without it")
 
     def begin(name: str) -> None:
         id_file = run.path / TRACKS / name
