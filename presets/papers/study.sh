@@ -71,8 +71,17 @@ search() {
     echo "$name: learning rate $rate, factor of scalars $factor" >&2
 }
 
+# A rate with which a training diverges (exit code 6) is not among those that `best` compares.
 try() {
-    for seed in $search_seeds; do run "search/$name/$factor/$rate/$seed" "$@"; done
+    for seed in $search_seeds; do
+        run "search/$name/$factor/$rate/$seed" "$@" || given_up $?
+    done
+}
+
+given_up() {
+    if [ "$1" -ne 6 ]; then exit "$1"; fi
+    echo "$name: a training diverges at the learning rate $rate" >&2
+    rm -r "${output:?}/search/$name/$factor/$rate"
 }
 
 # run FOLDER ARGUMENT...: train with the `rate`, the `factor` and the `seed`.
