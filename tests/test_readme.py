@@ -127,7 +127,7 @@ def test_the_yaml_of_the_readme_is_a_preset(tmp_path: Path) -> None:
 
 
 def test_the_python_of_the_readme_runs(trained: Path, tmp_path: Path) -> None:
-    code, more = (block for kind, block in BLOCKS if kind == "python")
+    code, more, *_ = (block for kind, block in BLOCKS if kind == "python")  # recipes: tests/test_recipes.py
     sample = rows(60, seed=1, labelled=True)
     names: dict[str, object] = {key: [row[name] for row in sample] for key, name in COLUMNS.items()}
     exec(code.replace("runs/starsaber-tnews", str(trained)), names)
