@@ -92,7 +92,8 @@ def test_table(result: Result) -> Table:
     for test in result["tests"]:
         difference, interval = format_score(metric, test["difference"], "+"), interval_in_words(test, metric)
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
-        row = [test["a"], test["b"], difference, interval, *p_values, TESTS[test["test"]]]
+        kind = f"{TESTS[test['test']]}{', by seed' if test.get('paired_by_seed') else ''}"
+        row = [test["a"], test["b"], difference, interval, *p_values, kind]
         rows.append(styled(row, "bold" if test["p_holm"] < LEVEL else ""))
     if result["smallest_difference"] is not None:
         smallest = format_score(metric, result["smallest_difference"])
