@@ -96,7 +96,10 @@ def predict(request: PredictRequest, log: Log) -> None:
             output.write(writer.head())
         total, first = rows.counted.rows if rows.counted else None, 0
         if own is not None:
-            log.note(f"part {request.shard}: rows {own.start + 1:,} to {own.stop:,} of {total:,}")
+            which = f"{own.start + 1:,} to {own.stop:,} of {total:,}"
+            if not own:
+                which = f"are divided at multiples of {WINDOW:,}, and none of the {total:,} is in this part"
+            log.note(f"part {request.shard}: rows {which}")
             total, first = len(own), own.start
         log.stage("labelling the rows")
         log.rows(progress.rows, total=total)

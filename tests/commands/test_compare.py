@@ -499,6 +499,13 @@ def test_groups_are_tested_by_pairs_of_seeds(recur: Recur, trained: Path, tmp_pa
     assert "use at least 5 seeds; 3 differences can tell little" in err
 
 
+def test_fewer_than_two_groups_have_no_pairs(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = variant(trained, tmp_path / "runs" / "a", seed=1)
+    assert "--pair-seeds" not in recur.ok("compare", tmp_path / "runs", "--pair-seeds")[1]
+    (run / "result.json").unlink()
+    assert recur.json("compare", tmp_path / "runs", "--pair-seeds")["groups"] == []
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

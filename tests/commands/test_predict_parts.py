@@ -65,6 +65,11 @@ def test_the_parts_joined_are_the_whole(
     assert joined == whole
 
 
+def test_a_part_without_rows_says_so(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    _, err = recur.ok("predict", trained, write(tmp_path / "x.tsv"), "--shard", "1/7")
+    assert "part 1/7: rows are divided at multiples of 4,096, and none of the 23 is in this part" in err
+
+
 def test_a_part_that_does_not_exist_and_a_part_of_a_pipe_are_refused(
     recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
