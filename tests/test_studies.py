@@ -182,7 +182,7 @@ def test_a_claim_holds_where_it_is_shown_and_does_not_where_its_opposite_is(
 
 
 def is_linear(run: dict[str, str]) -> bool:
-    """Whether these options train a linear model, which has no rate and no seed."""
+    """Return whether these options train a linear model. It has no learning rate, and no seed changes it."""
     return run["--output"].endswith("/linear/11")
 
 

@@ -137,22 +137,7 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        study = (
-            _join_study(request.storage, facts, request.metric)
-            if request.storage
-            else open_study(folder / STUDY, request.metric)
-        )
-        if request.storage:
-            study.set_user_attr("facts", facts)
-        elif not results_of(study):
-            _clear(folder)  # what a kill in the first trial left
-            study = open_study(folder / STUDY, request.metric)
-            study.set_user_attr("facts", facts)
-        elif not request.resume:
-            raise UsageError(
-                f"{folder}: already has a study; continue it with --resume, or replace it with --overwrite"
-            )
-        check_same(study.user_attrs["facts"], facts, folder)
+        study = _join_study(request.storage, facts, request.metric) if request.storage else _own_study(request, facts)
         try:
             with storage_errors(place):
                 _Search(request, ranges, study, log).run()
@@ -164,6 +149,23 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
             if not results_of(study):
                 _clear(folder)
         return result_of(request, results_of(study), ranges)
+
+
+def _own_study(request: TuneRequest, facts: Facts) -> "optuna.Study":
+    """Return the study in the folder of the request, which is created if it is missing.
+
+    Raises UsageError if there is one, and no --resume or with other `facts`.
+    """
+    folder = request.folder
+    study = open_study(folder / STUDY, request.metric)
+    if not results_of(study):
+        _clear(folder)  # what a kill in the first trial left
+        study = open_study(folder / STUDY, request.metric)
+        study.set_user_attr("facts", facts)
+    elif not request.resume:
+        raise UsageError(f"{folder}: already has a study; continue it with --resume, or replace it with --overwrite")
+    check_same(study.user_attrs["facts"], facts, folder)
+    return study
 
 
 def facts_of(request: TuneRequest, ranges: Sequence[Range]) -> dict[str, Any]:
@@ -398,10 +400,10 @@ def _create_study(storage: "optuna.storages.BaseStorage", name: str, metric: str
 
 
 def _join_study(url: str, facts: Facts, metric: str) -> "optuna.Study":
-    """Return the study with these `facts` in the database at `url`, which is created if it is missing.
+    """Return the study with these `facts` from the database at `url`. Create it if it is missing.
 
-    A trial without a heartbeat was interrupted by a kill; another worker runs it again. Raises UsageError if the database
-    cannot be opened.
+    The name of the study is a hash of the facts. If the heartbeat of a trial stops, its worker was killed, and another
+    worker runs the trial again. Raises UsageError if the database cannot be opened.
     """
     import optuna
     from sqlalchemy.exc import DatabaseError, SQLAlchemyError

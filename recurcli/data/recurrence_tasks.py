@@ -111,7 +111,7 @@ def _edited(string: Sequence[int], draw: Draw) -> list[int]:
 
 
 def _recalls(pairs: Range, draw: Draw) -> Iterator[list[Row]]:
-    """Yield rows of different keys, each with its value after it, and one of the keys again; the label is its value."""
+    """Yield rows of key-value pairs with different keys. The last token repeats a key; the label is the value of that key."""
     while True:
         keys = sorted(range(NUM_KEYS), key=lambda _: draw())[: _between(pairs, draw)]
         values = [VALUES[int(draw() * len(VALUES))] for _ in keys]

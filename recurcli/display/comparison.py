@@ -40,7 +40,7 @@ def _mean_and_spread(summary: Mapping[str, Any], result: Result) -> str:
 
 
 def _whose(result: Result) -> str:
-    """Return of what the scores are."""
+    """Return the models that the scores belong to, in words."""
     return {"model": "kept models", "encoder": "encoders alone", "linear": "linear models"}[result["part"]]
 
 

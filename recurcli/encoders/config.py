@@ -182,7 +182,7 @@ class TransJectConfig(RandomTransJectConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardConfig(LayersConfig):
-    """Keys of the encoders with a feed-forward network in each layer (`recurcli.encoders.encoder`)."""
+    """Keys of the encoders whose layers have a feed-forward network (`recurcli.encoders.encoder.BlockLayer`)."""
 
     feed_forward_size: Positive[int] | None = None
     """Inner size of the feed-forward network; null: 4 · hidden_size."""
@@ -529,7 +529,7 @@ class InformerConfig(PreNormConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentConfig(FeedForwardConfig):
-    """Keys of the encoders with a recurrence in place of attention (`recurcli.encoders.recurrent`)."""
+    """Keys of the encoders with a recurrence in place of attention (`recurcli.encoders.encoder.Mixer`)."""
 
     norm: Norm = "pre"
     """Place of LayerNorm, as in the Transformer; pre is ours."""

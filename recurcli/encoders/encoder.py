@@ -244,24 +244,28 @@ class BlockLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, h: Tensor, mask: Tensor | None, *more: object) -> Tensor:
-        if self.pre_norm:
-            h = h + self.dropout(self.attention(self.attention_norm(h), mask, *more))
-            return h + self.dropout(self.feed_forward(self.feed_forward_norm(h)))
-        h = self.attention_norm(h + self.dropout(self.attention(h, mask, *more)))
-        return self.feed_forward_norm(h + self.dropout(self.feed_forward(h)))
+        return self._after(h, self.attention(self._given(h), mask, *more))
 
     def step(self, h: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Return h' (B, D) of one position h (B, D), and the state of the attention after it."""
-        mixed, after = self.attention.step(self.attention_norm(h) if self.pre_norm else h, state)
-        if self.pre_norm:
-            h = h + self.dropout(mixed)
-            return h + self.dropout(self.feed_forward(self.feed_forward_norm(h))), after
-        h = self.attention_norm(h + self.dropout(mixed))
-        return self.feed_forward_norm(h + self.dropout(self.feed_forward(h))), after
+        mixed, state = self.attention.step(self._given(h), state)
+        return self._after(h, mixed), state
 
     def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:
         """Return the statistics of the attention."""
-        return self.attention.stats(self.attention_norm(h) if self.pre_norm else h, mask)
+        return self.attention.stats(self._given(h), mask)
+
+    def _given(self, h: Tensor) -> Tensor:
+        """Return the input of the attention."""
+        return self.attention_norm(h) if self.pre_norm else h
+
+    def _after(self, h: Tensor, mixed: Tensor) -> Tensor:
+        """Return h' from h and the output of the attention `mixed`, all of one shape."""
+        h = h + self.dropout(mixed)
+        if self.pre_norm:
+            return h + self.dropout(self.feed_forward(self.feed_forward_norm(h)))
+        h = self.attention_norm(h)
+        return self.feed_forward_norm(h + self.dropout(self.feed_forward(h)))
 
 
 class BlockEncoder(Encoder):

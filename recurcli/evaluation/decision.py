@@ -114,7 +114,7 @@ def choose_cascade(
     alone = kept.ensemble.linear_alone_weight * linear
     changes = joined.argmax(axis=1) != alone.argmax(axis=1)
     factors = np.ones(len(targets)) if row_weights is None else row_weights / row_weights.mean()
-    before, after = (factors * _log_losses(kept, logits, targets) for logits in (joined, alone))
+    before, after = (factors * log_losses(kept.probabilities(logits), targets) for logits in (joined, alone))
     if labels_only:
         after = before
     chosen = np.empty(2)
@@ -145,9 +145,9 @@ def _smallest_margin(
     return float(margins[order[rows]]) if rows < len(order) else 0.0
 
 
-def _log_losses(kept: KeptModel, logits: Logits, targets: Labels) -> NDArray[np.float64]:
-    """Return -log of the probability of the target (N,)."""
-    return -np.log(kept.probabilities(logits)[np.arange(len(targets)), targets].clip(min=np.finfo(float).tiny))
+def log_losses(shares: Shares, targets: Labels) -> NDArray[np.float64]:
+    """Return -log of the probability of each target (N,), given the probabilities (N, C)."""
+    return -np.log(shares[np.arange(len(targets)), targets].clip(min=np.finfo(float).tiny))
 
 
 def fit_thresholds(shares: Shares, targets: Labels, metric: str, names: Sequence[str]) -> dict[str, Any]:

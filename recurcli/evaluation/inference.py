@@ -363,7 +363,7 @@ class Predictor:
         self.answered += answered
         rest = [text for text, is_alone in zip(texts, alone.tolist(), strict=True) if not is_alone]
         encoder[~alone] = self.encoder_logits(self.encode(rest), lambda done: after_batch(answered + done))
-        return self.ensemble.join(encoder, linear)
+        return self.ensemble.join(encoder, linear, alone)
 
     def encoder_logits(self, tokens: Tokens, after_batch: AfterBatch = ignore) -> np.ndarray:
         """Return the logits (N, C) of the encoder alone for the `tokens` of `encode`."""

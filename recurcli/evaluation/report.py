@@ -28,6 +28,7 @@ from recurcli.evaluation.decision import (
     Labels,
     choose_cascade,
     fit_thresholds,
+    log_losses,
     probabilities,
 )
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
@@ -407,8 +408,8 @@ class DevEvaluation:
             of_all = kept.probabilities(kept.logits(encoder, self.linear and self.linear.logits))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
         report = classification_report(self.dev.labels, [names[index] for index in predictions], names)
-        losses = -np.log(shares[np.arange(len(targets)), targets].clip(min=np.finfo(float).tiny))
-        return {**report, **rank_report(targets, shares), LOG_LOSS: np.average(losses, weights=self.dev.row_weights)}
+        loss = np.average(log_losses(shares, targets), weights=self.dev.row_weights)
+        return {**report, **rank_report(targets, shares), LOG_LOSS: loss}
 
     def _write_scores(
         self, path: Path, rows: ScoredRows, kept: KeptModel, encoder: Logits | None, known: Mapping[str, float]

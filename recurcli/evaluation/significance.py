@@ -341,10 +341,10 @@ def _test(difference: float, by_rows: float, seeds: Sequence[_SeedErrors], rows:
 
 
 def p_above(difference: float, errors: Errors, least: float) -> float:
-    """Return the one-sided p-value of a `difference` that is to be above `least`; `errors` are those of `Difference`.
+    """Return the one-sided p-value of the hypothesis that the true difference is at most `least`.
 
-    Of a difference that is to be as good up to a margin, `least` is -margin (non-inferiority); if it is to be within ±margin,
-    the larger p-value of both sides counts (two one-sided tests; Schuirmann, 1987).
+    `errors` are those of `Difference`. With `least` = -margin it is a test of non-inferiority. The larger p-value of the
+    tests on both sides is that of equivalence within ±margin (two one-sided tests; Schuirmann, 1987).
     """
     distance = (difference - least) / math.sqrt(sum(variance for variance, _ in errors))
     p_value = _level_of(_critical_value(errors), abs(distance)) / 2

@@ -190,11 +190,11 @@ class Cascade:
     margin: float
     """The threshold."""
     share: float
-    """Share of the dev rows that the linear model answers alone."""
+    """Fraction of the dev rows that the linear model answers without the encoder."""
     checked: int
-    """Number of dev rows that it answers by thresholds which were chosen on other rows."""
+    """Number of dev rows that it answers in the cross-check, where the threshold of each half comes from the other half."""
     changed: int
-    """Number of these that have another label than by the ensemble."""
+    """Number of these rows whose label differs from the ensemble's."""
 
 
 @dataclass(frozen=True)
@@ -213,15 +213,17 @@ class Ensemble:
     cascade: Cascade | None = None
     """None: the encoder reads all rows."""
 
-    def join(self, encoder: Logits | None, linear: Logits) -> Logits:
+    def join(self, encoder: Logits | None, linear: Logits, alone: NDArray[np.bool_] | None = None) -> Logits:
         """Return the weighted sum of the logits (N, C) of encoder and linear model; None: the encoder has the weight 0.
 
-        A row that the linear model answers alone has its logits times `linear_alone_weight`.
+        A row that the linear model answers alone has its logits times `linear_alone_weight`. `alone` (N,) is the result of
+        `is_alone` if the caller has it.
         """
         if encoder is None:
             return self.linear_weight * linear
         joined = self.encoder_weight * encoder + self.linear_weight * linear
-        return np.where(self.is_alone(linear)[:, None], self.linear_alone_weight * linear, joined)
+        alone = self.is_alone(linear) if alone is None else alone
+        return np.where(alone[:, None], self.linear_alone_weight * linear, joined)
 
     def margins(self, linear: Logits) -> NDArray[np.float64]:
         """Return the margin (N,) of each row with the linear model's logits (N, C)."""

@@ -31,9 +31,9 @@ def argument(metavar: str | None, help: str) -> Any:
 
 
 def reads(path: Any, *, stdin: bool = False) -> Any:
-    """Return an option or argument of paths that the command reads; "-" is standard input if `stdin` is True.
+    """Mark an option or argument as a path that the command reads, and return it.
 
-    A path that does not exist is refused before the command runs.
+    A path that does not exist is refused before the command runs. With `stdin`, "-" means standard input.
     """
     path.no_files = {"-"} if stdin else set()
     return path

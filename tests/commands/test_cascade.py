@@ -35,7 +35,7 @@ PLAIN = KeptModel(Ensemble(None, 1.0, 1.0, 4000, 1.5), rows=4000)  # type: ignor
 
 
 def parts_of(rows: int, noise: float, seed: int = 0) -> tuple[Any, Any, Any, Any]:
-    """Logits of an encoder and a linear model of three classes, targets, and halves."""
+    """Return random logits (N, 3) of an encoder and of a linear model, the targets (N,), and the half of each row (N,)."""
     draw = np.random.default_rng(seed)
     targets = draw.integers(3, size=rows)
     sure = draw.exponential(4, size=(rows, 1))

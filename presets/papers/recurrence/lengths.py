@@ -52,7 +52,7 @@ def range_of(text: str) -> int:
 
 
 def draw(wrong: dict[str, dict[str, dict[str, list[Counts]]]], rows: dict[tuple[str, str], Counts], path: Path) -> None:
-    """Draw the accuracy over the length, a task a plot and an encoder a line. Left of the dots is the length of training."""
+    """Plot the accuracy over the length: a plot for each task, a line for each encoder. A dotted line marks the end of training lengths."""
     from matplotlib.figure import Figure
 
     encoders = sorted(set().union(*wrong.values()) - {"linear"})

@@ -86,7 +86,7 @@ def windows(records: Iterator[Record], digest: Any = None, *, at_once: bool = Fa
 
 
 def rows_of_part(rows: int, part: tuple[int, int]) -> range:
-    """Return the numbers, from 0, of those of the `rows` of a file that are in part I of N.
+    """Return the range of row numbers, from 0, of part I of N of a file with this number of `rows`.
 
     Each part begins at a multiple of WINDOW, so its rows are predicted with the same others as those of the whole file.
     """
