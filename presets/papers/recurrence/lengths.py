@@ -52,7 +52,10 @@ def range_of(text: str) -> int:
 
 
 def draw(wrong: dict[str, dict[str, dict[str, list[Counts]]]], rows: dict[tuple[str, str], Counts], path: Path) -> None:
-    """Plot the accuracy over the length: a plot for each task, a line for each encoder. A dotted line marks the end of training lengths."""
+    """Plot the accuracy over the length: one plot for each task, one line for each encoder.
+
+    A dotted line marks the longest training text.
+    """
     from matplotlib.figure import Figure
 
     encoders = sorted(set().union(*wrong.values()) - {"linear"})
