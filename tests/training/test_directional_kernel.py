@@ -23,17 +23,22 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="there is 
 CUDA = torch.device("cuda")
 
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
 @needs_triton
-def test_the_kernels_give_what_torch_gives_and_so_do_their_gradients() -> None:
+@pytest.mark.parametrize(("device", "number"), [("cpu", 8), pytest.param("cuda", 12, marks=needs_gpu)])
+def test_the_kernels_give_what_torch_gives_and_so_do_their_gradients(device: str, number: int) -> None:
     """In a process of its own, since the interpreter is chosen when triton is imported."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    line = [sys.executable, str(Path(__file__).with_name("kernels.py"))]
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "TRITON_INTERPRET": "01"[device == "cpu"], "PYTHONPATH": paths}
+    line = [sys.executable, str(Path(__file__).with_name("kernels.py")), device]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     cases = [json.loads(row) for row in done.stdout.splitlines()]
-    assert len(cases) == 8
+    assert len(cases) == number
     for case in cases:
-        most = 2e-2 if "float16" in case["case"] else 2e-5
+        most = 2e-2 if {"float16", "bfloat16"} & set(map(str, case["case"])) else 2e-5
         assert max(case["differences"]) < most, case
 
 
