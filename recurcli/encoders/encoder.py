@@ -286,6 +286,7 @@ class BlockEncoder(Encoder):
 
     def __init__(self, config: FeedForwardConfig) -> None:
         super().__init__()
+        self.adds_positions = self.adds_positions and getattr(config, "position", "sinusoidal") == "sinusoidal"
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(self.build_layer(config) for _ in range(config.num_layers))
         pre_norm = getattr(config, "norm", "") == "pre"
