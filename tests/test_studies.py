@@ -69,6 +69,7 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
             composed.add((context.params["preset"], *context.params["settings"]))
     for preset, *settings in composed:
         compose(preset, settings=settings)
+    assert all(run["--precision"] == "fp32" for run in trainings)
     trainings = [run for run in trainings if not is_linear(run)]
     searches = [run for run in trainings if "/search/" in run["--output"]]
     assert all(run["--seed"] in ("1", "2") and "--test" not in run for run in searches)
@@ -99,6 +100,13 @@ def test_a_dry_run_reaches_every_training_and_nothing_else(study: Path, tmp_path
     assert {arguments[0] for arguments in commands} <= set(TRAININGS)
     assert commands
     assert all("--dry-run" in arguments for arguments in commands)
+
+
+def test_the_options_of_a_study_win_over_its_precision(tmp_path: Path) -> None:
+    study = PAPERS / "rsa/study.sh"
+    commands = commands_of(study, tmp_path, "--dry-run", "--precision", "bf16", "--device", "cpu", claims="2 3")
+    given = [dict(named(arguments)) for arguments in commands]
+    assert {(run["--precision"], run["--device"]) for run in given} == {("bf16", "cpu")}
 
 
 def test_a_claim_is_run_alone(tmp_path: Path) -> None:
