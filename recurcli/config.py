@@ -48,7 +48,7 @@ def canonical_encoding(name: str) -> str:
     )
 
 
-SPLITS = ("train", "dev", "test", "test1.0")
+SPLITS = ("train", "dev", "test", "test-long", "test1.0")
 Name = Annotated[str, MinLen(1)]
 Column = Name | int
 """A column by name, or by number from 1 where there is no header."""
@@ -66,8 +66,9 @@ class DataConfig:
     path: Name | None = None
     """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
     files: dict[str, Name] | None = None
-    """The file of each split (train, dev, test), as an absolute path or as a name in the folder `path`. A split without a
-    file here has the task's file. If train is named and dev is missing, the dev rows are drawn from the training rows."""
+    """The file of each split (train, dev, test; test-long of a task that has it), as an absolute path or as a name in the
+    folder `path`. A split without a file here has the task's file. If train is named and dev is missing, the dev rows are drawn
+    from the training rows."""
     hub: Name | None = None
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`. It is not used if `path` is set."""
     max_length: Annotated[int, Ge(3)] | Literal["auto"] = 128
@@ -515,7 +516,8 @@ class FinetuningConfig(OptimizationConfig):
     """Whether the run keeps the texts of its dev rows, in predictions.dev.jsonl, and hashes of those of its training and dev
     rows, in training_rows.safetensors. Without them nothing tells whether other rows are among them."""
     score_test: bool = True
-    """Whether the chosen model is scored once, after the training, on the test rows, if these have labels."""
+    """Whether the chosen model is scored once, after the training, on the test rows, if these have labels, and on the longer
+    test rows (test-long) of a generated task."""
     encoder: Literal["auto", "always"] = "always"
     """Whether an encoder is trained. auto: only with at least 1,000 training rows, including the dev rows that are drawn from
     them. Without `ensemble`, and with --init, --teacher or --match-parameters, auto is always."""

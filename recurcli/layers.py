@@ -33,14 +33,14 @@ def sinusoids(positions: Tensor, size: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[:, :size]
 
 
-def sinusoidal_positions(like: Tensor) -> Tensor:
-    """The table (T, D) to add to embeddings `like` (B, T, D), in their type and on their device.
+def sinusoidal_positions(like: Tensor, first: int = 0) -> Tensor:
+    """The table (T, D) to add to embeddings `like` (B, T, D) from position `first` on, in their type and on their device.
 
     The angles are taken in float32 at least.
     """
     length, size = like.shape[-2:]
     dtype = torch.promote_types(like.dtype, torch.float32)
-    return sinusoids(torch.arange(length, device=like.device, dtype=dtype), size).to(like.dtype)
+    return sinusoids(torch.arange(first, first + length, device=like.device, dtype=dtype), size).to(like.dtype)
 
 
 STEPS = 1 << 16

@@ -9,7 +9,7 @@ takes longer than a small evaluation. numpy is imported when counts are made, no
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from recurcli.errors import UsageError, did_you_mean, escaped
 
@@ -147,6 +147,10 @@ LABEL_METRICS = (*METRICS, *(f"{kind}:LABEL" for kind in OF_LABEL))
 """The names of the metrics that predicted labels decide, for messages."""
 
 
+ScoredSplit = Literal["dev", "test", "test-long"]
+TEST_SPLITS: tuple[ScoredSplit, ...] = ("test", "test-long")
+"""The splits that a chosen model is scored on once. The rows of test-long, which generated tasks have, are longer than those of
+training."""
 PERPLEXITY = "perplexity"
 """The dev metric of a language model, exp of the mean cross-entropy of its tokens in nats."""
 LOG_LOSS = "log_loss"
@@ -222,7 +226,7 @@ def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if result.get("metric") == PERPLEXITY:
         yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
         return
-    for split in [split for split in ("dev", "test") if split in result]:
+    for split in [split for split in ("dev", *TEST_SPLITS) if split in result]:
         facts = result if split == "dev" else {"metric": result["metric"]}
         for words, value, _ in metric_rows({**facts, **result[split]}):
             yield f"{split} {words}", value

@@ -181,7 +181,7 @@ def test_the_reference_lists_the_keys_of_the_json(recur: Recur, trained: Path) -
     assert keys_of("recur compare") == json.loads(recur("compare", trained, "--json")[1]).keys()
     assert keys_of("recur check") >= json.loads(recur("check", EXAMPLE, "--json")[1]).keys()
     result = json.loads((trained / "result.json").read_text(encoding="utf-8"))
-    assert keys_of("recur finetune") - {"test", "cross_validation"} <= result.keys()
+    assert keys_of("recur finetune") - {"test", "test-long", "cross_validation"} <= result.keys()
 
 
 def test_the_reference_lists_the_exit_codes() -> None:

@@ -12,7 +12,7 @@ from recurcli.requests.predict import PredictRequest
     "cut -f2 rows.tsv | recur predict runs/starsaber-tnews --no-header",
 )
 def predict(request: PredictRequest, quiet: Quiet = False, debug: Debug = False) -> None:
-    """Label the rows of a file or a pipe, one row out for each row in.
+    """Label the rows of files or of a pipe, one row out for each row in.
 
     Writes the input's columns, then `prediction` and `score`. A row that cannot be read keeps its place. Its label
     comes from the part that could be read, and the last column `reason` says what is wrong (a TSV from a pipe always

@@ -289,7 +289,7 @@ class Workload:
     """A candidate with its optimizer and its input. `recur bench` times its `step`.
 
     Under bf16 the encoders have fp32 weights and use autocast, as in `recur`. In inference the peers have bf16 weights
-    instead, because that is faster for them.
+    instead, because that is faster for them. Raises UsageError if the mode is `step` and the encoder has none.
     """
 
     def __init__(self, candidate: Candidate, setting: Setting, device: torch.device) -> None:
@@ -303,6 +303,8 @@ class Workload:
         self.training, self.by_step = setting.mode == "training", setting.mode == "step"
         self.device = device
         self.model = candidate.build(setting.length).to(device).train(self.training)
+        if self.by_step and self.model.step_obstacle:
+            raise UsageError(self.model.step_obstacle)
         half = setting.precision == "bf16" and not self.training and candidate.is_peer
         self.dtype = torch.bfloat16 if half else torch.float32
         self.precision = "fp32" if half else setting.precision
@@ -382,11 +384,10 @@ def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, devi
     works: list[Workload] = []
     left_out = []
     for candidate in candidates:
-        if setting.mode == "step" and (obstacle := candidate.build(setting.length).step_obstacle):
-            left_out.append({"name": candidate.name, "reason": obstacle})
-            continue
         try:
             works.append(_prepare(candidate, setting, device))
+        except UsageError as error:
+            left_out.append({"name": candidate.name, "reason": str(error)})
         except (MemoryError, RuntimeError) as error:
             if not is_lack_of_memory(error):
                 raise

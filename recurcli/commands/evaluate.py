@@ -13,7 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from recurcli.commands.trained_run import data_config, known_task, task_of, training_rows
-from recurcli.commands.training.report import model_card, note_on_capped_layers, warn_of_thresholds
+from recurcli.commands.training.report import (
+    model_card,
+    note_on_capped_layers,
+    warn_of_thresholds,
+    warn_of_unlearned_positions,
+)
 from recurcli.config import DataConfig
 from recurcli.data.columns import ColumnSchema
 from recurcli.data.readers import escapes_of
@@ -37,7 +42,7 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
-from recurcli.metrics import MAX_IN_FULL, classification_report, metric_named
+from recurcli.metrics import MAX_IN_FULL, TEST_SPLITS, classification_report, metric_named
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (
@@ -119,8 +124,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if ensemble is not None and linear is not None:
         ensemble = replace(ensemble, linear=linear)
     parts = encoder_logits, None if linear is None else linear.logits(rows.texts)
-    if split == "test-long" and run.read_preset()["encoder"].get("max_length"):
-        log.warn("no training row was so long: the encoder's learned weights of the last positions were not trained")
+    warn_of_unlearned_positions(split, run.read_preset()["encoder"], log)
     targets = np.array(task.targets(labels))
     known = task.baselines if split == "dev" else {}
     kept = predictor.kept._replace(ensemble=ensemble)
@@ -243,12 +247,13 @@ def _save(run: Run, kept: KeptModel, names: Sequence[str], facts: Mapping[str, A
             rows = [row | {"prediction": label} for row, label in zip(rows, predictions, strict=True)]
             files[name] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             result[split] |= classification_report(labels, predictions, names, loss=result[split]["loss"])
-            if split == "test" and result["test"].pop("paired", None) and "linear_probabilities" in rows[0]:
+            if split != "dev" and result[split].pop("paired", None) and "linear_probabilities" in rows[0]:
                 right = np.array(labels) == predictions
                 parts: tuple[Part, ...] = ("encoder", "linear")
                 others = {part: np.array(labels) == read_predictions(run, part, split).predictions for part in parts}
-                result["test"]["paired"] = {part: paired_interval(right, other) for part, other in others.items()}
-    result.get("test", {}).pop("unseen", None)
+                result[split]["paired"] = {part: paired_interval(right, other) for part, other in others.items()}
+    for split in TEST_SPLITS:
+        result.get(split, {}).pop("unseen", None)
     result |= facts
     RunDirectory(run.name).replace_files(run, files, result, model_card(result))
 

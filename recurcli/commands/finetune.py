@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.commands.training.budget import with_planned_steps
+from recurcli.commands.training.report import warn_of_unlearned_positions
 from recurcli.commands.training.resume import finished_run, source_of_run
 from recurcli.commands.training.trainer import (
     Training,
@@ -25,7 +26,7 @@ from recurcli.commands.training.trainer import (
 from recurcli.config import DataConfig, FinetuningConfig, LabelType
 from recurcli.data.columns import check_same_kind, label_doubts
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
-from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
+from recurcli.data.tasks import Task, has_split, is_local, is_one_file, splits_of, task_named
 from recurcli.data.teacher import Teacher, read_teacher
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
@@ -38,7 +39,7 @@ from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, out_of_fold_logits
 from recurcli.linear.static_vectors import resolve_vectors, resolve_vectors_of_tokens
 from recurcli.log import Log, Note
-from recurcli.metrics import OF_PROBABILITIES, metric_named
+from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, metric_named
 from recurcli.model.models import Classifier
 from recurcli.preset import Preset, ResolvedPreset, without_encoder
 from recurcli.requests.training import FinetuneRequest
@@ -97,7 +98,9 @@ def finetune(
         preset = _without_encoder(given, request, splits, log)
         is_linear, is_folded = preset.is_linear, _join_few_rows(preset, splits)
         own, teacher = _read_rows(preset, task, splits, log, are_files=rows is None)
-        train, test = splits["train"], splits.get("test")
+        for split in splits:
+            warn_of_unlearned_positions(split, preset.encoder, log)
+        train = splits["train"]
         dev = train if is_folded else splits["dev"]
         _check_metrics(preset.finetuning, task, dev)
         seen, all_known = _known(splits), True
@@ -171,7 +174,7 @@ def finetune(
             refit=_refit_of(preset, refitted, train, dev, task, np.concatenate([row_weights, dev_weights])),
             halves_seed=preset.data.dev_seed if trial_fit and is_part else None,
             folds=OUTER_FOLDS if is_folded else None,
-            test=None if test is None else ScoredRows(test, tokens["test"]),
+            tests={split: ScoredRows(splits[split], tokens[split]) for split in TEST_SPLITS if split in splits},
         )
         training = Training(
             request=request,
@@ -295,8 +298,7 @@ def _read_rows(
     if preset.finetuning.teacher is not None:
         teacher, train = _with_teacher(preset, {**splits, "train": train}, task, log, are_files=are_files)
     splits["train"] = train
-    if "test" in splits:
-        _note_on_known_rows(_known(splits), {"test": splits["test"]}, log)
+    _note_on_known_rows(_known(splits), {name: splits[name] for name in TEST_SPLITS if name in splits}, log)
     for name, split in splits.items():
         if empty := sum(not f"{text}{pair or ''}".strip() for text, pair in split.texts):
             log.warn(f"{name}: {pluralize(empty, 'row', 'have')} no text; `recur check` names the lines")
@@ -309,9 +311,9 @@ def _load_splits(
     """Read the rows of a training: those in memory, else those that the preset names.
 
     Returns the preset with the delimiter that was recognised in all files, so that the run keeps it for other files; the task
-    with its labels; and the rows of "train" and "dev", and of "test" if there are any to score. The test rows are those that
-    the preset names, else those of the task; there are none if they have no labels. Raises DataError for a fault in the file
-    that the preset names. A note says why the task's test rows cannot be scored.
+    with its labels; and the rows of "train" and "dev", and of "test" and "test-long" if there are any to score. The test rows
+    are those that the preset names, else those of the task; there are none if they have no labels. Raises DataError for a
+    fault in the file that the preset names. A note says why the task's test rows cannot be scored.
     """
     preset, task, config = resolved.preset, task_named(resolved.preset.task), resolved.preset.data
     if rows is not None:
@@ -322,16 +324,18 @@ def _load_splits(
     train = load_split(task, "train", config, use_dev_split=True)
     task, trained = with_labels_of(task, train, config), train.column_schema
     splits = {"train": train, "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, trained=trained)}
-    named = config.named_file("test") is not None
-    if preset.finetuning.score_test and (named or (task.has_labels("test") and _has_test_rows(task, config))):
+    for split in TEST_SPLITS if preset.finetuning.score_test else ():
+        named = config.named_file(split) is not None
+        if not named and not (task.has_labels(split) and _has_test_rows(task, split, config)):
+            continue
         try:
-            test = load_split(task, "test", config, trained=trained)
+            test = load_split(task, split, config, trained=trained)
             if test.label is not None:
-                splits["test"] = test
+                splits[split] = test
         except DataError as error:
             if named:
                 raise
-            log.add(Note(f"no test score: {error}", "info" if config.path is None else "warning"))
+            log.add(Note(f"no {split} score: {error}", "info" if config.path is None else "warning"))
     delimiters = {split.delimiter for split in splits.values()}
     if len(delimiters) == 1 and None not in delimiters:
         config = replace(config, delimiter=delimiters.pop())
@@ -401,10 +405,10 @@ def _with_teacher(
     """
     train, file = splits["train"], Path(str(preset.finetuning.teacher))
     held_out = [split for name, split in splits.items() if name != "train"]
-    is_unread = are_files and "test" not in splits
-    if is_unread and (preset.data.named_file("test") or _has_test_rows(task, preset.data)):
-        with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
-            held_out.append(load_split(task, "test", preset.data, labelled=False, trained=train.column_schema))
+    for split in (name for name in TEST_SPLITS if are_files and name not in splits):
+        if preset.data.named_file(split) or _has_test_rows(task, split, preset.data):
+            with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
+                held_out.append(load_split(task, split, preset.data, labelled=False, trained=train.column_schema))
     teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
     if preset.is_linear and not teacher.facts["added"]:
         log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
@@ -425,15 +429,20 @@ def _note_on_known_rows(known: KnownRows, splits: Mapping[str, Split], log: Log,
     """Log how many dev and test rows are among the `known` ones, which are those of an earlier `run` if it is given."""
     for name, rows in splits.items():
         counts = known.count(rows.hashes)
-        if name != "train" and (counts["training_rows"] or (name == "test" and counts["dev_rows"])):
+        if name != "train" and (counts["training_rows"] or (name != "dev" and counts["dev_rows"])):
             log_known_rows(log, counts, len(rows.hashes), name=name, run=run)
 
 
-def _has_test_rows(task: Task, config: DataConfig) -> bool:
-    """Return whether the data may have test rows. A folder is searched for them; the Hub and the generator always may."""
+def _has_test_rows(task: Task, split: str, config: DataConfig) -> bool:
+    """Return whether the data may have these test rows, if the task has the `split`.
+
+    A folder is searched for them; the Hub and the generator always may.
+    """
+    if split not in splits_of(task):
+        return False
     if config.path is None:
         return not is_local(config, "train")
-    return not is_one_file(Path(config.path)) and has_split(task, "test", config)
+    return not is_one_file(Path(config.path)) and has_split(task, split, config)
 
 
 def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> Split:

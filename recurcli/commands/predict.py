@@ -1,13 +1,15 @@
-"""`recur predict`: labels the rows of a file or a pipe. One row out per row in, in order, in constant memory."""
+"""`recur predict`: labels the rows of files or of a pipe. One row out per row in, in order, in constant memory."""
 
 import contextlib
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,12 +24,14 @@ from recurcli.commands.prediction.output import (
 from recurcli.commands.prediction.rows import (
     WINDOW_CHARACTERS,
     Input,
+    ParquetWriter,
     Read,
     RowWriter,
     is_file,
     named_format,
     open_input,
     output_kind,
+    part_of,
     rows_of_part,
     scan,
     skip,
@@ -37,21 +41,21 @@ from recurcli.commands.trained_run import note_on_fast, training_rows
 from recurcli.config import QUOTE, UTF8, DataConfig, canonical_encoding
 from recurcli.data.columns import ColumnSchema, TextColumns, delimiter_of_input, find_input_columns
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
-from recurcli.data.rows import Records
+from recurcli.data.rows import Record
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.linear.explain import explain
 from recurcli.log import Log
-from recurcli.requests.predict import PredictRequest
+from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
 from recurcli.runs.run_directory import Facts, Run, open_run
 
 
 def predict(request: PredictRequest, log: Log) -> None:
-    """Label the rows of `request.source`, a window of them at a time; a resume goes on after the last window that was kept.
+    """Label the rows of `request.sources`, a window of them at a time; a resume goes on after the last window that was kept.
 
-    Raises DataError if the input cannot be read, and with `strict` for the first bad row.
+    Raises DataError if an input cannot be read, and with `strict` for the first bad row.
     """
     options = {**asdict(request.inference), "fast": request.fast, "ranks": current()}
     if not current().is_main:  # the main process reads the input and writes the output
@@ -62,10 +66,12 @@ def predict(request: PredictRequest, log: Log) -> None:
         DataConfig(delimiter=form.delimiter, quote=form.quote or QUOTE, encoding=form.encoding or UTF8)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
-    if request.shard is not None and not is_file(request.source):
-        raise UsageError(f"--shard takes a part of a file, and {request.source} is a pipe; write it to a file")
+    if request.shard is not None or len(request.sources) > 1:
+        for pipe in (each for each in request.sources if not is_file(each)):
+            what = "several inputs must be files" if request.shard is None else "--shard takes a part of a file"
+            raise UsageError(f"{what}, and {pipe} is a pipe; write it to a file")
     kind = output_kind(request.format)
-    check_prediction_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
+    check_prediction_output(request.output, request.sources, kind, overwrite=request.overwrite, resume=request.resume)
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(
             open_output(request.output, log, resume=request.resume, overwrite=request.overwrite)
@@ -81,34 +87,37 @@ def predict(request: PredictRequest, log: Log) -> None:
         note_on_fast(run, predictor, log)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
-        rows = _open_rows(request, training_rows(run, predictor), output, stack, log)
-        writer = RowWriter(request, rows, predictor.labels)
-        progress = output.begin(_facts(request, run, predictor, rows, writer))
+        inputs = _open_inputs(request, training_rows(run, predictor), output, stack, log)
+        kind_of_writer = ParquetWriter if inputs[0].format == "parquet" else RowWriter
+        writers = [kind_of_writer(request, each, predictor.labels) for each in inputs]
+        progress = output.begin(_facts(request, run, predictor, writers[0]))
+        counted = inputs[0].counted
+        own = range(counted.rows) if counted else None
+        if counted and request.shard:
+            own = _own_rows(inputs, request.part)
+            which = f"{own.start + 1:,} to {own.stop:,} of {counted.rows:,}"
+            if not own:
+                parts = f"at multiples of {WINDOW:,}" if len(inputs) == 1 else "by file"
+                which = f"are divided {parts}, and none of the {counted.rows:,} is in this part"
+            log.note(f"part {request.shard}: rows {which}")
         digest = hashlib.sha256()
-        own = rows_of_part(rows.counted.rows, request.part) if rows.counted and request.shard else None
-        part = rows.unread if own is None else islice(rows.unread, own.start, own.stop)
-        unread = windows(part, digest if output.resumable else None, at_once=rows.at_once)
-        skip(unread, digest, progress, rows.records.name)
+        unread = _windows(writers, own, digest if output.resumable else None)
+        skip(unread, digest, progress, _in_words(inputs))
         if progress.rows:
             predictor.truncated, predictor.answered = progress.truncated, progress.answered
             log.note(f"{request.output}: going on after row {progress.rows:,}")
-        elif request.part[0] == 1:
-            output.write(writer.head())
-        total, first = rows.counted.rows if rows.counted else None, 0
-        if own is not None:
-            which = f"{own.start + 1:,} to {own.stop:,} of {total:,}"
-            if not own:
-                which = f"are divided at multiples of {WINDOW:,}, and none of the {total:,} is in this part"
-            log.note(f"part {request.shard}: rows {which}")
-            total, first = len(own), own.start
+        elif request.part[0] == 1 or inputs[0].format == "parquet":
+            output.write(writers[0].head())
+        total, first = (None, 0) if own is None else (len(own), own.start)
         log.stage("labelling the rows")
         log.rows(progress.rows, total=total)
-        for window in unread:
-            before, texts = progress.rows, [rows.columns.texts.read_for_label(record) for record in window]
+        for writer, window in unread:
+            columns = writer.columns.texts
+            before, texts = progress.rows, [columns.read_for_label(record) for record in window]
             for record, text in zip(window, texts, strict=True):
-                progress.count(rows.records.name, record, text.fault)
+                progress.count(writer.name, record, text.fault)
             if request.strict and progress.first_fault:
-                raise DataError(f"{progress.first_fault}{rows.records.hint}")
+                raise DataError(f"{progress.first_fault}{writer.input.records.hint}")
             pairs = [(text.text, text.pair) for text in texts]
             logits = predictor.logits_of_pairs(pairs, partial(log.rows, before=before, total=total))
             lines = []
@@ -119,55 +128,124 @@ def predict(request: PredictRequest, log: Log) -> None:
                 lines.append(writer.row(first + before + place, window[place], prediction, texts[place].fault, why))
                 label = "" if writer.is_unsure(prediction) else prediction.label
                 progress.labels[label] = progress.labels.get(label, 0) + 1
-            output.write(b"".join(lines))
+            output.write(b"".join(lines) + writer.rest())
             progress.truncated, progress.answered = predictor.truncated, predictor.answered
             progress.input_sha256 = digest.hexdigest()
             output.save(progress)
     predictor.stop_workers()
-    _summary(request, rows.records, predictor, progress, log)
+    _summary(request, inputs, predictor, progress, log)
 
 
-def _open_rows(
+def _open_inputs(
     request: PredictRequest, trained: ColumnSchema, output: OutputStream, stack: contextlib.ExitStack, log: Log
+) -> list[Input]:
+    """Return the inputs that have rows, or the first one. The columns of JSON are the keys of all. Raises as `_open_input`.
+
+    Raises DataError for an input of another format or with other columns than the first one.
+    """
+    counted = PredictionProgress()
+    inputs: list[Input] = []
+    for source in request.sources:
+        found = _open_input(request, source, trained, counted, output, stack, Log() if inputs else log)
+        if not inputs or not inputs[0].rows:
+            inputs = [found]
+        elif found.rows:
+            inputs.append(found)
+            _check_alike(inputs[0], found)
+    names = tuple(dict.fromkeys(name for each in inputs for name in each.columns.names))
+    if inputs[0].columns.typed:
+        inputs = [each._replace(columns=replace(each.columns, names=names, keys=names)) for each in inputs]
+    return inputs
+
+
+def _check_alike(first: Input, other: Input) -> None:
+    """Raise DataError for an input that is not read as the first one is."""
+    forms = [(each.records.format, each.records.delimiter) for each in (first, other)]
+    columns = [(each.columns.names, each.columns.header) for each in (first, other)]
+    if forms[0] != forms[1] or (not first.columns.typed and columns[0] != columns[1]):
+        what = "another format or delimiter" if forms[0] != forms[1] else "other columns"
+        raise DataError(f"{other.records.name}: has {what} than {first.records.name}; predict it on its own")
+
+
+def _open_input(
+    request: PredictRequest,
+    source: Path,
+    trained: ColumnSchema,
+    counted: PredictionProgress,
+    output: OutputStream,
+    stack: contextlib.ExitStack,
+    log: Log,
 ) -> Input:
-    """Open the input, find its columns in the first window, and count the rows of a file.
+    """Open an input and find its columns in its first window. A file is read once to count its rows, in `counted`.
 
     Raises DataError for a row that the output cannot hold, and with `strict` for the first bad row of a file.
     """
-    read = _reader(request, trained)
-    typed = str(request.source) == "-" and sys.stdin is not None and sys.stdin.isatty()
+    read = _reader(request, source, trained)
+    typed = source == STDIN and sys.stdin is not None and sys.stdin.isatty()
     is_live = request.unbuffered or is_terminal(request.output) or typed
-    at_once = is_live and not output.resumable and not is_file(request.source)
-    records = open_input(request.source, read, stack)
-    if typed:
-        log.note("reading texts from the terminal, a line each; Ctrl-D ends them")
-    sample = next(windows(records, at_once=at_once), [])
-    if records.delimiter and request.columns.delimiter is None and trained.delimiter is None:
-        log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
-    explicit = TextColumns(tuple(request.columns.text or ()), tuple(request.columns.pair or ()))
-    columns = find_input_columns(records, sample, trained, log, explicit, request.columns.header)
-    if columns.header:
-        del sample[:1]
-    like_input = records.format if records.format in ("tsv", "csv") else "jsonl"
-    format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
-    counted = None
-    if is_file(request.source):
-        with contextlib.ExitStack() as again:
-            delimiter = records.delimiter if format == records.format else None
-            counted, columns = scan(
-                open_input(request.source, read, again), columns, format, delimiter, strict=request.strict
-            )
-    return Input(records, chain(sample, records), columns, format, at_once, counted)
+    at_once = is_live and not output.resumable and not is_file(source)
+    with contextlib.ExitStack() as opened:
+        records = open_input(source, read, opened)
+        if typed:
+            log.note("reading texts from the terminal, a line each; Ctrl-D ends them")
+        sample = next(windows(records, at_once=at_once), [])
+        if records.delimiter and request.columns.delimiter is None and trained.delimiter is None:
+            log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
+        explicit = TextColumns(tuple(request.columns.text or ()), tuple(request.columns.pair or ()))
+        columns = find_input_columns(records, sample, trained, log, explicit, request.columns.header)
+        like_input: OutputFormat = "tsv" if records.format == "tsv" else "csv" if records.format == "csv" else "jsonl"
+        format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
+        if not is_file(source):
+            stack.enter_context(opened.pop_all())
+            return Input(records, chain(sample[columns.header :], records), columns, format, at_once)
+    with contextlib.ExitStack() as again:
+        records, before = open_input(source, read, again), counted.rows
+        delimiter = records.delimiter if format == records.format else None
+        columns = scan(records, columns, format, delimiter, counted, strict=request.strict)
+    unread = _unread(source, read, header=columns.header)
+    return Input(records, unread, columns, format, counted=counted, rows=counted.rows - before)
 
 
-def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
-    """Return the reader of the input, with the quote and delimiter of the options, else those of the training rows if they are
+def _unread(source: Path, read: Read, *, header: bool) -> Iterator[Record]:
+    """Yield the rows of a file, which is opened when the first one is asked for."""
+    with contextlib.ExitStack() as stack:
+        yield from islice(open_input(source, read, stack), int(header), None)
+
+
+def _own_rows(inputs: Sequence[Input], part: tuple[int, int]) -> range:
+    """Return the numbers of the rows in part I of N: those of a part of the only file, else those of a part of the files."""
+    if len(inputs) == 1:
+        return rows_of_part(inputs[0].rows, part)
+    files = part_of(len(inputs), part)
+    starts = [0, *accumulate(each.rows for each in inputs)]
+    return range(starts[files.start], starts[files.stop])
+
+
+def _windows(writers: Sequence[RowWriter], own: range | None, digest: Any) -> Iterator[tuple[RowWriter, list[Record]]]:
+    """Yield the windows of the `own` rows of all inputs (None: all rows of a pipe), each with the writer of its input."""
+    start = 0
+    for writer in writers:
+        each, stop = writer.input, start + writer.input.rows
+        first, last = (0, None) if own is None else (max(own.start, start) - start, min(own.stop, stop) - start)
+        if last is None or first < last:
+            for window in windows(islice(each.unread, first, last), digest, at_once=each.at_once):
+                yield writer, window
+        start = stop
+
+
+def _in_words(inputs: Sequence[Input]) -> str:
+    """Return the name of the only input, or how many there are."""
+    return inputs[0].records.name if len(inputs) == 1 else pluralize(len(inputs), "file")
+
+
+def _reader(request: PredictRequest, source: Path, trained: ColumnSchema) -> Read:
+    """Return the reader of an input, with the quote and delimiter of the options, else those of the training rows if they are
     its own too, else a delimiter that its rows show."""
     encoding, quote = request.columns.encoding or UTF8, request.columns.quote or trained.quote
     delimiter: str | Callable[[str], Separation] | None = request.columns.delimiter
-    named, mark = request.input_format or format_of(str(request.source)), trained.delimiter
+    named, mark = request.input_format or format_of(str(source)), trained.delimiter
     if mark is None and request.columns.header is not False:
-        mark = recognised_delimiter(request.source, encoding, request.input_format, quote)
+        mark = recognised_delimiter(source, encoding, request.input_format, quote)
         mark = mark or ("," if named is None and trained.format == "csv" else None)
     if delimiter is None and mark is not None:
         is_table = trained.delimiter is not None and named in ("tsv", "csv")
@@ -177,16 +255,17 @@ def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
 
 
 def _summary(
-    request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress, log: Log
+    request: PredictRequest, inputs: Sequence[Input], predictor: Predictor, progress: PredictionProgress, log: Log
 ) -> None:
     """Log how many rows could not be read and how many were truncated, then how many have each label."""
     if not progress.rows and request.part[1] == 1:
-        log.warn(f"{records.name}: the input has no rows")
+        log.warn(f"{_in_words(inputs)}: the input has no rows")
     if progress.faults:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
-        log.warn(f"{progress.first_fault}{rest}; labelled from the readable part{records.hint}")
-    if records.doubt:
-        log.warn(records.doubt)
+        hint = next((each.records.hint for each in inputs if each.records.hint), "")
+        log.warn(f"{progress.first_fault}{rest}; labelled from the readable part{hint}")
+    for doubt in (each.records.doubt for each in inputs if each.records.doubt):
+        log.warn(doubt)
     predictor.note_on_cuts(progress.rows, log)
     if progress.answered:
         read = progress.rows - progress.answered
@@ -208,13 +287,13 @@ MAX_LABELS = 5
 """Labels that the last line names."""
 _RESOLVED = ("format", "input_format", "columns", "fast", "inference")
 """Options that a resume compares by what they were resolved to."""
-_FREE_AT_RESUME = ("run", "source", "output", "unbuffered", "resume", "overwrite")
+_FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite")
 """Options that a resume may change, or compares by the content of what they name."""
 
 
-def _facts(request: PredictRequest, run: Run, predictor: Predictor, rows: Input, writer: RowWriter) -> dict[str, Facts]:
+def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
-    columns, config = rows.columns, predictor.config
+    rows, columns, config = writer.input, writer.columns, predictor.config
     others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
     for name in (*_RESOLVED, *_FREE_AT_RESUME):
         del others[name]

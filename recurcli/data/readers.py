@@ -305,8 +305,10 @@ def parquet_records(path: Path) -> Records:
 
     with naming_damage():
         file = parquet.ParquetFile(path)
+        types = {each.name: each.type for each in file.schema_arrow}
         columns = tuple(file.schema_arrow.names)
         class_names = _class_names(file.schema_arrow.metadata)
+        types |= dict.fromkeys(class_names.keys() & types.keys(), pyarrow.string())
     if (twice := first_repeated(filter(None, columns))) is not None:
         file.close()
         raise DataError(f"{path}: has the column '{escaped(twice)}' twice")
@@ -317,7 +319,7 @@ def parquet_records(path: Path) -> Records:
             for line, fields in enumerate(rows, 1):
                 yield Record(line, with_class_names(fields, class_names))
 
-    return Records(str(path), "parquet", columns, read(), file.close)
+    return Records(str(path), "parquet", columns, read(), file.close, types=types)
 
 
 def with_class_names(fields: dict[str, Any], class_names: dict[str, list[str]]) -> dict[str, Any]:

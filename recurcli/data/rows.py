@@ -7,7 +7,7 @@ import lzma
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -199,6 +199,8 @@ class Records(Iterator[Record]):
     header: bool = False
     """Whether row 1 of a TSV or CSV was taken as the names of its columns (see `take_header`)."""
     quote: str = QUOTE
+    types: Mapping[str, Any] = field(default_factory=dict)
+    """The Arrow type of each column of Parquet."""
 
     def peek(self, count: int) -> list[Record]:
         """Return the next rows of a TSV or CSV, `count` at most. They stay unread."""

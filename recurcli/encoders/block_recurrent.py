@@ -81,25 +81,22 @@ class RecurrentState(nn.Module):
             self.inner = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, config.inner_size), activation)
             self.inner_gate = StateGate(config.inner_size, size, fixed=fixed)
 
-    def projections(self, state: Tensor) -> tuple[Tensor, ...]:
-        """Return Q_s, Q_e, K_s and V_s (H, B, S, K) of a state (B, S, D)."""
+    def projected(self, state: Tensor) -> tuple[Tensor, ...]:
+        """Return c (B, S, D), and its Q_s, Q_e, K_s and V_s (H, B, S, K)."""
         parts = self.project(self.norm(state) + self.ids).unflatten(-1, (4, self.num_heads, -1))
-        return parts.permute(2, 3, 0, 1, 4).unbind()
+        return state, *parts.permute(2, 3, 0, 1, 4).unbind()
 
-    def step(self, state: Tensor, block: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return c_{n+1}, and K_s and V_s of c_n as (2, H, B, S, K).
-
-        `block` has keys and values (H, B, C, K), and what is real (B, C).
-        """
+    def step(self, projected: tuple[Tensor, ...], block: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return c_{n+1} from c_n, both `projected`. `block` has keys and values (H, B, C, K), and what is real (B, C)."""
         key, value, real = block
-        own_query, query, own_key, own_value = self.projections(state)
+        state, own_query, query, own_key, own_value = projected
         own = F.scaled_dot_product_attention(own_query, own_key, own_value)
         attended = F.scaled_dot_product_attention(query, key, value, mask_or_full(real)[:, None])
         both = torch.cat([own, attended]).permute(1, 2, 0, 3).flatten(-2)  # (B, S, 2 H K)
         updated = self.gate(state, both)
         if self.inner is not None:
             updated = self.inner_gate(updated, self.inner(updated))
-        return updated, torch.stack([own_key, own_value])
+        return self.projected(updated)
 
 
 class WindowAttention(SegmentAttention):
@@ -135,41 +132,43 @@ class RecurrentAttention(WindowAttention):
     def states(self, segments: Segments, x: Tensor, cache: SegmentCache | WindowMemory | None) -> tuple[Tensor, ...]:
         """Return K_s and V_s (H, R, S, K) of the state before each block.
 
-        A SegmentCache then holds the state after its block, and a WindowMemory that before the last block.
+        A SegmentCache then holds the state before the next token, and a WindowMemory that before the last block.
         """
         key, value, real = segments.key, segments.value, segments.real
         if real is None:
             real = torch.ones(key.shape[1:3], dtype=torch.bool, device=x.device)
-        state = self.state.initial.expand(len(x), -1, -1)
-        if isinstance(cache, SegmentCache):
-            state = state if cache.states is None else cache.states
-            cache.states, made = self.state.step(state, (key, value, real))
-            return made.unbind()
-        if cache is not None and cache.recurrent is not None:
+        if isinstance(cache, SegmentCache) and cache.states is not None:
+            state = cache.states
+        elif isinstance(cache, WindowMemory) and cache.recurrent is not None:
             state = self.after(*cache.recurrent)
+        else:
+            state = self.state.projected(self.state.initial.expand(len(x), -1, -1))
+        if isinstance(cache, SegmentCache):
+            cache.states = self.state.step(state, (key, value, real)) if cache.inputs is None else state
+            return state[3:]
         pieces = (
             part.view(*part.shape[:-3], len(x), -1, *part.shape[-2:]).movedim(-3, 0)
             for part in (key, value, real[..., None])
         )
         blocks = [(key, value, real[..., 0]) for key, value, real in zip(*pieces, strict=True)]  # (H, B, C, K), (B, C)
-        outputs = []
+        states = [state]
         for block in blocks[:-1]:
-            state, made = self.state.step(state, block)
-            outputs.append(made)
-        outputs.append(torch.stack(self.state.projections(state)[2:]))
+            states.append(self.state.step(states[-1], block))
         if cache is not None:
             last = (x.shape[1] - 1) % self.window + 1
             read = torch.cat([cache.states, x.detach()], dim=1)
-            cache.recurrent = state.detach(), read[:, -last - self.window :]
-        return torch.stack(outputs, dim=3).flatten(2, 3).unbind()
+            cache.recurrent = states[-1][0].detach(), read[:, -last - self.window :]
+        keys, values = (torch.stack(parts, dim=2).flatten(1, 2) for parts in list(zip(*states, strict=True))[3:])
+        return keys, values
 
-    def after(self, state: Tensor, read: Tensor) -> Tensor:
-        """Return the next state c_{n+1} (B, S, D).
+    def after(self, state: Tensor, read: Tensor) -> tuple[Tensor, ...]:
+        """Return the next state c_{n+1} (B, S, D), `projected`.
 
         `state` is c_n (B, S, D). `read` has the inputs of this attention in block n and in the W tokens before it (B, C, D).
         """
         key, value = (part.transpose(0, 1) for part in self.project_memory(read))
-        return self.state.step(state, (key, value, torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)))[0]
+        real = torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)
+        return self.state.step(self.state.projected(state), (key, value, real))
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return `kept`, the mean of σ(b_g), if the gates are fixed, and the statistics of the attention to tokens."""
@@ -178,7 +177,10 @@ class RecurrentAttention(WindowAttention):
 
 
 class BlockRecurrentTransformer(TransformerXL):
-    """L layers, of which one has a recurrent state: 8 D² parameters more than the others, without its feed-forward network."""
+    """L layers, of which one has a recurrent state: 8 D² parameters more than the others, without its feed-forward network.
+
+    `step` also keeps c_n and its projections, 5 S D numbers a text; the token that ends a block makes c_{n+1} too.
+    """
 
     Config = BlockRecurrentConfig
     Attention = WindowAttention

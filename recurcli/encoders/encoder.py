@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recurcli.encoders.config import FeedForwardConfig, NoEncoderConfig, NormConfig, RecurrentConfig
-from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions, sinusoids
+from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions
 from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.windowed import reversed_sequences
 
@@ -36,6 +36,10 @@ CarriedState = dict[str, Tensor]
 PADDING_LIMIT = 1e10
 """The largest magnitude of values at padded positions. Ours: squares of much larger ones overflow float32, and a mask does not
 stop the NaN that they become. TokenEmbedding gives padding the vector of a token."""
+
+
+NOT_CAUSAL = "encoder.causal is false, so a position reads later ones"
+"""Why an encoder that has a `step` has none as it is configured."""
 
 
 class Encoder(nn.Module):
@@ -269,7 +273,7 @@ class BlockLayer(nn.Module):
 
 
 class BlockEncoder(Encoder):
-    """Sinusoidal positions, if it `adds_positions`, then L layers. The TransformerXL has a `forward` of its own.
+    """Sinusoidal positions, if it `adds_positions`, then L layers.
 
     TokenEmbedding scales the embeddings where `adds_positions` is True (Vaswani et al., section 3.4). If the Config has a
     key `max_length`, `forward` raises ValueError for a longer text, and the states of padding after `max_length` are 0.
@@ -282,6 +286,7 @@ class BlockEncoder(Encoder):
 
     def __init__(self, config: FeedForwardConfig) -> None:
         super().__init__()
+        self.adds_positions = self.adds_positions and getattr(config, "position", "sinusoidal") == "sinusoidal"
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(self.build_layer(config) for _ in range(config.num_layers))
         pre_norm = getattr(config, "norm", "") == "pre"
@@ -290,7 +295,7 @@ class BlockEncoder(Encoder):
         is_plain = isinstance(self.layers[0], BlockLayer) and type(self).forward is BlockEncoder.forward
         if is_plain and hasattr(self.layers[0].attention, "step"):
             is_causal = getattr(config, "causal", False)
-            self.step_obstacle = "" if is_causal else "encoder.causal is false, so a position reads later ones"
+            self.step_obstacle = "" if is_causal else NOT_CAUSAL
         self.min_effective_length = getattr(self.layers[0].attention, "min_effective_length", None)
 
     def build_layer(self, config: Any) -> nn.Module:
@@ -300,17 +305,19 @@ class BlockEncoder(Encoder):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         length = x.shape[1]
         x, mask = cut_padding(x, mask, self.max_length)
-        h = self.dropout(x + sinusoidal_positions(x) if self.adds_positions else x)
+        h = self.dropout(self.with_positions(x))
         for layer in self.layers:
             h = self.apply_layer(layer, h, mask)
         h = self.final_norm(h)
         return h if h.shape[1] == length else F.pad(h, (0, 0, 0, length - h.shape[1]))
 
+    def with_positions(self, x: Tensor, first: int = 0) -> Tensor:
+        """Return x (B, T, D) and its positions, of which `first` is the first, if the encoder adds them."""
+        return x + sinusoidal_positions(x, first) if self.adds_positions else x
+
     def step(self, x: Tensor, state: StepState | None = None) -> tuple[Tensor, StepState]:
         position, before = (0, [None] * len(self.layers)) if state is None else (state["position"], state["layers"])
-        if self.adds_positions:
-            x = x + sinusoids(torch.tensor([position], dtype=x.dtype, device=x.device), x.shape[-1])
-        h, after = self.dropout(x), []
+        h, after = self.dropout(self.with_positions(x[:, None], position).squeeze(1)), []
         for layer, own in zip(cast(Iterable[BlockLayer], self.layers), before, strict=True):
             h, found = layer.step(h, own)
             after.append(found)

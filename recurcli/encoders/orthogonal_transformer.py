@@ -14,7 +14,7 @@ from torch.func import functional_call
 from recurcli.encoders.config import OrthogonalTransformerConfig
 from recurcli.encoders.encoder import BlockEncoder
 from recurcli.encoders.transformer import MultiheadAttention
-from recurcli.layers import normal_, orthogonal_matrices, sinusoidal_positions
+from recurcli.layers import normal_, orthogonal_matrices
 
 
 class OrthogonalTransformer(BlockEncoder):
@@ -39,7 +39,7 @@ class OrthogonalTransformer(BlockEncoder):
             normal_(weight, std=config.hidden_size**-0.5)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        h = self.dropout(x + sinusoidal_positions(x))
+        h = self.dropout(self.with_positions(x))
         for layer, weights in zip(self.layers, self.orthogonal_weights(), strict=True):
             h = self.apply_layer(partial(functional_call, layer, weights), (h, mask))
         return self.final_norm(h)

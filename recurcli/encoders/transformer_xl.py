@@ -18,15 +18,15 @@ and what they hold beside input and output does not grow with the number of segm
 size, H heads, K head size, N segments of S tokens, M tokens of memory, C = M + S.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.encoders.config import BlockRecurrentConfig, TransformerXLConfig
-from recurcli.encoders.encoder import BlockEncoder, CarriedState, LayerStats
+from recurcli.encoders.encoder import NOT_CAUSAL, BlockEncoder, CarriedState, LayerStats
 from recurcli.encoders.rsa import Recurrence
 from recurcli.layers import SelfAttention, dropout, normal_, sinusoids, weighted
 from recurcli.ops.chunks import before_pieces, joined, split, split_rows
@@ -56,13 +56,16 @@ class Segments(NamedTuple):
 
 @dataclass
 class SegmentCache:
-    """The state of one layer between segments: its tables for whole segments, and the memory's keys and values."""
+    """The state of one layer in a text of which a segment, or a part of one, is read at a time."""
 
     tables: Tables
-    memory: tuple[Tensor, Tensor] | None = None
-    """(B, H, up to M, K) each. None before the first segment."""
-    states: Tensor | None = None
-    """The Block-Recurrent Transformer's state (B, S, D). None before the first segment."""
+    """Those of whole segments."""
+    read: tuple[Tensor, Tensor] | None = None
+    """Keys and values of the memory and of the segment so far: (B, H, up to M + S - 1, K) each. None at the start."""
+    inputs: Tensor | None = None
+    """What the attention read in the segment so far: (B, up to S - 1, D). None between segments."""
+    states: tuple[Tensor, ...] | None = None
+    """The Block-Recurrent Transformer's state before this segment, with its projections. None at the start."""
 
 
 @dataclass
@@ -96,12 +99,12 @@ class SegmentAttention(Recurrence, SelfAttention):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, cache: SegmentCache | WindowMemory | None = None
     ) -> Tensor:
-        """Attend in a whole text x. With a SegmentCache, x is its next segment; with a WindowMemory, its next window."""
+        """Attend in a whole text x. With a SegmentCache, x is next in its segment; with a WindowMemory, its next window."""
         if isinstance(cache, SegmentCache):
-            segments, tables = self.next_segment(x, mask, cache)
+            segments, tables = self.next_tokens(x, mask, cache)
         else:
             before = x[:, :0] if cache is None else cache.states
-            segments, tables = self.segments(x, mask, before), self.tables(x, before.shape[1])
+            segments, tables = self.segments(x, mask, before), self.tables(x, *self.sizes(x.shape[1], before.shape[1]))
         weights = self.weights(segments, tables)
         if tables.matrices is not None:
             weights = self.gated(weights, tables.matrices.unsqueeze(1))
@@ -111,6 +114,11 @@ class SegmentAttention(Recurrence, SelfAttention):
             read = torch.cat([cache.states, x.detach()], dim=1)
             cache.states = read[:, max(0, read.shape[1] - self.memory) :]
         return self.output(texts_of(mixed, x).transpose(1, 2).flatten(-2))
+
+    def step(self, x: Tensor, state: SegmentCache | None = None) -> tuple[Tensor, SegmentCache]:
+        """Return the output (B, D) of the next position x (B, D), and the state after it."""
+        cache = SegmentCache(self.tables(x, self.segment, self.memory)) if state is None else replace(state)
+        return self(x[:, None], None, cache).squeeze(1), cache
 
     def with_states(
         self, mixed: Tensor, segments: Segments, x: Tensor, cache: SegmentCache | WindowMemory | None
@@ -137,9 +145,8 @@ class SegmentAttention(Recurrence, SelfAttention):
             return self.segment, self.memory
         return self.segment, min(self.memory, before + (length - 1) // self.segment * self.segment)
 
-    def tables(self, x: Tensor, before: int = 0) -> Tables:
-        """Return the tables for a window x (B, T, D) after `before` other tokens."""
-        size, memory = self.sizes(x.shape[1], before)
+    def tables(self, x: Tensor, size: int, memory: int) -> Tables:
+        """Return the tables for segments of `size` tokens after `memory` others, of the type and width of x (…, D)."""
         dtype = torch.promote_types(x.dtype, torch.float32)
         lags = torch.arange(memory + size - 1, -size - 1, -1, device=x.device, dtype=dtype)
         by_lag = self.position(sinusoids(lags, x.shape[-1]).to(x.dtype))
@@ -170,25 +177,41 @@ class SegmentAttention(Recurrence, SelfAttention):
             real = torch.cat([in_text.expand(batch, -1, -1), real], dim=-1)
         return Segments(rows_of(queries), rows_of(keys), rows_of(values), real.flatten(0, 1))
 
-    def next_segment(self, x: Tensor, mask: Tensor | None, cache: SegmentCache) -> tuple[Segments, Tables]:
-        """Return the segment x (B, S or fewer, D) with the memory of `cache`, and the tables for their sizes."""
+    def next_tokens(self, x: Tensor, mask: Tensor | None, cache: SegmentCache) -> tuple[Segments, Tables]:
+        """Return the next tokens x of a segment (B, T, D) with all that they attend to, and the tables for their sizes.
+
+        After the last tokens of a segment `cache` holds the memory of the next one.
+        """
         query, key, value = self.project_real(x, mask)
-        size, memory = x.shape[1], 0
-        if cache.memory is not None:
-            old_key, old_value = cache.memory
-            key, value = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
-            memory = old_key.shape[2]
-            mask = None if mask is None else F.pad(mask, (memory, 0), value=True)
-        if self.memory:
-            cache.memory = key[:, :, -self.memory :], value[:, :, -self.memory :]
+        size, before = x.shape[1], 0
+        if cache.read is not None:
+            key, value = (torch.cat(parts, dim=2) for parts in zip(cache.read, (key, value), strict=True))
+            before = key.shape[2] - size
+            mask = None if mask is None else F.pad(mask, (before, 0), value=True)
+        cache.read = key, value
+        cache.inputs = x if cache.inputs is None else torch.cat([cache.inputs, x], dim=1)
+        if cache.inputs.shape[1] == self.segment:
+            cache.read, cache.inputs = self.next_memory(key, value, cache.inputs), None
         lags, matrices = cache.tables
-        total = lags.shape[1]  # M + 2 S, of which the lags memory + size - 1 … -size are taken
-        lags = lags[:, total - self.segment - memory - size : total - self.segment + size]
-        if matrices is not None:
-            most = matrices.shape[2] - self.segment
-            matrices = matrices[:, :size, most - memory : most + size]
+        total = lags.shape[1]  # M + 2 S, of which the lags before + size - 1 … -size are taken
+        lags = lags[:, total - self.segment - before - size : total - self.segment + size]
+        matrices = (
+            None if matrices is None else matrices[:, -size:, -before - size :]
+        )  # an entry depends on its lag alone
         segment = Segments(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1), mask)
         return segment, Tables(lags, matrices)
+
+    def next_memory(self, key: Tensor, value: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values (B, H, up to M, K) of the last tokens of the memory and a whole segment (B, H, C, K).
+
+        `inputs` (B, S, D) are what they were computed from in the segment. They get no gradient through the memory.
+        """
+        if inputs.requires_grad:
+            new_key, new_value = self.project_memory(inputs)
+            key = torch.cat([key[:, :, : -self.segment], new_key], dim=2)
+            value = torch.cat([value[:, :, : -self.segment], new_value], dim=2)
+        first = max(0, key.shape[2] - self.memory)
+        return key[:, :, first:], value[:, :, first:]
 
     def project_real(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the result of `project`, with values of 0 at padding if `rsa`, because P has no mask."""
@@ -210,7 +233,7 @@ class SegmentAttention(Recurrence, SelfAttention):
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return `attention` (B, H, T, C), the weights before RSA's gate, and with `rsa` the parameters of the recurrence."""
-        weights = texts_of(self.weights(self.segments(x, mask), self.tables(x)), x)
+        weights = texts_of(self.weights(self.segments(x, mask), self.tables(x, *self.sizes(x.shape[1]))), x)
         return {**(self.recurrence_stats() if self.rsa else {}), "attention": weights}
 
 
@@ -226,7 +249,11 @@ def texts_of(rows: Tensor, like: Tensor) -> Tensor:
 
 
 class TransformerXL(BlockEncoder):
-    """L layers (post-norm in the paper); 13 D² + 15 D parameters per layer at the default sizes, plus those of P and mu."""
+    """L layers (post-norm in the paper); 13 D² + 15 D parameters per layer at the default sizes, plus those of P and mu.
+
+    What `step` keeps of a text grows within a segment, up to (2 M + 3 S) D numbers a layer: keys and values of the memory and
+    of the segment, and the inputs of the segment. `Tables` are kept once for all texts.
+    """
 
     Config: ClassVar[type[Any]] = TransformerXLConfig
     Attention: ClassVar[type[Any]] = SegmentAttention
@@ -238,15 +265,17 @@ class TransformerXL(BlockEncoder):
     def __init__(self, config: TransformerXLConfig | BlockRecurrentConfig) -> None:
         super().__init__(config)
         self.segment = config.segment
+        self.step_obstacle = "" if config.causal else NOT_CAUSAL
         self.min_effective_length = config.segment + 1 if config.memory else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.shape[1] <= self.segment:
-            h = self.dropout(x)
-            for layer in self.layers:
-                h = self.apply_layer(layer, h, mask)
-            return self.final_norm(h)
+            return super().forward(x, mask)
         return self.by_segment(x, mask)
+
+    def with_positions(self, x: Tensor, first: int = 0) -> Tensor:
+        """Return x: attention to lags takes the place of positions."""
+        return x
 
     def carry(self, x: Tensor, state: CarriedState | None = None) -> tuple[Tensor, CarriedState]:
         h, after = self.dropout(x), {}
@@ -264,7 +293,8 @@ class TransformerXL(BlockEncoder):
 
     def by_segment(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the states of `forward`, computed one segment after the other."""
-        caches = [SegmentCache(layer.attention.tables(x)) for layer in self.layers]  # type: ignore[operator, union-attr]
+        attentions = [cast(SegmentAttention, layer.attention) for layer in self.layers]
+        caches = [SegmentCache(each.tables(x, *each.sizes(x.shape[1]))) for each in attentions]
         states: Tensor | None = None
         for start in range(0, x.shape[1], self.segment):
             here = slice(start, start + self.segment)

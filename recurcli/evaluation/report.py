@@ -7,7 +7,7 @@ Shapes: N rows, C classes.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from recurcli.files import to_json
 from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
 from recurcli.linear.out_of_fold import draw_folds
-from recurcli.metrics import LOG_LOSS, PERPLEXITY, classification_report, rank_report, score_in
+from recurcli.metrics import LOG_LOSS, PERPLEXITY, ScoredSplit, classification_report, rank_report, score_in
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import KnownRows, write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, THRESHOLDS
@@ -274,8 +274,8 @@ class DevEvaluation:
     """The rows that the model is trained on, those of a run that it starts from too, and the dev rows."""
     folds: int | None = None
     """Number of folds by which the dev rows, which are the training rows, are scored out of fold. None: they are others."""
-    test: ScoredRows | None = None
-    """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
+    tests: Mapping[ScoredSplit, ScoredRows] = field(default_factory=dict)
+    """Rows that select nothing: the chosen model is scored on them once."""
     halves_seed: int | None = None
     """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is no such trial."""
 
@@ -318,7 +318,7 @@ class DevEvaluation:
         """
         has_encoder = not self.model.config.is_linear
         encoder = self._encoder_logits(self.dev) if has_encoder else None
-        tested = self._encoder_logits(self.test) if has_encoder and self.test is not None else None
+        tested = {split: self._encoder_logits(rows) for split, rows in self.tests.items() if has_encoder}
         if not self.inference.ranks.is_main:
             return {}
         kept = self._choose(encoder)
@@ -342,10 +342,10 @@ class DevEvaluation:
             write_refit(folder, fitted)
             kept = kept._replace(ensemble=replace(kept.ensemble, linear=fitted))
             facts["linear_baseline"]["refit_rows"] = fitted.rows
-        if self.test is not None:
-            test, of_test = self._write_scores(folder / TEST_PREDICTIONS, self.test, kept, tested, {})
+        for split, rows in self.tests.items():
+            test, of_test = self._write_scores(folder / TEST_PREDICTIONS[split], rows, kept, tested.get(split), {})
             of_test.pop("ensemble", None)  # stands beside the dev metrics
-            facts["test"] = {**test, **of_test}
+            facts[split] = {**test, **of_test}
         if self.folds is not None:
             facts["cross_validation"] = {"folds": self.folds, "rows": kept.rows}
         return {"metric": self.metric_name, "dev": dev, **facts, "thresholds": kept.thresholds}

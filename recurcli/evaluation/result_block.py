@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from recurcli.data.tasks import TASKS
 from recurcli.errors import pluralize
 from recurcli.evaluation.significance import share_interval
-from recurcli.metrics import format_score, percent, percent_interval, score_in, words_of
+from recurcli.metrics import TEST_SPLITS, format_score, percent, percent_interval, score_in, words_of
 from recurcli.requirements import unmet
 
 Scores = Mapping[str, Any]
@@ -47,13 +47,15 @@ def result_block(
     if evaluated is not None:
         scored[evaluated["split"]] = {**evaluated, **evaluated["metrics"]}
     else:
-        for split in [split for split in ("dev", "test") if split in trained["data"].keys() & trained.keys()]:
+        found: list[str] = [each for each in ("dev", *TEST_SPLITS) if each in trained["data"].keys() & trained.keys()]
+        for split in found:
             facts = trained if split == "dev" else {key: trained.get(key) for key in ("metric", "ensemble")}
             scored[split] = {**facts, **trained[split], "rows": trained["data"][split]["rows"]}
     kept = _kept(next(iter(scored.values())))
     columns, notes = [f"kept: {_IN_FULL.get(kept, kept)}"], list[str]()
     lines: dict[str, list[str]] = {}
     compared = [split for split, scores in scored.items() if "paired" in scores] or [*scored]
+    told = [split for split in compared if split != "dev"] or compared
     for split, scores in scored.items():
         rows, kind = scores["rows"], "file" if "cross_validation" in scores else split
         columns += [pluralize(rows, f"{_KINDS.get(kind, f'{kind} ')}row"), "95 % interval"]
@@ -61,7 +63,7 @@ def result_block(
             limits = () if name == _MAJORITY else share_interval(round(share * rows), rows)
             line = lines.setdefault(name, [f"{name}{' (kept)' if name == kept else ''}"])
             line += [percent(share), percent_interval(limits)]
-        notes += _notes(scores, split, columns[-2], kept, is_last=split == compared[-1])
+        notes += _notes(scores, split, columns[-2], kept, is_told=split in told)
     named = f"{trained['preset']}, seed {trained['seed']}" if trained else "not finished"
     return ResultBlock(
         (str(run), named), columns, [*lines.values()], notes, _commands(run, trained, evaluated, has_page)[:2]
@@ -83,11 +85,11 @@ def _by_model(scores: Scores, kept: str, metric: str = "accuracy") -> dict[str, 
     return {name: share for name, share in {kept: score_in(scores, metric), **others}.items() if share is not None}
 
 
-def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_last: bool) -> Iterator[str]:
+def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_told: bool) -> Iterator[str]:
     """Yield sentences on what the scores of a split cannot show. `rows` is its number of rows in words.
 
-    Of the last split, which chose nothing if there are two, one says where the kept model is not shown to differ from the best
-    other one: the paired 95 % interval of the difference of their accuracies contains 0.
+    If it `is_told`, one says where the kept model is not shown to differ from the best other one: the paired 95 % interval of
+    the difference of their accuracies contains 0. It is told of test rows, which chose nothing, and else of the dev rows.
     """
     trained, unseen = scores.get("training_rows", 0), scores.get("unseen")
     if of := scores.get("cross_validation"):
@@ -102,7 +104,7 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_last: bool) -
         yield "How many of these rows were trained on is unknown: the run keeps no hashes of its rows."
     paired = {_PARTS[part]: limits for part, limits in scores.get("paired", {}).items() if _PARTS[part] != kept}
     best = max(paired, key=lambda name: _by_model(scores, kept).get(name, 0.0), default="")
-    if best and is_last and paired[best][0] <= 0:
+    if best and is_told and paired[best][0] <= 0:
         low, high = (percent(limit, "+") for limit in paired[best])
         limits = f"(paired difference {low} to {high})"
         if paired[best][1] >= 0:

@@ -17,10 +17,11 @@ class CompareRequest:
         option(None, "What is compared where a run has an ensemble: the model, or its encoder alone."),
     ] = "model"
     split: Annotated[
-        Literal["dev", "test"],
+        Literal["dev", "test", "test-long"],
         option(
             None,
-            "Rows that are compared: those that chose the model, or those of finetune --test, which chose nothing.",
+            "Rows that are compared: those that chose the model, those of finetune --test, which chose nothing, or the longer "
+            "ones of parity, recall and the like.",
         ),
     ] = "dev"
     metric: Annotated[

@@ -9,7 +9,8 @@ from recurcli.errors import UsageError, escaped
 from recurcli.requests.options import OUTPUT, Fast, Inference, Run, TextColumns, argument, flag, option, reads
 
 InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
-OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
+OutputFormat = Literal["tsv", "csv", "jsonl", "parquet", "clue"]
+STDIN = Path("-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,18 +18,22 @@ class PredictRequest:
     """The arguments and options of `recur predict`."""
 
     run: Run
-    source: Annotated[
-        Path,
+    inputs: Annotated[
+        list[Path] | None,
         reads(
-            argument("INPUT", "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input."),
+            argument(
+                "INPUT",
+                "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input. The rows of several files "
+                "of the same format and columns follow each other.",
+            ),
             stdin=True,
         ),
-    ] = Path("-")
+    ] = None
     output: Annotated[
         Path,
         option(
             "FILE",
-            "File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz; "
+            "File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz, or .parquet; "
             "'-' is standard output.",
             *OUTPUT,
         ),
@@ -50,7 +55,9 @@ class PredictRequest:
     shard: Annotated[
         str | None,
         option(
-            "I/N", "Label part I of N of a file. The N outputs, joined by cat in their order, are that of the file."
+            "I/N",
+            "Label part I of N of a file, or of a list of files. The N outputs, joined by cat in their order, are that of "
+            "all rows; of several files each is in one part, and each part of Parquet is a file of its own.",
         ),
     ] = None
     columns: TextColumns = field(default_factory=TextColumns)
@@ -75,13 +82,18 @@ class PredictRequest:
     inference: Inference = field(default_factory=Inference)
 
     def __post_init__(self) -> None:
-        if self.shard is None:
-            return
         number, parts = self.part
         if not 1 <= number <= parts:
             raise UsageError(f"--shard {escaped(self.shard)}: is not I/N with I from 1 to N, such as 2/8")
-        if str(self.source) == "-":
+        if self.shard is not None and STDIN in self.sources:
             raise UsageError("--shard takes a part of a file, and a pipe has no parts; name the file")
+        if len(self.sources) > 1 and STDIN in self.sources:
+            raise UsageError("standard input cannot be one of several inputs; write it to a file")
+
+    @property
+    def sources(self) -> list[Path]:
+        """The inputs, or standard input."""
+        return self.inputs or [STDIN]
 
     @property
     def part(self) -> tuple[int, int]:

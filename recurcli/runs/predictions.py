@@ -13,6 +13,7 @@ from pydantic_core import core_schema as cs
 
 from recurcli.errors import ModelError, escaped
 from recurcli.files import CommittedFolder, OpenedFile, naming_damage
+from recurcli.metrics import ScoredSplit
 from recurcli.runs.run_directory import (
     FINITE,
     NUMBER,
@@ -27,11 +28,8 @@ from recurcli.runs.run_directory import (
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
-
-
-ScoredSplit = Literal["dev", "test"]
-"""The rows of stored predictions: those that select the model, or those that it was scored on once."""
-FILES: Mapping[ScoredSplit, str] = {"dev": PREDICTIONS, "test": TEST_PREDICTIONS}
+FILES: Mapping[ScoredSplit, str] = {"dev": PREDICTIONS, **TEST_PREDICTIONS}
+"""The files of the rows that select the model, and of those that it was scored on once."""
 _SHARES = cs.dict_schema(TEXT, NUMBER, min_length=1)
 _LOSSES = cs.list_schema(FINITE, min_length=1)
 _LOSSES_FILE = SchemaValidator(keys({"nats": _LOSSES, "tokens": _LOSSES}))

@@ -40,7 +40,7 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
-from recurcli.metrics import words_of
+from recurcli.metrics import TEST_SPLITS, words_of
 from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
@@ -49,7 +49,7 @@ TRACKS = "tracks"
 """The folder of TensorBoard's events, and of the names that the run has at other trackers."""
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
-TEST_PREDICTIONS = "predictions.test.jsonl"
+TEST_PREDICTIONS = {split: f"predictions.{split}.jsonl" for split in TEST_SPLITS}
 TEXT_LOSSES = "losses.dev.json"
 """The losses of a language model on the blocks of its dev text."""
 VECTORS = "vectors.safetensors"
@@ -66,7 +66,7 @@ CALIBRATION = "calibration.json"
 """The temperature of the probabilities. A run with an ensemble has none, because the ensemble's weights are fitted instead."""
 THRESHOLDS = "thresholds.json"
 """The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
-OF_MODEL = (ENSEMBLE, CALIBRATION, THRESHOLDS, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, LINEAR_FIRST_FIT)
+OF_MODEL = (ENSEMBLE, CALIBRATION, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
 _FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, VECTORS, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
 CONTENTS = (*_FILES, CHECKPOINTS, TRACKS)
@@ -160,7 +160,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "data": cs.dict_schema(TEXT, _DATA),
     "machine": keys({"device": TEXT, "precision": TEXT, "*": _FACT}),
     "metric?": TEXT,
-    "test?": keys({**_SCORES, **_OF_SPLIT}),
+    **dict.fromkeys((f"{split}?" for split in TEST_SPLITS), keys({**_SCORES, **_OF_SPLIT})),
     "columns?": cs.dict_schema(TEXT, cs.list_schema(TEXT)),
     "ensemble?": keys(WEIGHTS),
     "thresholds?": cs.nullable_schema(_THRESHOLDS),

@@ -26,6 +26,7 @@ from recurcli.commands.bench import (
     peer_candidates,
     shapes,
 )
+from recurcli.encoders.encoder import Encoder
 from recurcli.requests.bench import BenchRequest
 
 CPU = torch.device("cpu")
@@ -133,6 +134,26 @@ def test_what_does_not_fit_is_left_out_with_a_note(recur: Recur, monkeypatch: py
     out, err = recur.ok(*line)
     assert "warning: transformer, training, fp32, 1 layer of 16, B 2, T 8: left out: the memory is full" in err
     assert "starsaber" in out and "transformer" not in out.partition("B 2")[2].partition("Dropout")[0]
+
+
+def test_steps_are_those_of_causal_encoders_and_another_says_why_it_is_left_out(recur: Recur) -> None:
+    names = ["transformer-xl", "block-recurrent-transformer"]
+    out, err = recur.ok("bench", *names, "starsaber", "--mode", "step", "--length", "1,140", *OPTIONS, "--json")
+    assert "starsaber, step, fp32, 1 layer of 16, B 2, T 1: left out: it has no form that takes one position" in err
+    for each, length in zip(json.loads(out)["settings"], (1, 140), strict=True):
+        assert (each["length"], each["tokens"], [one["name"] for one in each["candidates"]]) == (length, 2, names)
+        assert [one["name"] for one in each["left_out"]] == ["starsaber"]
+
+
+def test_an_encoder_without_steps_is_built_once() -> None:
+    whole, lengths = candidate("starsaber"), list[int]()
+
+    def build(length: int) -> Encoder:
+        lengths.append(length)
+        return whole.build(length)
+
+    assert measure(setting("step"), [whole._replace(build=build)], rounds=1, device=CPU)["candidates"] == []
+    assert lengths == [8]
 
 
 def test_a_failure_that_is_no_lack_of_memory_is_not_hidden() -> None:

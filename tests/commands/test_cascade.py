@@ -159,7 +159,7 @@ def test_predict_says_what_the_encoder_read_and_goes_on_after_a_stop(
     line = ["predict", cascaded, source, "--no-header", "--probabilities", "--output"]
     _, err = recur.ok(*line, tmp_path / "whole.tsv")
     [said] = [words for words in err.splitlines() if "the encoder read" in words]
-    request = PredictRequest(run=cascaded, source=source, output=tmp_path / "y.tsv", probabilities=True)
+    request = PredictRequest(run=cascaded, inputs=[source], output=tmp_path / "y.tsv", probabilities=True)
     request = replace(request, columns=replace(request.columns, header=False))
     drop(predict, request, lambda state: state.done > 200)
     assert said in recur.ok(*line, tmp_path / "y.tsv", "--resume")[1]

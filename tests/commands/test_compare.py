@@ -480,6 +480,26 @@ def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recu
     recur.refused(4, "predictions.test.jsonl", "compare", linear, "--split", "test")
 
 
+def test_runs_are_compared_on_rows_longer_than_those_of_training(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    sizes = ("encoder.hidden_size=8", "encoder.num_layers=1", "encoder.num_heads=2", "data.train_share=0.01")
+    settings = [word for setting in sizes for word in ("--set", setting)]
+    encoder, linear = tmp_path / "runs" / "encoder", tmp_path / "runs" / "linear"
+    recur.ok("finetune", "--preset", "transformer-parity", *settings, "--epochs", 1, "--output", encoder)
+    recur.ok("finetune", "--preset", "linear-parity", *settings[-2:], "--output", linear)
+    found = compared(recur, tmp_path / "runs", "--split", "test-long")
+    assert (found["split"], found["rows"], len(found["groups"])) == ("test-long", 2000, 2)
+    for run in (encoder, linear):
+        result, rows = result_of(run), lines_of(run / "predictions.test-long.jsonl")
+        accuracy = result["test-long"]["accuracy"]
+        assert accuracy == fmean(row["prediction"] == row["label"] for row in rows)
+        assert accuracy in [group["mean"] for group in found["groups"]]
+        assert recur.json("eval", run, "--split", "test-long")["metrics"]["accuracy"] == accuracy
+    recur.ok("eval", linear, "--fit-thresholds", "macro_f1", "--save")
+    assert compared(recur, linear, "--split", "test-long")["rows"] == 2000, "the predictions follow the thresholds"
+    reason = "left out: it has no predictions of test-long rows, which generated tasks such as parity have"
+    assert reason in recur.refused(2, "no classifier", "compare", trained, "--split", "test-long")
+
+
 @pytest.mark.parametrize("command", ["compare", "eval"])
 def test_a_pretrained_run_without_section_is_damaged(command: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = RunDirectory(variant(trained, tmp_path / "run"))

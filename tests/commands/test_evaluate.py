@@ -99,7 +99,8 @@ def test_longer_rows_than_those_of_training_are_a_split_of_their_own(recur: Recu
     run = tmp_path / "run"
     sizes = ("encoder.hidden_size=8", "encoder.num_layers=1", "encoder.num_heads=2", "encoder.projected_length=4")
     settings = [part for setting in (*sizes, "data.train_share=0.01") for part in ("--set", setting)]
-    recur.ok("finetune", "--preset", "linformer-parity", "--output", run, "--epochs", 1, "--quiet", *settings)
+    _, warnings = recur.ok("finetune", "--preset", "linformer-parity", "--output", run, "--epochs", 1, *settings)
+    assert "no training row was so long" in warnings, "a training scores them too"
     found, notes = scored(recur, run, "--split", "test-long")
     assert (found["split"], found["rows"], found["truncated"], found["training_rows"]) == ("test-long", 2000, 0, 0)
     assert "no training row was so long: the encoder's learned weights of the last positions were not trained" in notes

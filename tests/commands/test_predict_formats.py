@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow
@@ -173,3 +174,71 @@ def test_parquet_rows_come_out_as_json_lines(recur: Recur, trained: Path, tmp_pa
     found = [json.loads(line) for line in out.splitlines()]
     assert [line["day"] for line in found] == ["1970-01-01", "1970-01-02", "1970-01-03"]
     assert [line.get("reason") for line in found] == [None, "'sentence' is null, not a string", None]
+
+
+def test_parquet_has_the_columns_of_a_tsv_as_strings_and_the_scores_as_numbers(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    source, output = tmp_path / "x.tsv", tmp_path / "y.parquet"
+    source.write_text("id\tsentence\n1\t鼠鼠\n2\t\n3\t虎\n")
+    line = ["predict", trained, source, "--top-k", "1", "--threshold", "0.4", "--explain"]
+    recur.ok(*line, "--output", output)
+    table = parquet.read_table(output)
+    types = {field.name: str(field.type) for field in table.schema}
+    strings = ("id", "sentence", "prediction", "label_1", "explanation", "reason")
+    assert types == {**dict.fromkeys(strings, "string"), "score": "double", "score_1": "double"}
+    rows = [json.loads(row) for row in recur.ok(*line, "--format", "jsonl")[0].splitlines()]
+    for found, row in zip(table.to_pylist(), rows, strict=True):
+        assert (found["id"], found["prediction"], found["score"]) == (row["id"], row["prediction"], row["score"])
+        assert (found["score_1"], found["reason"]) == (row["top"][0]["score"], row.get("reason"))
+    assert table["reason"].to_pylist()[1] is not None
+
+
+def test_the_columns_of_parquet_keep_their_types(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    columns = {
+        "n": [1, None, 3],
+        "sentence": ["鼠", "牛", "虎"],
+        "tags": [["a"], [], None],
+        "at": [datetime(2026, 1, 2)] * 3,
+    }
+    rows = pyarrow.table(columns)
+    parquet.write_table(rows, tmp_path / "x.parquet")
+    recur.ok("predict", trained, tmp_path / "x.parquet", "--output", tmp_path / "y.parquet")
+    found = parquet.read_table(tmp_path / "y.parquet")
+    assert found.select([*columns]).cast(rows.schema) == rows
+    assert found.schema.field("tags").type == rows.schema.field("tags").type
+    assert found.column_names == [*columns, "prediction", "score"]
+
+
+def test_the_part_of_a_parquet_is_a_file_of_its_own(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recurcli.commands.prediction.rows.WINDOW", 4)
+    source = tmp_path / "x.jsonl"
+    source.write_text("".join(f'{{"sentence": "鼠{number}", "n": {number}}}\n' for number in range(11)))
+    recur.ok("predict", trained, source, "--output", tmp_path / "y.parquet")
+    for number in (1, 2):
+        recur.ok("predict", trained, source, "--shard", f"{number}/2", "--output", tmp_path / f"{number}.parquet")
+    parts = [parquet.read_table(tmp_path / f"{number}.parquet") for number in (1, 2)]
+    assert pyarrow.concat_tables(parts) == parquet.read_table(tmp_path / "y.parquet")
+    assert [len(part) for part in parts] == [4, 7]
+
+
+def test_parquet_is_a_file(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "x.csv")
+    recur.refused(2, "Parquet cannot be written to a stream", "predict", trained, source, "--format", "parquet")
+    recur.refused(
+        2, "ends in .parquet", "predict", trained, source, "--format", "parquet", "--output", tmp_path / "y.tsv"
+    )
+    twice = tmp_path / "twice.csv"
+    twice.write_text("sentence,a,a\n鼠,1,2\n")
+    recur.refused(
+        3,
+        "has the column 'a' twice, which Parquet cannot hold",
+        "predict",
+        trained,
+        twice,
+        "--output",
+        tmp_path / "y.parquet",
+    )
+    assert not (tmp_path / "y.parquet").exists()

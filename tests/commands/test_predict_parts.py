@@ -1,8 +1,9 @@
-"""`recur predict --shard`: the outputs of the parts of a file, joined, are that of the file."""
+"""`recur predict` on several files, and --shard: the outputs of the parts, joined, are that of all rows."""
 
 import gzip
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recurcli.commands.prediction.rows.WINDOW_CHARACTERS", 200)
 
 
-def write(path: Path) -> Path:
-    rows = [{"id": str(number), "sentence": text} for number, text in enumerate(TEXTS[:23])]
+def write(path: Path, numbers: Sequence[int] = range(23)) -> Path:
+    rows = [{"id": str(number), "sentence": TEXTS[number]} for number in numbers]
     if path.suffix == ".jsonl":
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     elif path.suffix == ".txt":
@@ -32,7 +33,7 @@ def write(path: Path) -> Path:
     else:
         mark = "," if path.suffix == ".csv" else "\t"
         lines = [mark.join(row.values()) for row in [{"id": "id", "sentence": "sentence"}, *rows]]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
@@ -90,8 +91,76 @@ def test_a_part_goes_on_as_the_same_part_alone(
     recur.ok(*line, "--shard", "2/3")
     whole = output.read_bytes()
     output.unlink()
-    drop(predict, PredictRequest(run=trained, source=source, output=output, shard="2/3"), lambda state: state.done > 4)
+    asked = PredictRequest(run=trained, inputs=[source], output=output, shard="2/3")
+    drop(predict, asked, lambda state: state.done > 4)
     recur.refused(2, "shard", *line, "--shard", "1/3", "--resume")
     _, err = recur.ok(*line, "--shard", "2/3", "--resume")
     assert "going on after row " in err
     assert output.read_bytes() == whole
+
+
+FILES = [range(0, 7), range(7, 9), range(9, 9), range(9, 20), range(20, 23)]
+"""The rows of several files, one of which has none."""
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+@pytest.mark.parametrize("parts", [1, 2, 4, 7])
+def test_several_files_are_labelled_as_one_with_their_rows_and_each_is_in_one_part(
+    parts: int, ending: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    files = [write(tmp_path / f"{number}{ending}", rows) for number, rows in enumerate(FILES)]
+    empty = tmp_path / f"empty{ending}"
+    empty.touch()
+    line = ["predict", trained, empty, *files, "--probabilities"]
+    recur.ok(*line, "--output", tmp_path / f"all{ending}")
+    whole = (tmp_path / f"all{ending}").read_bytes()
+    one, _ = recur.ok("predict", trained, write(tmp_path / f"one{ending}"), "--probabilities")
+    assert whole.decode() == one
+    joined = b""
+    for number in range(1, parts + 1):
+        recur.ok(*line, "--shard", f"{number}/{parts}", "--output", tmp_path / f"part-{number}{ending}")
+        joined += (tmp_path / f"part-{number}{ending}").read_bytes()
+    assert joined == whole
+
+
+def test_the_keys_of_all_json_files_are_columns_and_a_fault_names_its_file(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text('{"sentence": "鼠"}\n')
+    second.write_text('{"sentence": "牛", "source": 3}\n{"sentence": 5}\n')
+    out, err = recur.ok("predict", trained, first, second, "--format", "csv")
+    head, *rows = out.splitlines()
+    assert head == "sentence,source,prediction,score,reason"
+    assert [row.split(",")[:2] for row in rows] == [["鼠", ""], ["牛", "3"], ["5", ""]]
+    assert f"{second}:2: 'sentence' is a number, not a string; labelled from the readable part" in err
+
+
+def test_files_that_do_not_go_together_are_refused(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    file, other, named = write(tmp_path / "x.tsv"), write(tmp_path / "x.csv"), tmp_path / "y.tsv"
+    named.write_text("sentence\tsource\n鼠\t1\n")
+    recur.refused(3, f"{other}: has another format or delimiter than {file}", "predict", trained, file, other)
+    recur.refused(3, f"{named}: has other columns than {file}", "predict", trained, file, named)
+    recur.refused(2, "standard input cannot be one of several inputs", "predict", trained, file, "-")
+    recur.refused(2, "is an input as well", "predict", trained, named, file, "--output", file, "--overwrite")
+
+
+def test_a_resume_goes_on_in_the_file_where_it_stopped(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction_output, "SECONDS_BETWEEN_JOURNALS", 0)
+    files = [write(tmp_path / f"{number}.tsv", rows) for number, rows in enumerate(FILES)]
+    for ending in (".tsv", ".parquet"):
+        output = tmp_path / f"y{ending}"
+        line = ["predict", trained, *files, "--output", output]
+        recur.ok(*line)
+        whole = output.read_bytes()
+        output.unlink()
+        drop(predict, PredictRequest(run=trained, inputs=files, output=output), lambda state: state.done > 8)
+        recur.refused(
+            3, "differs from the input of the earlier run", "predict", trained, *files[3:], *line[-2:], "--resume"
+        )
+        _, err = recur.ok(*line, "--resume")
+        assert "going on after row " in err
+        assert output.read_bytes() == whole
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -61,7 +61,7 @@ def whole(trained: Path, sources: Sources) -> dict[str, bytes]:
     found = {}
     for form, source in sources.items():
         output = source.with_name(f"whole-{form}")
-        predict(PredictRequest(run=trained, source=source, output=output), Kept())
+        predict(PredictRequest(run=trained, inputs=[source], output=output), Kept())
         found[form] = output.read_bytes()
     return found
 
@@ -88,7 +88,9 @@ def test_a_stop_in_any_window_resumes_byte_for_byte(
     form: str, ending: str, precision: Precision, trained: Path, sources: Sources, tmp_path: Path
 ) -> None:
     whole = tmp_path / f"whole{ending}"
-    request = PredictRequest(run=trained, source=sources[form], output=whole, inference=Inference(precision=precision))
+    request = PredictRequest(
+        run=trained, inputs=[sources[form]], output=whole, inference=Inference(precision=precision)
+    )
     predict(request, Kept())
     for rows in (0, WINDOW - 1, WINDOW + 1, ROWS):
         output = tmp_path / f"{rows}{ending}"
@@ -130,7 +132,7 @@ def test_resume_starts_what_is_not_there_and_replaces_nothing(
 
 def test_no_row_is_lost(recur: Recur, trained: Path, sources: Sources, whole: dict[str, bytes], tmp_path: Path) -> None:
     source, output = sources["tsv"], tmp_path / "out"
-    drop_after(DROPPED, PredictRequest(run=trained, source=source, output=output))
+    drop_after(DROPPED, PredictRequest(run=trained, inputs=[source], output=output))
     kept = partial_of(output).read_bytes(), journal_of(output).read_bytes()
     recur.refused(2, f"{output}: has {WINDOW} finished rows", "predict", trained, source, "--output", output)
     assert recur("predict", tmp_path, source, "--output", output, "--overwrite")[0] == 4
@@ -157,7 +159,7 @@ def test_other_options_are_refused_by_name(
     options: list[object], named: str, recur: Recur, trained: Path, sources: Sources, tmp_path: Path
 ) -> None:
     source, output = sources["tsv"], tmp_path / "out"
-    drop_after(DROPPED, PredictRequest(run=trained, source=source, output=output))
+    drop_after(DROPPED, PredictRequest(run=trained, inputs=[source], output=output))
     kept = partial_of(output).read_bytes(), journal_of(output).read_bytes()
     recur.refused(2, named, "predict", trained, source, "--output", output, "--resume", "--quiet", *options)
     assert (partial_of(output).read_bytes(), journal_of(output).read_bytes()) == kept
@@ -168,7 +170,7 @@ def test_another_model_is_refused(
 ) -> None:
     from tiny_task import tiny
 
-    drop_after(DROPPED, PredictRequest(run=trained, source=sources["tsv"], output=tmp_path / "out"))
+    drop_after(DROPPED, PredictRequest(run=trained, inputs=[sources["tsv"]], output=tmp_path / "out"))
     options = ["--preset", "bilstm-tnews", "--data", tiny_tnews, "--output", tmp_path / "other", "--quiet"]
     recur.ok("finetune", *options, *tiny("finetuning.max_steps=1"))
     line = ("predict", tmp_path / "other", sources["tsv"], "--output", tmp_path / "out", "--resume")
@@ -181,7 +183,7 @@ def test_another_input_may_only_go_on(form: str, recur: Recur, trained: Path, so
     content = sources[form].read_bytes()
     lines = content.splitlines(keepends=True)
     source.write_bytes(content)
-    drop_after(DROPPED, PredictRequest(run=trained, source=source, output=output))
+    drop_after(DROPPED, PredictRequest(run=trained, inputs=[source], output=output))
     for changed in (
         content.replace("鼠".encode(), "牛".encode(), 1),
         b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]),
@@ -210,7 +212,7 @@ def test_what_is_damaged_is_made_anew_with_a_note(
     hidden: Any, damage: Any, recur: Recur, trained: Path, sources: Sources, whole: dict[str, bytes], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    drop_after(DROPPED, PredictRequest(run=trained, source=sources["tsv"], output=output))
+    drop_after(DROPPED, PredictRequest(run=trained, inputs=[sources["tsv"]], output=output))
     damage(hidden(output))
     _, err = recur.ok("predict", trained, sources["tsv"], "--output", output, "--resume")
     assert f"warning: {output}: what is left of an earlier run is damaged; starting again" in err
@@ -224,11 +226,11 @@ def test_an_output_that_was_to_be_replaced_is_replaced_by_the_resume(
     for rows in (0, DROPPED):
         output = tmp_path / f"{rows}"
         output.write_text("old")
-        drop_after(rows, PredictRequest(run=trained, source=sources["tsv"], output=output, overwrite=True))
+        drop_after(rows, PredictRequest(run=trained, inputs=[sources["tsv"]], output=output, overwrite=True))
         assert output.read_text() == "old"
         recur.ok("predict", trained, sources["tsv"], "--output", output, "--resume", "--quiet")
         assert output.read_bytes() == whole["tsv"]
-    drop_after(DROPPED, PredictRequest(run=trained, source=sources["tsv"], output=tmp_path / "new"))
+    drop_after(DROPPED, PredictRequest(run=trained, inputs=[sources["tsv"]], output=tmp_path / "new"))
     (tmp_path / "new").write_text("put there by somebody else")
     recur.refused(2, "exists already", "predict", trained, sources["tsv"], "--output", tmp_path / "new", "--resume")
     assert (tmp_path / "new").read_text() == "put there by somebody else"
@@ -244,7 +246,7 @@ def test_two_at_once_are_told_apart(recur: Recur, trained: Path, sources: Source
         for option in ([], ["--resume"], ["--overwrite"]):
             tried.append(recur("predict", trained, sources["tsv"], "--output", output, *option))
 
-    predict(PredictRequest(run=trained, source=sources["tsv"], output=output), Kept(try_another))
+    predict(PredictRequest(run=trained, inputs=[sources["tsv"]], output=output), Kept(try_another))
     assert len(tried) == 3
     for code, _, err in tried:
         assert (code, err) == (5, f"recur: error: {output}: another recur predict is writing it\n"), "it does not wait"

@@ -76,12 +76,13 @@ def test_a_line_says_what_the_scores_cannot_show(more: dict[str, Any], note: str
 
 def test_the_rows_that_chose_nothing_tell_the_parts_apart(trained: Path) -> None:
     result = result_of(trained)
-    result["test"] = {**result["dev"], **scores(400, [-0.1, 0.1])}
-    result["data"]["test"] = {"rows": 400}
+    for split, rows in (("test", 400), ("test-long", 300)):
+        result[split] = {**result["dev"], **scores(rows, [-0.1, 0.1])}
+        result["data"][split] = {"rows": rows}
     block = result_block(trained, result)
-    assert block.columns[1:] == ["24 dev rows", "95 % interval", "400 test rows", "95 % interval"]
-    assert [len(row) for row in block.rows] == [5] * 4
-    assert ["too few" in note for note in block.notes] == [True] and "400 test rows" in block.notes[0]
+    assert block.columns[1::2] == ["24 dev rows", "400 test rows", "300 test-long rows"]
+    assert [len(row) for row in block.rows] == [7] * 4
+    assert [note.partition(" are too few")[0] for note in block.notes] == ["400 test rows", "300 test-long rows"]
 
 
 def test_the_commands_are_those_of_the_run_and_a_shell_takes_them(trained: Path, tmp_path: Path) -> None:

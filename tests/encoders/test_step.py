@@ -1,16 +1,19 @@
 """One position at a time equals all positions at once, with the gradients."""
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
 import torch
 from equations import batch, built, check_same
 from sized_encoders import SIZED
+from torch import Tensor
 
 from recurcli.encoders.config import causal_key, encoder_config
+from recurcli.encoders.transformer_xl import Tables
 
 SIZE = 16
+BLOCKS = {"window": 4, "num_states": 3}
 STEPPING: list[tuple[str, dict[str, Any]]] = [
     ("mingru", {}),
     ("s4d", {}),
@@ -19,6 +22,13 @@ STEPPING: list[tuple[str, dict[str, Any]]] = [
     ("linear-transformer", {"norm": "pre", "feature_map": "exp"}),
     *(("transformer", {"position": position}) for position in ("sinusoidal", "rotary", "none")),
     *((name, {"window": window}) for name in ("truncated-rnn", "truncated-lstm") for window in (4, None)),
+    *(
+        ("transformer-xl", {"segment": 4, **keys})
+        for keys in ({"memory": 6}, {"memory": 0}, {"memory": 9, "rsa": True})
+    ),
+    ("transformer-xl", {"segment": 5, "memory": 3, "norm": "pre", "head_size": 6}),
+    *(("block-recurrent-transformer", {**BLOCKS, **keys}) for keys in ({}, {"rsa": True, "norm": "post"})),
+    ("block-recurrent-transformer", {**BLOCKS, "gate": "lstm", "state_feed_forward": True}),
 ]
 
 
@@ -37,22 +47,56 @@ def test_step_by_step_is_all_at_once(name: str, keys: dict[str, Any]) -> None:
     for position in range(x.shape[1]):
         found, state = encoder.step(x[:, position], state)
         states.append(found)
-    check_same(
-        torch.stack(states, dim=1), encoder(x), [x, *encoder.parameters()], 1e-6 if "rotary" in keys.values() else 1e-10
-    )
+    check_same(torch.stack(states, dim=1), encoder(x), [x, *encoder.parameters()], 1e-10)
 
 
 @pytest.mark.parametrize(("name", "keys"), STEPPING)
 def test_a_state_grows_only_where_it_is_said(name: str, keys: dict[str, Any]) -> None:
-    encoder, (x, _) = causal(name, **keys), batch([12], SIZE)
-    state, sizes = None, []
-    for position in range(12):
-        _, state = encoder.step(x[:, position], state)
-        parts = [*state["layers"]] if "layers" in state else [*state.values()]
-        tensors = [part for own in parts for part in (own if isinstance(own, tuple) else [own])]
-        sizes.append(sum(part.numel() for part in tensors))
-    assert (sizes[-1] > sizes[5]) == encoder.step_state_grows
+    encoder = causal(name, **keys)
+    sizes = sizes_of_states(encoder, 36)
+    assert (max(sizes[18:]) > max(sizes[:18])) == encoder.step_state_grows
     assert encoder.step_state_grows == (name == "transformer")
+
+
+def sizes_of_states(encoder: Any, length: int) -> list[int]:
+    """The size of the state after each position of a text."""
+    x, _ = batch([length], SIZE)
+    state, sizes = None, []
+    for position in range(length):
+        _, state = encoder.step(x[:, position], state)
+        sizes.append(size_of(state))
+    return sizes
+
+
+def size_of(state: Any) -> int:
+    """The count of numbers that a state holds of a text: all but the tables of lags."""
+    if isinstance(state, Tensor):
+        return state.numel()
+    parts = state.values() if isinstance(state, dict) else vars(state).values() if is_dataclass(state) else state
+    return sum(size_of(part) for part in parts if not isinstance(part, int | Tables | None))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "largest"),
+    [
+        ("transformer-xl", {"segment": 4, "memory": 6}, 2 * (2 * 6 + 3 * 4) * SIZE),
+        ("block-recurrent-transformer", BLOCKS, 2 * 5 * 4 * SIZE + 5 * 3 * SIZE),
+    ],
+)
+def test_segments_keep_as_much_as_is_documented(name: str, keys: dict[str, Any], largest: int) -> None:
+    of_a_token = 2 * 3 * SIZE  # key, value and input in two layers; the last token of a segment adds none
+    assert max(sizes_of_states(causal(name, **keys), 24)) == largest - of_a_token
+
+
+@pytest.mark.parametrize(("name", "keys"), STEPPING)
+def test_a_step_leaves_the_state_before_it_as_it_is(name: str, keys: dict[str, Any]) -> None:
+    encoder, (x, _) = causal(name, **keys), batch([9], SIZE)
+    state = None
+    for position in range(8):
+        again = encoder.step(x[:, 8], state)[0]
+        encoder.step(x[:, position], state)
+        assert torch.equal(encoder.step(x[:, 8], state)[0], again)
+        state = encoder.step(x[:, position], state)[1]
 
 
 def test_every_encoder_that_has_steps_is_tested_and_the_others_say_why_not() -> None:
@@ -63,6 +107,6 @@ def test_every_encoder_that_has_steps_is_tested_and_the_others_say_why_not() -> 
     assert able == {name for name, _ in STEPPING}
 
 
-@pytest.mark.parametrize("name", ["mingru", "transformer", "truncated-rnn"])
+@pytest.mark.parametrize("name", ["mingru", "transformer", "transformer-xl", "truncated-rnn"])
 def test_an_encoder_that_reads_both_sides_has_no_steps(name: str) -> None:
     assert built(name, hidden_size=SIZE).step_obstacle

@@ -8,7 +8,7 @@ python kernels.py cuda time              milliseconds and memory there, forward 
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ import torch
 from recurcli.ops.attention import directional_attention
 from recurcli.ops.directional_kernel import difference, kernel_attention
 
-CASES = [  # B, T, D, lengths, dtype
+CASES: list[tuple[Any, ...]] = [  # B, T, D, lengths, dtype
     (2, 33, 16, [33, 20], "float32"),
     (2, 128, 32, [128, 1], "float32"),
     (1, 70, 64, [64], "float32"),
@@ -25,7 +25,7 @@ CASES = [  # B, T, D, lengths, dtype
     (1, 20, 256, [13], "float32"),
     (2, 40, 32, [40, 17], "float16"),
 ]
-ON_GPU = [  # the interpreter multiplies no bfloat16, and is slow
+ON_GPU: list[tuple[Any, ...]] = [  # the interpreter multiplies no bfloat16, and is slow
     (2, 40, 32, [40, 17], "bfloat16"),
     (4, 128, 256, [128, 1, 77, 64], "bfloat16"),
     (2, 513, 512, [513, 300], "bfloat16"),
@@ -34,8 +34,9 @@ ON_GPU = [  # the interpreter multiplies no bfloat16, and is slow
 KINDS = kernel_attention, directional_attention
 
 
-def inputs_of(batch: int, length: int, size: int, lengths: Any, device: torch.device) -> tuple[list[Any], Any]:
+def inputs_of(shape: Sequence[Any], device: torch.device) -> tuple[list[Any], Any]:
     """Return query, key, past, future and the gradient of the output (B, T, D), and the mask (B, T) or None."""
+    batch, length, size, lengths = shape
     generator = torch.Generator().manual_seed(0)
     parts = [torch.randn(batch, length, size, generator=generator).to(device) for _ in range(5)]
     mask = (
@@ -55,7 +56,7 @@ def compare(device: torch.device) -> None:
     """Print the largest differences, in units of the largest value where that is above 1."""
     for *shape, name in [*CASES, *(ON_GPU if device.type == "cuda" else [])]:
         dtype = getattr(torch, name)
-        parts, mask = inputs_of(*shape, device)
+        parts, mask = inputs_of(shape, device)
         parts = [part.to(dtype).float() for part in parts]
         of_kernel, of_torch = (
             passes(attend, parts, mask, kind) for attend, kind in zip(KINDS, (dtype, torch.float32), strict=True)
@@ -71,11 +72,11 @@ def compare(device: torch.device) -> None:
 def time(device: torch.device) -> None:
     """Print the median of 20 passes."""
     for length in (32, 128, 512, 2048):
-        parts, mask = inputs_of(32, length, 256, [length] * 32, device)
+        parts, mask = inputs_of([32, length, 256, [length] * 32], device)
         for attend in KINDS:
             spent = []
             for _ in range(25):
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
                 torch.cuda.reset_peak_memory_stats()
                 before = torch.cuda.memory_allocated()
                 start.record()

@@ -12,15 +12,21 @@ from recurcli.commands.training.resume import preset_facts
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import is_locked, naming_damage
-from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, classification_report, words_of
+from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, ScoredSplit, classification_report, words_of
 from recurcli.preset.compose import is_for_encoder
 from recurcli.requests.training import Section
-from recurcli.runs.predictions import Part, Predictions, ScoredSplit, TextLosses, read_predictions, read_text_losses
+from recurcli.runs.predictions import (
+    FILES,
+    Part,
+    Predictions,
+    TextLosses,
+    read_predictions,
+    read_text_losses,
+)
 from recurcli.runs.run_directory import (
     LOCK,
     PRESET,
     RESULT,
-    TEST_PREDICTIONS,
     Run,
     RunDirectory,
     as_stored,
@@ -67,7 +73,7 @@ class ComparedRun:
     @property
     def stored(self) -> Mapping[str, Any]:
         """What result.json says of the compared rows: their baselines, parts and calibration."""
-        return self.result if self.split == "dev" else self.result["test"]
+        return self.result if self.split == "dev" else self.result[self.split]
 
 
 class Collected(NamedTuple):
@@ -150,10 +156,11 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
         with suppress(OSError):  # a lock file of another user, or one that is deleted just now
             is_running = run.has(LOCK) and is_locked(run.path / LOCK)
         return {"run": str(path), "step": step, "steps": steps, "running": is_running}
-    if split == "test" and pretrained:
-        return "is a language model, which is compared on its dev text; leave out --split test"
-    if split == "test" and TEST_PREDICTIONS not in files:
-        return "has no predictions of test rows, which `recur finetune --test FILE` names"
+    if split != "dev" and pretrained:
+        return f"is a language model, which is compared on its dev text; leave out --split {split}"
+    if split != "dev" and FILES[split] not in files:
+        where = "`recur finetune --test FILE` names" if split == "test" else "generated tasks such as parity have"
+        return f"has no predictions of {split} rows, which {where}"
     result = run.read_result()
     if part == "encoder" and result["encoder"] == LINEAR:
         return "is a linear model without an encoder"

@@ -15,8 +15,9 @@ import os
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -48,6 +49,9 @@ from recurcli.runs.run_directory import Facts, as_stored, check_same, first_diff
 
 MAX_BYTES = 16 << 20
 GZIPPED = ".gz"
+PARQUET = ".parquet"
+BATCHES_OF_GROUP = 64
+"""Windows of rows in a row group of Parquet."""
 _STANDARD = ("-", "/dev/stdout", "/dev/fd/1")
 
 SECONDS_BETWEEN_JOURNALS = 2.0
@@ -104,23 +108,28 @@ class PredictionProgress:
         return hashlib.sha256(json.dumps(dataclasses.asdict(self)).encode()).hexdigest()
 
 
-def check_prediction_output(output: Path, source: Path, kind: OutputKind, *, overwrite: bool, resume: bool) -> None:
-    """Raise UsageError if `output` is no output of this `kind`, the input, or a stream with `resume`.
+def check_prediction_output(
+    output: Path, inputs: Sequence[Path], kind: OutputKind, *, overwrite: bool, resume: bool
+) -> None:
+    """Raise UsageError if `output` is no output of this `kind`, an input, or a stream with `resume` or of Parquet.
 
     For a file: raises as `check_writable` does.
     """
     check_not_both(resume=resume, overwrite=overwrite)
     if resume and is_stream(output):
         raise UsageError("--resume needs an output file, because a stream cannot be continued; name one with --output")
-    read = _path_of(sys.stdin) if str(source) == "-" else source
+    if is_stream(output) and (kind.endings == (PARQUET,) or (has_ending(output) and output.suffix == PARQUET)):
+        raise UsageError("Parquet cannot be written to a stream; name a file with --output x.parquet")
+    read = [path for each in inputs if (path := _path_of(sys.stdin) if str(each) == "-" else each)]
     if str(output) in _STANDARD:
-        if read and read.is_file() and (written := _path_of(sys.stdout)) and read.samefile(written):
+        written = _path_of(sys.stdout)
+        if written and any(path.is_file() and path.samefile(written) for path in read):
             raise UsageError("standard output is the input file as well; name another file with --output")
     elif is_stream(output) and not output.is_dir():
         if has_ending(output):
             check_ending(output, kind)
     else:
-        check_writable(output, kind, overwrite=overwrite, resume=resume, inputs=[read] if read else [])
+        check_writable(output, kind, overwrite=overwrite, resume=resume, inputs=read)
 
 
 def has_ending(output: Path) -> bool:
@@ -264,9 +273,13 @@ class PredictionFile(OutputStream):
             self._saved = time.monotonic()
 
     def finish(self) -> None:
-        """Rename the complete file to `output`."""
-        sync_file(partial_of(self.output))
-        partial_of(self.output).replace(self.output)
+        """Rename the complete file to `output`. Rows of Parquet, until now a stream of Arrow, are first written as such."""
+        if self.output.suffix == PARQUET:
+            write_atomically(self.output, lambda path: _to_parquet(partial_of(self.output), path))
+            partial_of(self.output).unlink()
+        else:
+            sync_file(partial_of(self.output))
+            partial_of(self.output).replace(self.output)
         journal_of(self.output).unlink(missing_ok=True)
         sync_directory(self.output.parent)
 
@@ -310,6 +323,19 @@ class PredictionFile(OutputStream):
         return not left and self._digest.hexdigest() == earlier.output_sha256
 
 
+def _to_parquet(stream: Path, path: Path) -> None:
+    """Write the record batches of a stream of Arrow as Parquet."""
+    from pyarrow import OSFile, Table, ipc, parquet
+
+    with (
+        OSFile(str(stream)) as file,
+        ipc.open_stream(file) as batches,
+        parquet.ParquetWriter(path, batches.schema) as writer,
+    ):
+        while group := list(islice(batches, BATCHES_OF_GROUP)):
+            writer.write_table(Table.from_batches(group))
+
+
 def partial_of(output: Path) -> Path:
     """Return the path of the file that holds the rows of `output` until it is complete."""
     return output.with_name(f".{output.name}.partial")
@@ -338,8 +364,9 @@ def open_output(output: Path, log: Log, *, resume: bool, overwrite: bool) -> Ite
         return
     busy = f"{output}: another recur predict is writing it"
     with locked(partial_of(output), busy=busy, target=output) as opened:
-        for leftover in output.parent.glob(f".{glob.escape(journal_of(output).name)}.*.tmp"):
-            leftover.unlink(missing_ok=True)
+        for name in (output.name, journal_of(output).name):
+            for leftover in output.parent.glob(f".{glob.escape(name)}.*.tmp"):
+                leftover.unlink(missing_ok=True)
         file = PredictionFile(output, opened, log, resume=resume)
         try:
             file.check_earlier(overwrite=overwrite)

@@ -13,7 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
+from recurcli.commands.prediction.output import GZIPPED, PARQUET, PredictionProgress, make_blocking
 from recurcli.config import QUOTE
 from recurcli.data.columns import InputColumns
 from recurcli.data.readers import escapes_of
@@ -21,7 +21,7 @@ from recurcli.data.rows import Record, Records, first_repeated
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
-from recurcli.requests.predict import OutputFormat, PredictRequest
+from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
 
 MAX_COLUMNS = 10_000
 WINDOW_CHARACTERS = 8 << 20
@@ -30,9 +30,10 @@ ENDINGS: dict[OutputFormat, tuple[str, ...]] = {
     "tsv": (".tsv",),
     "csv": (".csv",),
     "jsonl": (".jsonl",),
+    "parquet": (PARQUET,),
     "clue": (".json", ".jsonl"),
 }
-"""The endings of an output file by its format; each may be followed by .gz."""
+"""The endings of an output file by its format; each but that of Parquet may be followed by .gz."""
 _NO_TSV = "which no TSV can hold; write a CSV (--output x.csv) or JSON lines"
 
 
@@ -43,7 +44,7 @@ Read = Callable[..., Records]
 def open_input(source: Path, read: Read, stack: contextlib.ExitStack) -> Records:
     """Open the input and return its records, including a header."""
     name, opened = str(source), cast(Path | BinaryIO, source)
-    if name == "-":
+    if source == STDIN:
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file")
         make_blocking(sys.stdin)
@@ -56,7 +57,7 @@ def open_input(source: Path, read: Read, stack: contextlib.ExitStack) -> Records
 def is_file(source: Path) -> bool:
     """Whether `source` can be read twice: it is neither standard input nor a FIFO. Reading tells what is wrong with it."""
     try:
-        return str(source) != "-" and not stat.S_ISFIFO(source.stat().st_mode)
+        return source != STDIN and not stat.S_ISFIFO(source.stat().st_mode)
     except (OSError, ValueError):
         return True
 
@@ -85,25 +86,29 @@ def windows(records: Iterator[Record], digest: Any = None, *, at_once: bool = Fa
         yield window
 
 
+def part_of(number: int, part: tuple[int, int]) -> range:
+    """Return the numbers, from 0, of those of this `number` of things that are in part I of N."""
+    first, last = (number * place // part[1] for place in (part[0] - 1, part[0]))
+    return range(first, last)
+
+
 def rows_of_part(rows: int, part: tuple[int, int]) -> range:
     """Return the range of row numbers, from 0, of part I of N of a file with this number of `rows`.
 
     Each part begins at a multiple of WINDOW, so its rows are predicted with the same others as those of the whole file.
     """
-    number, parts = part
-    lists = -(-rows // WINDOW)
-    first, last = (lists * place // parts * WINDOW for place in (number - 1, number))
-    return range(first, min(last, rows))
+    lists = part_of(-(-rows // WINDOW), part)
+    return range(lists.start * WINDOW, min(lists.stop * WINDOW, rows))
 
 
-def skip(rows: Iterator[list[Record]], digest: Any, earlier: PredictionProgress, name: str) -> None:
+def skip(rows: "Iterator[tuple[RowWriter, list[Record]]]", digest: Any, earlier: PredictionProgress, name: str) -> None:
     """Skip the `rows` of an earlier run, which update `digest`.
 
     Raises DataError if the input `name` now starts with different rows.
     """
     left = earlier.rows
     while left > 0 and (window := next(rows, None)):
-        left -= len(window)
+        left -= len(window[1])
     if left or digest.hexdigest() != earlier.input_sha256:
         raise DataError(
             f"{escaped(name)}: differs from the input of the earlier run in its first {pluralize(earlier.rows, 'row')}; "
@@ -112,15 +117,20 @@ def skip(rows: Iterator[list[Record]], digest: Any, earlier: PredictionProgress,
 
 
 def scan(
-    records: Records, columns: InputColumns, format: OutputFormat, delimiter: str | None, *, strict: bool
-) -> tuple[PredictionProgress, InputColumns]:
-    """Count the rows and faults of a file before any output is written.
+    records: Records,
+    columns: InputColumns,
+    format: OutputFormat,
+    delimiter: str | None,
+    progress: PredictionProgress,
+    *,
+    strict: bool,
+) -> InputColumns:
+    """Count the rows and faults of a file in `progress`, before any output is written.
 
-    For JSON input, the returned `columns` have the keys of all rows as names if the output is TSV or CSV; otherwise only the
+    For JSON input, the returned `columns` have the keys of all rows as names if the output is a table; for JSON lines only the
     keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row, and as
     `check_holdable` does.
     """
-    progress = PredictionProgress()
     names: dict[str, None] = {}
     if columns.header:
         next(records, None)
@@ -128,13 +138,12 @@ def scan(
         check_holdable(record, columns, format, name=records.name, delimiter=delimiter)
         progress.count(records.name, record, columns.texts.read_for_label(record).fault)
         if columns.typed:
-            separated = format in ("tsv", "csv")
-            names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))
+            names.update(dict.fromkeys(key for key in record.fields if format in TABLES or key in JSON_ADDED))
             if len(names) > MAX_COLUMNS:
                 raise DataError(f"{records.name}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
     if strict and progress.first_fault:
         raise DataError(f"{progress.first_fault}{records.hint}")
-    return progress, replace(columns, names=tuple(names), keys=tuple(names)) if columns.typed else columns
+    return replace(columns, names=tuple(names), keys=tuple(names)) if columns.typed else columns
 
 
 def output_kind(format: OutputFormat | None) -> OutputKind:
@@ -142,7 +151,8 @@ def output_kind(format: OutputFormat | None) -> OutputKind:
     title = "an output" if format is None else f"an output of --format {format}"
     named = [format] if format else [each for each in ENDINGS if each != "clue"]
     endings = [ending for each in named for ending in ENDINGS[each]]
-    return OutputKind(title, (*endings, *(ending + GZIPPED for ending in endings)), bare=True)
+    gzipped = [ending + GZIPPED for ending in endings if ending != PARQUET]
+    return OutputKind(title, (*endings, *gzipped), bare=format != "parquet")
 
 
 def named_format(output: Path) -> OutputFormat | None:
@@ -174,20 +184,25 @@ def tsv_obstacle(value: str, delimiter: str) -> str | None:
 
 
 JSON_ADDED = ("prediction", "score", "reason", "top", "probabilities", "explanation")
+TABLES: tuple[OutputFormat, ...] = "tsv", "csv", "parquet"
+"""Formats whose rows all have the same columns."""
 
 
 class Input(NamedTuple):
-    """The opened input: its records, and what its first rows, and a first pass over a file, tell about them."""
+    """One of the inputs: its records, and what its first rows, and a first pass over a file, tell about them."""
 
     records: Records
+    """Those of the first pass of a file, which is closed then."""
     unread: Iterator[Record]
-    """All records but the header."""
+    """All records but the header. A file is opened when the first one is read."""
     columns: InputColumns
     format: OutputFormat
     at_once: bool = False
     """Whether each row is predicted before the next one is read."""
     counted: PredictionProgress | None = None
-    """The rows and faults of a file. None for a pipe."""
+    """The rows and faults of all files that are the inputs. None for a pipe."""
+    rows: int = 0
+    """Those of this file."""
 
 
 class RowWriter:
@@ -198,7 +213,7 @@ class RowWriter:
     """
 
     def __init__(self, request: PredictRequest, input: Input, labels: Sequence[str]) -> None:
-        self.request, self.labels = request, labels
+        self.request, self.input, self.labels = request, input, labels
         self.name, self.columns, self.format = input.records.name, input.columns, input.format
         same_format = input.format == input.records.format
         self.quote = input.records.quote if same_format else QUOTE
@@ -215,11 +230,14 @@ class RowWriter:
         self._best = min(request.top_k or 0, len(labels))
         self._added = self._names_added()
         self._check_no_added(self.columns.names)
-        if self.format == "jsonl" and (twice := first_repeated(self.columns.names)) is not None:
-            raise DataError(f"{self.name}: has the column '{escaped(twice)}' twice, which JSON cannot hold; rename one")
+        if self.format in ("jsonl", "parquet") and (twice := first_repeated(self.columns.names)) is not None:
+            title = "JSON" if self.format == "jsonl" else "Parquet"
+            raise DataError(
+                f"{self.name}: has the column '{escaped(twice)}' twice, which {title} cannot hold; rename one"
+            )
 
     def _names_added(self) -> list[str]:
-        """Return the columns that a TSV or CSV adds, or the keys that JSON lines add. The last one is `reason`."""
+        """Return the columns that a table adds, or the keys that JSON lines add. The last one is `reason`."""
         if self.format == "clue":
             return []
         names = ["prediction", "score"]
@@ -274,9 +292,18 @@ class RowWriter:
         if why is not None:
             answer["explanation"] = " | ".join(why).translate(self._escapes)
         if self.with_reason:
-            answer["reason"] = (fault or "").translate(self._escapes)
+            answer["reason"] = fault and fault.translate(self._escapes)
+        return self._table_row(record, [*_cells(answer)], place)
+
+    def rest(self) -> bytes:
+        """Return what ends the rows of a window."""
+        return b""
+
+    def _table_row(self, record: Record, cells: list[str | float | None], place: str) -> bytes:
+        """Return a row of a TSV or CSV: the values of the input and the added `cells`."""
         values = [record.fields.get(key, "") for key in self.columns.keys]
-        return self._line([*map(as_text, values)] if self.columns.typed else values, _cells(answer), place)
+        added = [f"{cell:.6f}" if isinstance(cell, float) else cell or "" for cell in cells]
+        return self._line([*map(as_text, values)] if self.columns.typed else values, added, place)
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
@@ -309,12 +336,57 @@ class RowWriter:
             return _json_line({**kept, **answer, "reason": fault or "holds a value that cannot be written as JSON"})
 
 
-def _cells(answer: Any) -> list[str]:
-    """Return a part of the answer for a row, as JSON has it, as cells of a TSV or CSV."""
+class ParquetWriter(RowWriter):
+    """Collects the rows of a window as a record batch of Arrow. The output is a stream of them until all rows are predicted.
+
+    The columns of a Parquet input keep their types; those of other inputs are strings. A score is a double.
+    """
+
+    def __init__(self, request: PredictRequest, input: Input, labels: Sequence[str]) -> None:
+        import pyarrow as pa
+
+        super().__init__(request, input, labels)
+        added = self._added if self.with_reason else self._added[:-1]
+        scores = [name.startswith(("score", "probability_")) for name in added]
+        own = [(name, input.records.types.get(name, pa.string())) for name in self.columns.names]
+        self._schema = pa.schema(
+            [*own, *((name, pa.float64() if score else pa.string()) for name, score in zip(added, scores, strict=True))]
+        )
+        self._rows: list[list[Any]] = []
+
+    def head(self) -> bytes:
+        """Return the message with the schema."""
+        return bytes(self._schema.serialize())
+
+    def rest(self) -> bytes:
+        """Return the message with the rows since the last call."""
+        import pyarrow as pa
+
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
+        self._rows = []
+        return bytes(pa.record_batch(arrays, schema=self._schema).serialize())
+
+    def _table_row(self, record: Record, cells: list[str | float | None], place: str) -> bytes:
+        types = self.input.records.types
+        values = [record.fields.get(key) for key in self.columns.keys]
+        self._rows.append(
+            [
+                value if value is None or name in types else as_text(value)
+                for name, value in zip(self.columns.names, values, strict=True)
+            ]
+            + cells
+        )
+        return b""
+
+
+def _cells(answer: Any) -> Iterator[Any]:
+    """Yield a part of the answer for a row, as JSON has it, as cells of a table."""
     if isinstance(answer, dict | list):
-        parts = answer.values() if isinstance(answer, dict) else answer
-        return [cell for part in parts for cell in _cells(part)]
-    return [f"{answer:.6f}" if isinstance(answer, float) else answer or ""]
+        for part in answer.values() if isinstance(answer, dict) else answer:
+            yield from _cells(part)
+    else:
+        yield answer
 
 
 def as_text(value: Any) -> str:

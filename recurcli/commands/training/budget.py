@@ -108,7 +108,8 @@ def _plan(training: Training, dev: DevEvaluation, budget: float, log: Log) -> in
             rehearsal.session().save()
     loop.model.load_state_dict(weights)
     loop.optimizer.state.clear()
-    used, evaluation, tested = now(), by_encoder * lengths.sum(), dev.test.tokens.lengths.sum() if dev.test else 0
+    used, evaluation = now(), by_encoder * lengths.sum()
+    tested = sum(rows.tokens.lengths.sum() for rows in dev.tests.values())
     write, evaluate_every = used - began, loop.config.evaluate_every or per_epoch
     write_every = min(evaluate_every, loop.config.checkpoint_every or per_epoch)
     end = evaluation + write + tested * (by_encoder + 2 * by_linear)
