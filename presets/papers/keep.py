@@ -33,7 +33,8 @@ LEFT_OUT = {
 
 def main(folder: Path, results: Path = Path(__file__).parent / "results") -> None:
     """Keep the tables in `folder`, and their runs."""
-    studies, claims = folder.resolve().parent, sorted(folder.glob("*.claim"))
+    folder = folder.resolve()
+    studies, claims = folder.parent, sorted(folder.glob("*.claim"))
     if not claims:
         sys.exit(f"{folder}: has no table with a claim; run the study first")
     for claim in claims:
