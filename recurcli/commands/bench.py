@@ -317,10 +317,12 @@ class Workload:
         self.x = torch.randn(shape, device=device, dtype=self.dtype).requires_grad_(self.training)
         self.wanted = torch.randn(shape, device=device) if self.training else None
         self.state: StepState | None = None
-        if self.by_step:
-            with torch.inference_mode(), autocast(self.device, self.precision):
-                for position in range(setting.length):
-                    _, self.state = self.model.step(self.x[:, position], self.state)
+
+    def read_all(self) -> None:
+        """Take every position of the input, so that `step` takes the last one after all of them."""
+        with torch.inference_mode(), autocast(self.device, self.precision):
+            for x in self.x.unbind(dim=1):
+                _, self.state = self.model.step(x, self.state)
 
     def step(self) -> None:
         """Take one training step, one forward pass, or one position."""
@@ -450,6 +452,22 @@ def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> Wo
     meter = MemoryMeter(device)
     made: list[Workload] = []
     meter.peak(lambda: made.append(Workload(candidate, setting, device)))
+    if made[0].by_step:
+        made[0].read_all()  # not in the profile, which keeps an event for each tensor of thousands of steps
+        storages = {part.data_ptr(): part.nbytes() for part in _storages(made[0].state)}
+        meter.live += sum(storages.values())
     meter.peak(made[0].step)  # makes the moments of the optimizer
     made[0].peak_memory = meter.peak(made[0].step)
     return made[0]
+
+
+def _storages(state: Any) -> Iterator[torch.UntypedStorage]:
+    """Yield the memory of each tensor in the state of a step."""
+    if isinstance(state, Tensor):
+        yield state.untyped_storage()
+    elif isinstance(state, Mapping):
+        state = list(state.values())
+    elif dataclasses.is_dataclass(state):
+        state = list(vars(state).values())
+    for part in state if isinstance(state, list | tuple) else ():
+        yield from _storages(part)
