@@ -209,8 +209,7 @@ class _Search:
         self.preset = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
         while len(results_of(self.study)) < self.request.trials:
             fail_stale_trials(self.study)  # a copy of each trial of a killed worker waits from now on
-            begun = [each for each in self.study.get_trials() if each.state.name in (*ENDED, "RUNNING")]
-            if len(begun) < self.request.trials:
+            if sum(each.state.name in (*ENDED, "RUNNING") for each in self.study.get_trials()) < self.request.trials:
                 self.study.optimize(self._objective, n_trials=1, callbacks=[self._show])
             else:
                 time.sleep(1)
@@ -221,18 +220,19 @@ class _Search:
 
         Of the settings of the preset the sampler knows those that lie in their ranges. The number of finished trials gives the
         seed of the sampler, so an interrupted study continues as if it had not been. With several workers it is the number of
-        the trial, which Optuna gives to one worker only. A trial that is run again keeps it.
+        trials that were begun before this one; a trial that is run again keeps its number.
         """
         from optuna import TrialPruned
         from optuna.samplers import PartialFixedSampler, TPESampler
         from optuna.storages import RetryHeartbeatStaleTrialCallback as Retry
 
-        trials = self.study.get_trials()
-        lower = [each for each in trials[: trial.number] if each.state.name != "FAIL"]
-        first = Retry.retried_trial_number(trials[trial.number])
-        if first is None and len(lower) >= self.request.trials:
+        trials, retried = self.study.get_trials(), Retry.retried_trial_number
+        first = retried(trials[trial.number])
+        earlier = sum(each.state.name != "FAIL" for each in trials[: trial.number])
+        if first is None and earlier >= self.request.trials:
             return math.nan  # one too many, since another worker began one at this moment: Optuna marks it as failed
-        done = len(lower) if not self.request.storage else trial.number if first is None else first
+        asked = sum(retried(each) is None for each in trials[: trial.number if first is None else first])
+        done = asked if self.request.storage else earlier
         searched, settings = self.ranges, {**self.preset}
         seed = derived_seed(self.request.resolved.preset.runtime.seed, done) % 2**32
         self.study.sampler = TPESampler(seed=seed, constant_liar=bool(self.request.storage))
@@ -243,8 +243,8 @@ class _Search:
             self.study.sampler = PartialFixedSampler(stored, self.study.sampler)
         settings |= {each.key: each.suggest(trial) for each in searched}
         best, number = best_of(results_of(self.study), self.request.metric), done + 1
-        earlier = None if best is None else best["dev_metric"]
-        log = TrialLog(self.log, self.request.trials, number, trial, earlier, of_encoder=self.request.of_encoder)
+        score = None if best is None else best["dev_metric"]
+        log = TrialLog(self.log, self.request.trials, number, trial, score, of_encoder=self.request.of_encoder)
         try:
             result = self._train(number, settings, log)
         except Exception as error:
