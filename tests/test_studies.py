@@ -1,5 +1,6 @@
 """The studies of the papers: their commands parse, their presets and keys fit, and each is started with the same rules."""
 
+import itertools
 import json
 import os
 import runpy
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from running import Recur
+from tiny_task import LABELS, tiny
 
 from recurcli.cli import app
 from recurcli.data.recurrence_tasks import recurrence_rows
@@ -19,6 +22,7 @@ from recurcli.preset import compose
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted(PAPERS.glob("*/study.sh"))
+KEPT = sorted({path.parent for path in (PAPERS / "results").glob("*/*.claim")})
 TRAININGS = ("finetune", "pretrain")
 GROUP = typer.main.get_command(app)
 BEST = {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003, "finetuning.scalar_lr_factor": 3}
@@ -69,6 +73,7 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
             composed.add((context.params["preset"], *context.params["settings"]))
     for preset, *settings in composed:
         compose(preset, settings=settings)
+    assert all(run["--precision"] == "fp32" for run in trainings)
     trainings = [run for run in trainings if not is_linear(run)]
     searches = [run for run in trainings if "/search/" in run["--output"]]
     assert all(run["--seed"] in ("1", "2") and "--test" not in run for run in searches)
@@ -99,6 +104,13 @@ def test_a_dry_run_reaches_every_training_and_nothing_else(study: Path, tmp_path
     assert {arguments[0] for arguments in commands} <= set(TRAININGS)
     assert commands
     assert all("--dry-run" in arguments for arguments in commands)
+
+
+def test_the_options_of_a_study_win_over_its_precision(tmp_path: Path) -> None:
+    study = PAPERS / "rsa/study.sh"
+    commands = commands_of(study, tmp_path, "--dry-run", "--precision", "bf16", "--device", "cpu", claims="2 3")
+    given = [dict(named(arguments)) for arguments in commands]
+    assert {(run["--precision"], run["--device"]) for run in given} == {("bf16", "cpu")}
 
 
 def test_a_claim_is_run_alone(tmp_path: Path) -> None:
@@ -179,6 +191,106 @@ def test_a_claim_holds_where_it_is_shown_and_does_not_where_its_opposite_is(
 ) -> None:
     verdict_on = runpy.run_path(str(PAPERS / "summary.py"))["verdict_on"]
     assert verdict_on(claim, better_by, p_differ, p_alike) == said
+
+
+def finished_study(folder: Path, tnews: Path, recur: Recur) -> Path:
+    """A study with a table of classifiers and one of language models, of two encoders and two seeds each."""
+    study = folder / "studies" / "tiny"
+    treebank = folder / "ptb"
+    treebank.mkdir()
+    for split, count in (("train", 60), ("valid", 300)):
+        lines = (" ".join(f"w{(line * step) % 10}" for step in range(8)) for line in range(count))
+        (treebank / f"ptb.{split}.txt").write_text("".join(f"{line}\n" for line in lines))
+    rows: list[object] = ["finetune", "--data", tnews, "--test", tnews / "dev.json"]
+    rows += tiny("ensemble=null", "finetuning.epochs=8")
+    text: list[object] = ["pretrain", "--data", treebank]
+    text += tiny("tokenizer.kind=whitespace", "pretraining.max_steps=3", "pretraining.learning_rate=1e-5")
+    for name, task, split, command in (("1-rows", "tnews", "test", rows), ("2-text", "ptb", "dev", text)):
+        for encoder, seed in itertools.product(("rezero", "transformer"), (11, 12)):
+            run = study / task / encoder / str(seed)
+            recur.ok(*command, "--preset", f"{encoder}-{task}", "--seed", seed, "--output", run, "--quiet")
+        table = ["--output", study / f"{name}.json", "--split", split, "--quiet"]
+        recur.ok("compare", study / task / "rezero", study / task / "transformer", *table)
+        (study / f"{name}.claim").write_text(f"good 1 {study / task / 'transformer'}\n")
+    return study
+
+
+def test_what_is_kept_of_a_study_gives_its_summary_again_without_paths_texts_and_labels(
+    tiny_tnews: Path, tmp_path: Path, recur: Recur, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, results = finished_study(tmp_path, tiny_tnews, recur), tmp_path / "results"
+    runpy.run_path(str(PAPERS / "keep.py"))["main"](study, results)
+    shown = []
+    for folder in (study, results / "tiny"):
+        capsys.readouterr()
+        runpy.run_path(str(PAPERS / "summary.py"))["main"](folder)
+        shown.append(capsys.readouterr().out.splitlines())
+    assert shown[0] == shown[1]
+    assert [" to " in line for line in shown[0]] == [False, False, True, True]
+    files = sorted(path for path in results.rglob("*") if path.is_file())
+    assert [len(list(results.glob(kind))) for kind in ("rows/*.txt", "tiny/*/*/*.json", "tiny/*.claim")] == [2, 8, 2]
+    for path in files:
+        text = path.read_text()
+        assert text.isascii(), "the texts are Chinese"
+        assert str(tmp_path) not in text
+        if path.suffix == ".json":
+            assert strings_in(json.loads(text)).isdisjoint(LABELS)
+
+
+def test_a_run_that_was_trained_again_is_not_kept(tiny_tnews: Path, tmp_path: Path, recur: Recur) -> None:
+    run = tmp_path / "studies/tiny/rows/11"
+    settings = tiny("ensemble=null", "finetuning.max_steps=1")
+    recur.ok("finetune", "--preset", "rezero-tnews", "--data", tiny_tnews, *settings, "--output", run, "--quiet")
+    groups = [{"name": "x", "runs": [str(run)], "manifests": ["0" * 64]}]
+    table = {"metric": "accuracy", "split": "dev", "part": "model", "groups": groups}
+    (tmp_path / "studies/tiny/1.json").write_text(json.dumps(table))
+    (tmp_path / "studies/tiny/1.claim").write_text(f"good 1 {run.parent}\n")
+    script = [sys.executable, str(PAPERS / "keep.py"), str(tmp_path / "studies/tiny"), str(tmp_path / "results")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    reason = "was trained again after its table was made; run the study again, which makes the table"
+    assert (done.returncode, done.stderr) == (1, f"{run}: {reason}\n")
+
+
+@pytest.mark.parametrize("study", KEPT, ids=lambda path: path.name)
+def test_the_readme_has_the_verdicts_that_the_kept_results_give(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runpy.run_path(str(PAPERS / "summary.py"))["main"](study)
+    rows = [line for line in (PAPERS / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    tests = capsys.readouterr().out.splitlines()[2:]
+    assert tests
+    for test in tests:
+        _, _, _, scores, difference, interval, _, p_holm, *_, claim, _ = test.strip("| ").split(" | ")
+        p_shown = f"{float(p_holm):.2f}" if float(p_holm) >= 0.01 else {"0.000": "<0.001"}.get(p_holm, p_holm)
+        shown = f"{difference} ({interval}), p {p_shown}"
+        (row,) = [row for row in rows if shown in row]
+        assert all(score in row for score in scores.split(", "))
+        assert claim.split(": ")[1] in row
+
+
+def test_the_kept_results_are_small_and_hold_no_paths_and_nothing_beside_their_tables() -> None:
+    results = PAPERS / "results"
+    files = {path for path in results.rglob("*") if path.is_file()}
+    assert sum(path.stat().st_size for path in files) <= 2_000_000
+    named = set()
+    for claim in results.glob("*/*.claim"):
+        table = json.loads(claim.with_suffix(".json").read_text())
+        runs = [results / f"{run}.json" for group in table["groups"] for run in group["runs"]]
+        named |= {claim, claim.with_suffix(".json"), *runs}
+        for run in runs:
+            kept = json.loads(run.read_text())
+            named.add(results / "rows" / f"{kept['result']['data'][table['split']]['sha256']}.txt")
+            assert not any("/" in each for each in strings_in(kept))
+    assert files == named
+
+
+def strings_in(value: object) -> set[str]:
+    """The keys and the strings in what a JSON file holds."""
+    if isinstance(value, dict):
+        return set(value) | strings_in([*value.values()])
+    if isinstance(value, list):
+        return set().union(*map(strings_in, value))
+    return {value} if isinstance(value, str) else set()
 
 
 def is_linear(run: dict[str, str]) -> bool:

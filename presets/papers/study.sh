@@ -6,8 +6,8 @@
 #   STUDY_OUTPUT   the folder of runs and tables; default: runs/studies
 #   CLAIMS         the claims to run, by number; default: all
 #
-# Options, such as --dry-run or --device, go to every training, before what the claim sets. They and the paths have no spaces, so
-# the lists of options below need no quotes.
+# Options, such as --dry-run or --device, go to every training, before what the claim sets. Trainings are in fp32 unless --precision
+# says otherwise. Options and paths have no spaces, so the lists of options below need no quotes.
 set -eu
 case " $* " in *" --help "*) sed -n '/shellcheck/d; s/^# //p' "$0" "$(dirname "$0")/../study.sh" && exit ;; esac
 : "${RECUR_DATA:?names no folder of data}"
@@ -21,7 +21,7 @@ seeds="11 12 13 14 15"
 size="--set encoder.num_layers=4 --set encoder.hidden_size=128"
 training=finetune section=finetuning split=test # `treebank` sets others
 factor=default pooling=mean more= # further options of `listops`
-options=$*
+options="--precision fp32 $*"
 claimed=
 # The interpreter of `recur`, which has its package.
 python=$(dirname "$(readlink -f "$(command -v recur)")")/python3
@@ -127,7 +127,7 @@ listops() {
 # Searches read the valid text, and the runs that are compared the test text, once, after the last step.
 treebank() {
     training=pretrain section=pretraining split=dev # the test text is the dev text of the runs that are compared
-    ptb="--data $RECUR_DATA --set data.max_length=64 --set pretraining.batch_size=8 --set pretraining.max_steps=900 --precision fp32"
+    ptb="--data $RECUR_DATA --set data.max_length=64 --set pretraining.batch_size=8 --set pretraining.max_steps=900"
     ptb_test="--set data.files.dev=$RECUR_DATA/ptb/ptb.test.txt"
 }
 

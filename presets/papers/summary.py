@@ -3,23 +3,41 @@
 FOLDER has the tables that study.sh wrote, the JSON of `recur compare`, and beside each its claim: what it says of the runs in
 a folder, a margin, and that folder. Their tests against the other runs count. Accuracies and margins are in per cent, and
 perplexities are not. The minutes are the CPU time of a table's trainings.
+
+Or it has what keep.py kept of a study, such as results/rsa. The tests are then made again, as `recur compare` makes them.
 """
 
+import itertools
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from recurcli.evaluation.significance import LEVEL, holm, p_above, power_of
+import numpy as np
+
+from recurcli.evaluation.significance import (
+    LEVEL,
+    Runs,
+    bootstrap_difference,
+    holm,
+    p_above,
+    power_of,
+    resampled_perplexities,
+    resampled_scores,
+)
+from recurcli.metrics import PERPLEXITY, accuracy, metric_named
 
 
 def main(folder: Path) -> None:
     """Print the table of the tests in `folder`."""
     tables, claims, tests = {}, {}, []
     for path in sorted(folder.glob("*.claim")):
-        table = tables[path.stem] = json.loads(path.with_suffix(".json").read_text())
+        table = json.loads(path.with_suffix(".json").read_text())
+        table = tables[path.stem] = table if "tests" in table else compared(table, folder.parent)
         kind, margin, runs = path.read_text().split()
-        factor = 1 if table["metric"] == "perplexity" else 100
+        factor = 1 if table["metric"] == PERPLEXITY else 100
         claims[path.stem] = kind, float(margin) / factor, factor
         (claimed,) = (group["name"] for group in table["groups"] if Path(group["runs"][0]).is_relative_to(runs))
         names = {group["name"] for group in table["groups"]} - {claimed}
@@ -47,6 +65,58 @@ def main(folder: Path) -> None:
         print(
             f"| {name} | {test['a']} | {test['b']} | {scores} | {numbers} | {kind}: {verdict} | {sum(seconds) / 60:.0f} |"
         )
+
+
+def compared(kept: dict[str, Any], results: Path) -> dict[str, Any]:
+    """Return a kept table, whose runs are in the folder `results`, with the scores and tests that `recur compare` gives it."""
+    trained = [[json.loads((results / f"{run}.json").read_text()) for run in group["runs"]] for group in kept["groups"]]
+    first = trained[0][0]["result"]["data"][kept["split"]]
+    units = (results / "rows" / f"{first['sha256']}.txt").read_text().split()
+    parts = _resampled(kept["metric"], units, list(itertools.chain(*trained)))
+    ends = np.cumsum([len(runs) for runs in trained])[:-1]
+    groups, members, stored = [], {}, {}
+    for group, runs, scores, drawn, own in zip(
+        kept["groups"], trained, *(np.split(part, ends) for part in parts), strict=True
+    ):
+        std = float(scores.std(ddof=1)) if len(scores) > 1 else None
+        seconds = fmean(run["result"]["cpu_seconds"] for run in runs)
+        groups.append({**group, "n": len(runs), "mean": float(scores.mean()), "std": std, "cpu_seconds": seconds})
+        members[group["name"]] = Runs(scores, drawn)
+        stored[group["name"]] = sorted(run.tobytes() for run in own)
+    low, high = metric_named(kept["metric"]).bounds
+    tests = []
+    for a, b in itertools.combinations(members, 2):
+        others = [own for name, own in members.items() if name not in (a, b)]
+        found = bootstrap_difference(members[a], members[b], len(units), half_range=high - low, others=others)
+        identical = stored[a] == stored[b] or len({*stored[a], *stored[b]}) == 1
+        tests.append(
+            {
+                "a": a,
+                "b": b,
+                "difference": float(members[a].scores.mean() - members[b].scores.mean()),
+                "identical_predictions": identical,
+                "interval": None if identical else found.interval,
+                "p_value": found.p_value,
+                "errors": found.errors,
+            }
+        )
+    return {**kept, "groups": groups, "tests": tests}
+
+
+def _resampled(
+    metric: str, units: Sequence[str], runs: Sequence[dict[str, Any]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the scores (R,) of kept runs, those on B resamples (R, B), and what was kept of their N `units` (R, N).
+
+    The units are the hashes of rows, of which a run has 1 or 0, right or wrong; or the tokens of blocks of a text, of which it
+    has the losses.
+    """
+    if metric == PERPLEXITY:
+        tokens, nats = np.array(units, dtype=int), np.array([run["nats"] for run in runs])
+        return np.exp(nats.sum(axis=1) / tokens.sum()), resampled_perplexities(nats, tokens), nats
+    packed = [np.frombuffer(bytes.fromhex(run["right"]), dtype=np.uint8) for run in runs]
+    right = np.array([np.unpackbits(bits, count=len(units)) for bits in packed])
+    return right.mean(axis=1), resampled_scores(accuracy, np.ones(len(units), dtype=np.uint8), right), right
 
 
 def verdict_on(kind: str, better_by: float, p_differ: float, p_alike: float) -> str:

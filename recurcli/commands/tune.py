@@ -10,6 +10,7 @@ import functools
 import hashlib
 import math
 import operator
+import re
 import shlex
 import sqlite3
 import time
@@ -50,6 +51,8 @@ FIXED: Mapping[str, Any] = {"finetuning.encoder": "always", "finetuning.score_te
 STUDY_FORMAT = 2
 """Version of what a study holds."""
 STATES = ("complete", "pruned", "diverged", "refused")
+ENDED = ("COMPLETE", "PRUNED")
+"""Optuna's states of the trials that ended in one of STATES."""
 HEARTBEAT, ATTEMPTS = 30, 5
 """Seconds between two signs of life of a worker, and how often it tries to open a database, once a second."""
 PARTS = 20
@@ -121,6 +124,10 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
     check_packages("tune", "recur tune")
     if current().world_size > 1:
         raise UsageError("recur tune runs in one process; start it without torchrun")
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     ranges = ranges_of(request)
     folder, preset = request.folder, request.resolved.preset
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
@@ -191,42 +198,59 @@ class _Search:
         self.fitted: tuple[Any, Any] = (None, None)  # what the last linear model was fitted on, and the model
 
     def run(self) -> None:
-        """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings."""
-        from optuna.study import MaxTrialsCallback
+        """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings.
+
+        While other workers run the last trials, this one waits: it takes over the trial of one that is killed.
+        """
+        from optuna.storages import fail_stale_trials
 
         self._keep_best()
         values = dict(flatten(self.request.resolved.preset.to_dict()))
         self.preset = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
-        if not results_of(self.study):
-            known = [(each, self.preset[each.key]) for each in self.ranges if each.contains(self.preset[each.key])]
-            stored = {each.key: text_of(value) if each.scale == "choices" else value for each, value in known}
-            self.study.enqueue_trial(stored)
-        missing = self.request.trials - len(results_of(self.study))
-        if missing > 0:
-            enough = MaxTrialsCallback(self.request.trials, _ended())  # some may be those of other workers
-            self.study.optimize(self._objective, n_trials=missing, callbacks=[self._show, enough])
+        while len(results_of(self.study)) < self.request.trials:
+            fail_stale_trials(self.study)  # a copy of each trial of a killed worker waits from now on
+            begun = [each for each in self.study.get_trials() if each.state.name in (*ENDED, "RUNNING")]
+            if len(begun) < self.request.trials:
+                self.study.optimize(self._objective, n_trials=1, callbacks=[self._show])
+            else:
+                time.sleep(1)
+        self._keep_best()
 
     def _objective(self, trial: "optuna.Trial") -> float:
         """Train the preset itself first, then settings that Optuna chooses.
 
         Of the settings of the preset the sampler knows those that lie in their ranges. The number of finished trials gives the
         seed of the sampler, so an interrupted study continues as if it had not been. With several workers it is the number of
-        the trial.
+        the trial, which Optuna gives to one worker only. A trial that is run again keeps it.
         """
         from optuna import TrialPruned
-        from optuna.samplers import TPESampler
+        from optuna.samplers import PartialFixedSampler, TPESampler
+        from optuna.storages import RetryHeartbeatStaleTrialCallback as Retry
 
-        results, settings = results_of(self.study), {**self.preset}
-        done = trial.number if self.request.storage else len(results)
+        trials = self.study.get_trials()
+        lower = [each for each in trials[: trial.number] if each.state.name != "FAIL"]
+        first = Retry.retried_trial_number(trials[trial.number])
+        if first is None and len(lower) >= self.request.trials:
+            return math.nan  # one too many, since another worker began one at this moment: Optuna marks it as failed
+        done = len(lower) if not self.request.storage else trial.number if first is None else first
+        searched, settings = self.ranges, {**self.preset}
         seed = derived_seed(self.request.resolved.preset.runtime.seed, done) % 2**32
         self.study.sampler = TPESampler(seed=seed, constant_liar=bool(self.request.storage))
-        for each in self.ranges:
-            if done or each.contains(settings[each.key]):
-                settings[each.key] = each.suggest(trial)
-        best, number = best_of(results, self.request.metric), done + 1
+        if done == 0:
+            searched = [each for each in self.ranges if each.contains(settings[each.key])]
+            known = [(each, settings[each.key]) for each in searched]
+            stored = {each.key: text_of(value) if each.scale == "choices" else value for each, value in known}
+            self.study.sampler = PartialFixedSampler(stored, self.study.sampler)
+        settings |= {each.key: each.suggest(trial) for each in searched}
+        best, number = best_of(results_of(self.study), self.request.metric), done + 1
         earlier = None if best is None else best["dev_metric"]
         log = TrialLog(self.log, self.request.trials, number, trial, earlier, of_encoder=self.request.of_encoder)
-        result = self._train(number, settings, log)
+        try:
+            result = self._train(number, settings, log)
+        except Exception as error:
+            if number == 1 or isinstance(error, Interrupted):
+                Retry()(self.study, self.study.trials[trial.number])
+            raise
         trial.set_user_attr("result", result)
         if result["state"] != "complete":
             raise TrialPruned
@@ -289,9 +313,10 @@ class _Search:
         return {"dev_metric": dev_metric, "settings": settled, "linear_dev_metric": linear}
 
     def _show(self, study: "optuna.Study", trial: "optuna.trial.FrozenTrial") -> None:
-        """Keep the best preset, and show the line of the trial that ended."""
+        """Keep the best preset, and show the line of the trial that ended, if it was not one too many."""
         self._keep_best()
-        self.log.note(line_of(self.request, trial.user_attrs["result"], results_of(study)))
+        if "result" in trial.user_attrs:
+            self.log.note(line_of(self.request, trial.user_attrs["result"], results_of(study)))
 
     def _keep_best(self) -> None:
         """Write the best preset so far. Remove the run directories, unless they are to be kept."""
@@ -364,7 +389,6 @@ def open_study(path: Path, metric: str = "accuracy") -> "optuna.Study":
     """
     import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     # A creator, because a path in the address of a database would need escaping.
     engine = {"creator": lambda: sqlite3.connect(path, timeout=30.0, check_same_thread=False)}
     try:
@@ -405,19 +429,14 @@ def _join_study(url: str, facts: Facts, metric: str) -> "optuna.Study":
     The name of the study is a hash of the facts. If the heartbeat of a trial stops, its worker was killed, and another
     worker runs the trial again. Raises UsageError if the database cannot be opened.
     """
-    import optuna
+    from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
     from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     name = f"recur tune {hashlib.sha256(to_json(dict(facts)).encode()).hexdigest()[:16]}"
     for left in reversed(range(ATTEMPTS)):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                again = optuna.storages.RetryHeartbeatStaleTrialCallback()
-                storage = optuna.storages.RDBStorage(
-                    url, heartbeat_interval=HEARTBEAT, heartbeat_stale_trial_callback=again
-                )
+            again = RetryHeartbeatStaleTrialCallback()
+            storage = RDBStorage(url, heartbeat_interval=HEARTBEAT, heartbeat_stale_trial_callback=again)
             return _create_study(storage, name, metric)
         except (SQLAlchemyError, ImportError, ValueError) as error:
             if isinstance(error, DatabaseError) and left:
@@ -429,20 +448,19 @@ def _join_study(url: str, facts: Facts, metric: str) -> "optuna.Study":
 
 
 def _without_password(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    return escaped(f"{scheme}{mark}{rest.rpartition('@')[2]}")
+    """Return the address of a database without user, password and query. Raises UsageError if it is none."""
+    import sqlalchemy
 
-
-def _ended() -> "tuple[optuna.trial.TrialState, ...]":
-    from optuna.trial import TrialState
-
-    return TrialState.COMPLETE, TrialState.PRUNED
+    try:
+        return escaped(re.sub("//.*@", "//", sqlalchemy.make_url(url).set(query={}).render_as_string()))
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        raise UsageError("--storage: is not the address of a database, such as postgresql://host/db") from None
 
 
 def results_of(study: "optuna.Study") -> list[dict[str, Any]]:
-    """Return the results of the trials that ended, in their order."""
-    ended = study.get_trials(deepcopy=False, states=_ended())
-    return [trial.user_attrs["result"] for trial in ended]
+    """Return the results of the trials that ended, in the order of their numbers."""
+    ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in ENDED]
+    return sorted((trial.user_attrs["result"] for trial in ended), key=operator.itemgetter("trial"))
 
 
 @contextlib.contextmanager
@@ -539,8 +557,8 @@ def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges
     """Return the result of the study. Raises NumericError if no trial is complete."""
     best = best_of(results, request.metric)
     if best is None:
-        reason, count = results[-1].get("reason", ""), len(results)
-        fault = f"none of the {pluralize(count, 'trial')} ended with a finite dev metric; trial {count}: {reason}"
+        last, count = results[-1], pluralize(len(results), "trial")
+        fault = f"none of the {count} ended with a finite dev metric; trial {last['trial']}: {last.get('reason', '')}"
         raise NumericError(f"{request.folder}: {fault}")
     preset, first = request.resolved.preset, {each["trial"]: each for each in results}.get(1, {})
     return {

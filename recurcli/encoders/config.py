@@ -166,7 +166,7 @@ class RandomTransJectConfig(LayersConfig):
     num_experts: Positive[int] = 4
     """E, the number of experts per layer; 4 in the paper."""
     orthogonal_map: OrthogonalMap = "cayley"
-    """Map from raw parameters to orthogonal matrices: cayley, or householder, which takes three times as long."""
+    """Map to orthogonal matrices: cayley (ours; the released code has matrix_exp), or householder, in three times the time."""
     dropout: Probability = 0.1
     """Dropout probability on the inner units of the feed-forward network; ours."""
 
@@ -283,7 +283,7 @@ class OrthogonalTransformerConfig(TransformerConfig):
     orthogonal_weights: Literal["square", "query_key_value"] = "square"
     """Which weights are orthogonal: all square matrices, or only those of queries, keys and values."""
     orthogonal_map: OrthogonalMap = "cayley"
-    """Map from raw parameters to orthogonal matrices: cayley, or householder, which takes three times as long."""
+    """Map to orthogonal matrices: cayley (ours; the released code has matrix_exp), or householder, in three times the time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

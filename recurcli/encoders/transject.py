@@ -11,6 +11,10 @@ and memory are linear in T. There is no LayerNorm. Half of each embedding encode
 is in [0, 1] and ELU has slope at most 1, so in evaluation the distance of two tokens x, y of a sample is bounded:
 prod (1 - |r|)^2 |x - y| <= |f(x) - f(y)| <= prod (1 + |r|)^2 |x - y| over the layers.
 
+Two defaults of the released code are left out (ours). `--use_random_features`, which the paper does not mention, mixes
+slices of the states at random, in evaluation too, so two evaluations differ. `matrix_exp` makes a matrix orthogonal as the
+exponential of a skew-symmetric one; Cayley's map takes less time (`orthogonal_map`).
+
 Shapes: B batch, T positions, D hidden size, E experts, L layers.
 """
 

@@ -107,7 +107,7 @@ def choose_cascade(
     have another label, at the upper end of the exact 95 % interval, and the log loss of all rows may be larger by MAX_WORSE.
     The larger threshold is kept. With `labels_only` the log loss may be as large as it comes.
     """
-    assert kept.ensemble is not None, "an ensemble"
+    assert kept.ensemble is not None and len(np.unique(halves)) == 2, "an ensemble, and rows in both halves"
     if exact_interval(0, len(targets))[1] > MAX_CHANGED:
         return kept  # too few rows to show it
     joined, margins = kept.ensemble.join(encoder, linear), kept.ensemble.margins(linear)
@@ -129,6 +129,19 @@ def choose_cascade(
     margin = float(chosen.max())
     found = Cascade(margin=margin, share=float((margins > margin).mean()), checked=checked, changed=changed)
     return kept._replace(ensemble=replace(kept.ensemble, cascade=found))
+
+
+def cascade_holds(kept: KeptModel, encoder: Logits | None, linear: Logits | None) -> bool:
+    """Return whether the thresholds of `kept` leave its cascade in the limits of `choose_cascade`; True without a cascade.
+
+    `encoder` and `linear` are logits (N, C) of rows.
+    """
+    if kept.ensemble is None or kept.ensemble.cascade is None or linear is None:
+        return True
+    whole = kept._replace(ensemble=replace(kept.ensemble, cascade=None))
+    labels = [kept.decide(each.probabilities(each.logits(encoder, linear))) for each in (kept, whole)]
+    changed, answered = (labels[0] != labels[1]).sum(), kept.ensemble.is_alone(linear).sum()
+    return exact_interval(int(changed), int(answered))[1] <= MAX_CHANGED
 
 
 def _smallest_margin(

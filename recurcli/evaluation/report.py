@@ -22,17 +22,17 @@ from recurcli.data.splits import RowHashes, Split
 from recurcli.data.tasks import Task
 from recurcli.device import SettledPrecision
 from recurcli.evaluation.decision import (
-    MAX_CHANGED,
     PLAIN,
     KeptModel,
     Labels,
+    cascade_holds,
     choose_cascade,
     fit_thresholds,
     log_losses,
     probabilities,
 )
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
-from recurcli.evaluation.significance import exact_interval, tango
+from recurcli.evaluation.significance import tango
 from recurcli.files import to_json
 from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
 from recurcli.linear.model import Ensemble, LinearModel, Logits
@@ -239,6 +239,10 @@ def report_with_parts(
     return report_of(logits, labels, task, kept), facts, logits
 
 
+Rows = NDArray[np.bool_] | slice
+"""Some of the dev rows."""
+
+
 class DevScore(NamedTuple):
     """The dev metric and dev loss of a model. Between equal metrics the smaller loss is better."""
 
@@ -350,7 +354,7 @@ class DevEvaluation:
             facts["cross_validation"] = {"folds": self.folds, "rows": kept.rows}
         return {"metric": self.metric_name, "dev": dev, **facts, "thresholds": kept.thresholds}
 
-    def _choose(self, encoder: Logits | None, rows: NDArray[np.bool_] | slice = slice(None)) -> KeptModel:
+    def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> KeptModel:
         """Choose what is kept, and its thresholds, by these `rows` (N,) of the dev rows; `encoder`: its logits (N, C)."""
         targets, weights = np.array(self.task.targets(self.dev.labels))[rows], self.dev.row_weights
         own, linear = None if encoder is None else encoder[rows], self.linear
@@ -364,7 +368,7 @@ class DevEvaluation:
                 own,
                 linear.logits,
                 targets,
-                self._halves[rows],
+                self._halves(rows),
                 weights,
                 labels_only=self.config.cascade == "labels",
             )
@@ -382,19 +386,19 @@ class DevEvaluation:
         shares = kept.probabilities(kept.logits(encoder, linear))
         found = fit_thresholds(shares, targets, self.config.thresholds, self.task.labels)
         kept = kept._replace(thresholds=found)
-        if kept.ensemble is None or kept.ensemble.cascade is None or linear is None:
+        if kept.ensemble is None or cascade_holds(kept, encoder, linear):
             return kept
         whole = kept._replace(ensemble=replace(kept.ensemble, cascade=None))
-        changed = kept.decide(shares) != kept.decide(whole.probabilities(whole.logits(encoder, linear)))
-        if exact_interval(int(changed.sum()), int(kept.ensemble.is_alone(linear).sum()))[1] <= MAX_CHANGED:
-            return kept
         return self._with_thresholds(whole, encoder, linear, targets)
 
+    def _halves(self, rows: Rows = slice(None)) -> NDArray[np.int64]:
+        """Return the half of each of these dev rows (N,), 0 or 1. Rows of one group (see `RowHashes`) are in one half."""
+        targets = np.array(self.task.targets(self.dev.labels))[rows]
+        return draw_folds(self._group_ids[rows], targets, self.halves_seed or 0, folds=2)
+
     @cached_property
-    def _halves(self) -> NDArray[np.int64]:
-        """The half of each dev row (N,), 0 or 1. Rows of one group (see `RowHashes`) are in one half."""
-        targets = np.array(self.task.targets(self.dev.labels))
-        return draw_folds(RowHashes.of(self.dev.split.texts).group_ids, targets, self.halves_seed or 0, folds=2)
+    def _group_ids(self) -> NDArray[np.uint64]:
+        return np.asarray(RowHashes.of(self.dev.split.texts).group_ids)
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
         """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
@@ -403,8 +407,9 @@ class DevEvaluation:
         """
         targets, names = np.array(self.task.targets(self.dev.labels)), self.task.labels
         shares, predictions = np.empty((len(targets), len(names))), np.empty_like(targets)
+        halves = self._halves()
         for half in (0, 1):
-            own, kept = self._halves == half, self._choose(encoder, self._halves != half)
+            own, kept = halves == half, self._choose(encoder, halves != half)
             of_all = kept.probabilities(kept.logits(encoder, self.linear and self.linear.logits))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
         report = classification_report(self.dev.labels, [names[index] for index in predictions], names)

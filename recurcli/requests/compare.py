@@ -32,7 +32,7 @@ class CompareRequest:
         flag(
             "--pair-seeds",
             "Test groups by the differences of the runs of one seed. These share the order of the rows, which is all that "
-            "encoders of other shapes share: their initial weights differ.",
+            "encoders of different shapes share: their initial weights differ.",
         ),
     ] = False
     over: Annotated[

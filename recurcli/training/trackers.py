@@ -84,7 +84,23 @@ def _by_name(values: Values) -> dict[str, Any]:
 def _numbers(values: Values) -> dict[str, float]:
     """Return the numbers of nested mappings, but for those by class. Trackers group names by what precedes a slash."""
     numbers = {name: value for name, value in _by_name(values).items() if type(value) in (int, float)}
-    return {name.replace(".", "/", 1): value for name, value in numbers.items() if ".per_class." not in name}
+    return {
+        name.replace(".", "/", 1): value
+        for name, value in numbers.items()
+        if not any(part in name for part in (".per_class.", ".thresholds.thresholds."))
+    }
+
+
+@contextlib.contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    """Set the environment variables of `more` that are not set, for the length of the block."""
+    lacking = more.keys() - os.environ.keys()
+    os.environ.update({name: more[name] for name in lacking})
+    try:
+        yield
+    finally:
+        for name in lacking:
+            os.environ.pop(name, None)
 
 
 @contextlib.contextmanager
@@ -119,13 +135,13 @@ def tracking(names: Sequence[str], run: RunDirectory, title: str, preset: Values
             if step > track.last_step:
                 attempt(name, track.add, _numbers(values), step)
 
-    os.environ.update({**LOCAL, **QUIET, **PATIENCE, **os.environ})
-    for name in names:
-        attempt(name, begin, name)
-    try:
-        for line in run.read_metrics() if tracks else ():
-            add(line, line["step"])
-        yield add
-    finally:
-        for name, track in [*tracks.items()]:
-            attempt(name, track.end, sys.exception() is None)
+    with _environment({**LOCAL, **QUIET, **PATIENCE} if names else {}):
+        for name in names:
+            attempt(name, begin, name)
+        try:
+            for line in run.read_metrics() if tracks else ():
+                add(line, line["step"])
+            yield add
+        finally:
+            for name, track in [*tracks.items()]:
+                attempt(name, track.end, sys.exception() is None)

@@ -20,7 +20,7 @@ from recurcli.commands.predict import predict
 from recurcli.commands.prediction import output as prediction_output
 from recurcli.commands.prediction import rows as prediction_rows
 from recurcli.evaluation import decision, report
-from recurcli.evaluation.decision import CHANGED, MAX_CHANGED, WORSE, KeptModel, choose_cascade
+from recurcli.evaluation.decision import CHANGED, MAX_CHANGED, WORSE, KeptModel, cascade_holds, choose_cascade
 from recurcli.evaluation.inference import Predictor
 from recurcli.evaluation.significance import exact_interval
 from recurcli.files import CommittedFolder, to_json
@@ -90,11 +90,28 @@ def test_every_cascade_passes_its_check() -> None:
 
 
 def test_a_larger_log_loss_leaves_the_ensemble_as_it_is() -> None:
-    encoder, linear, targets, halves = parts_of(20_000, noise=0.2)
+    _, linear, targets, halves = parts_of(20_000, noise=0.2)
     assert PLAIN.ensemble is not None
     vague = PLAIN._replace(ensemble=replace(PLAIN.ensemble, linear_alone_weight=0.05))
-    kept = choose_cascade(vague, encoder, 0.2 * np.sign(linear), targets, halves)
-    assert kept == vague
+    assert choose_cascade(vague, linear, linear, targets, halves) == vague, "all labels stay, and all are less sure"
+    by_labels = choose_cascade(vague, linear, linear, targets, halves, labels_only=True)
+    assert by_labels.ensemble is not None and by_labels.ensemble.cascade is not None
+
+
+@pytest.mark.parametrize(("cut", "holds"), [(0.34, True), (0.998, False)])
+def test_it_holds_where_thresholds_leave_its_labels_and_not_where_they_change_many(cut: float, *, holds: bool) -> None:
+    encoder, linear, targets, halves = parts_of(20_000, noise=0.5)
+    kept = choose_cascade(PLAIN, encoder, linear, targets, halves, labels_only=True)
+    rest = (1 - cut) / 2
+    thresholds = {"thresholds": {"a": cut, "b": rest, "c": rest}}
+    assert cascade_holds(kept, encoder, linear)
+    assert cascade_holds(kept._replace(thresholds=thresholds), encoder, linear) is holds
+
+
+def test_rows_of_one_half_are_no_ground_to_choose_it_on() -> None:
+    encoder, linear, targets, halves = parts_of(20_000, noise=0.5)
+    with pytest.raises(AssertionError, match="rows in both halves"):
+        choose_cascade(PLAIN, encoder, linear, targets, 0 * halves)
 
 
 def test_labels_alone_are_checked_where_probabilities_need_not_stay() -> None:
@@ -108,6 +125,14 @@ def test_labels_alone_are_checked_where_probabilities_need_not_stay() -> None:
 
 
 # --- its use
+
+
+def allow_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a training of few rows keep an ensemble with a cascade, whatever that changes."""
+    for name, allowed in (("MAX_CHANGED", 1.0), ("CHANGED", 0.5), ("WORSE", np.inf), ("MAX_WORSE", np.inf)):
+        monkeypatch.setattr(decision, name, allowed)
+    monkeypatch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", -np.inf)
+
 
 ROWS = [(text, None) for text in texts(300)]
 
@@ -205,11 +230,7 @@ def test_processes_share_the_rows_that_are_left(forks: ForkServer, cascaded: Pat
 def test_a_training_chooses_it_and_scores_by_it(
     thresholds: str, recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (decision, report):
-        monkeypatch.setattr(module, "MAX_CHANGED", 1.0)
-    for name, allowed in (("CHANGED", 0.5), ("WORSE", np.inf), ("MAX_WORSE", np.inf)):
-        monkeypatch.setattr(decision, name, allowed)
-    monkeypatch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", -np.inf)
+    allow_all(monkeypatch)
     run = tmp_path / "run"
     settings = ("finetuning.max_steps=6", "finetuning.cascade=labels", f"finetuning.thresholds={thresholds}")
     _, err = recur.ok("finetune", *[word for word in options(tiny_tnews, run, *settings) if word != "--quiet"])
@@ -232,12 +253,40 @@ def test_a_training_chooses_it_and_scores_by_it(
 def test_thresholds_that_it_would_change_turn_it_off(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decision, "MAX_CHANGED", 1.0)
-    monkeypatch.setattr(report, "MAX_CHANGED", -1.0)
-    for name, allowed in (("CHANGED", 0.5), ("WORSE", np.inf), ("MAX_WORSE", np.inf)):
-        monkeypatch.setattr(decision, name, allowed)
-    monkeypatch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", -np.inf)
+    allow_all(monkeypatch)
+    monkeypatch.setattr(report, "cascade_holds", lambda kept, *logits: kept.ensemble.cascade is None)
     settings = ("finetuning.max_steps=6", "finetuning.cascade=auto", "finetuning.thresholds=macro_f1")
     result = recur.json("finetune", *options(tiny_tnews, tmp_path / "run", *settings))
     assert result["ensemble"]["cascade"] is None
     assert result["thresholds"]["metric"] == "macro_f1"
+
+
+def test_thresholds_that_it_does_not_hold_with_are_not_saved(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow_all(monkeypatch)
+    run = tmp_path / "run"
+    recur.ok("finetune", *options(tiny_tnews, run, "finetuning.max_steps=6", "finetuning.cascade=labels"))
+    recur.ok("eval", run, "--fit-thresholds", "macro_f1", "--save")
+    monkeypatch.setattr("recurcli.commands.evaluate.cascade_holds", lambda kept, *logits: False)
+    _, err = recur.ok("eval", run, "--fit-thresholds", "macro_f1")
+    assert "the linear model alone gives other labels than the ensemble, on more of the rows that it answers" in err
+    recur.refused(2, "train with finetuning.thresholds", "eval", run, "--fit-thresholds", "macro_f1", "--save")
+
+
+def test_a_trial_of_tune_chooses_it_on_both_halves_of_a_half(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow_all(monkeypatch)
+    chosen: list[Any] = []
+    honest = decision.choose_cascade
+
+    def counted(*parts: Any, **more: Any) -> Any:
+        chosen.append(np.unique(parts[4]).tolist())
+        return honest(*parts, **more)
+
+    monkeypatch.setattr(report, "choose_cascade", counted)
+    settings = options(tiny_tnews, tmp_path / "s", "finetuning.max_steps=6", "finetuning.cascade=labels")
+    settings.remove("--keep-checkpoints")
+    recur.ok("tune", *settings, "--trials", "1", "--range", "finetuning.weight_decay=0.01..0.02")
+    assert len(chosen) == 3 and all(halves == [0, 1] for halves in chosen)

@@ -529,7 +529,7 @@ def test_fewer_than_two_groups_have_no_pairs(recur: Recur, trained: Path, tmp_pa
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"seed": 7}, "have other seeds, 1 and 7"),
+        ({"seed": 7}, "have different seeds, 1 and 7"),
         ({"seed": 1, "share": 0.5}, "differ in data.train_share"),
     ],
 )
@@ -542,5 +542,5 @@ def test_runs_that_do_not_go_together_are_not_paired(
     with edited(variant(trained, tmp_path / "others" / "b", seed=1, learning_rate=0.001)) as result:
         result["data"]["train"]["sha256"] = "0" * 64
     recur.refused(
-        2, "have other training rows", "compare", tmp_path / "runs" / "a", tmp_path / "others", "--pair-seeds"
+        2, "have different training rows", "compare", tmp_path / "runs" / "a", tmp_path / "others", "--pair-seeds"
     )

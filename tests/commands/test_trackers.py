@@ -1,6 +1,7 @@
 """`--track`: what the real packages read of a training afterwards. Without its package, a tracker's tests are skipped."""
 
 import math
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -210,3 +211,15 @@ def test_a_missing_package_is_refused_before_anything_is_read(
 
 def test_an_unknown_tracker_is_refused_with_the_known_ones(recur: Recur) -> None:
     recur.refused(2, "'tensorboard', 'wandb', 'mlflow'", "finetune", "--track", "comet")
+
+
+def test_the_environment_is_that_of_the_caller_afterwards(tiny_tnews: Path, tmp_path: Path) -> None:
+    before = dict(os.environ)
+    asked = {"preset": "starsaber-tnews", "data": tiny_tnews, "settings": tiny("finetuning.max_steps=2")[1::2]}
+    seen: list[bool] = []
+    for track in (None, ["tensorboard"]):
+        log = Kept()
+        log.note = lambda text, log=log: seen.append("WANDB_MODE" in os.environ)  # type: ignore[method-assign]
+        finetune(FinetuneRequest(**asked, track=track, output=tmp_path / str(track)), log)
+        assert dict(os.environ) == before
+        assert any(seen) is bool(track)

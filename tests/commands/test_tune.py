@@ -264,22 +264,60 @@ def test_stopped_studies_go_on(forks: ForkServer, recur: Recur, study: Study, ti
 @pytest.mark.slow
 def test_workers_share_a_study(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shared.db'}"
-    folders = [tmp_path / name for name in ("a", "b")]
+    folders = [tmp_path / name for name in ("a", "b", "c")]
     workers = [
         forks.start(*options(tiny_tnews, folder, "--trials", 5, "--storage", url, "--json")) for folder in folders
     ]
-    results = []
-    for ended in [worker.end() for worker in workers]:
-        assert ended.code == 0, ended.err
-        results.append(json.loads(ended.out))
-        assert "trial 1 of 5" in ended.err or "; dev log loss" in ended.err
-    trials = max((result["trials"] for result in results), key=len)
-    assert len(trials) in (5, 6), "a worker ends the trial that it has begun"
-    assert [trial["trial"] for trial in trials] == sorted({trial["trial"] for trial in trials})
-    assert all((folder / "best.yaml").is_file() for folder in folders)
-    ended = forks.run(*options(tiny_tnews, tmp_path / "c", "--trials", 5, "--storage", url, "--json"))
-    assert (ended.code, json.loads(ended.out)["trials"]) == (0, trials)
-    assert "; dev log loss" not in ended.err, "nothing is left to train"
+    ended = [worker.end() for worker in workers]
+    assert [each.code for each in ended] == [0, 0, 0], [each.err for each in ended]
+    trials, *others = (json.loads(each.out)["trials"] for each in ended)
+    assert others == [trials, trials]
+    assert [trial["trial"] for trial in trials] == [1, 2, 3, 4, 5]
+    assert [trial["settings"] for trial in trials].count(trials[0]["settings"]) == 1
+    lines = [line for each in ended for line in each.err.splitlines() if "; dev log loss" in line]
+    assert sorted(line[: len("recur: trial N of 5")] for line in lines) == [
+        f"recur: trial {n} of 5" for n in range(1, 6)
+    ]
+    assert all("the best of 5 trials" in (folder / "best.yaml").read_text() for folder in folders)
+    late = forks.run(*options(tiny_tnews, tmp_path / "d", "--trials", 5, "--storage", url, "--json"))
+    assert (late.code, json.loads(late.out)["trials"]) == (0, trials)
+    assert "; dev log loss" not in late.err, "nothing is left to train"
+    assert "the best of 5 trials" in (tmp_path / "d" / "best.yaml").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_runs_the_preset_of_one_that_ended_in_it(
+    number: signal.Signals,
+    forks: ForkServer,
+    recur: Recur,
+    tiny_tnews: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("recurcli.commands.tune.HEARTBEAT", 1)
+    shared = ("--storage", f"sqlite:///{tmp_path / 'shared.db'}", "--trials", 2)
+    child = forks.start(*options(tiny_tnews, tmp_path / "a", *shared))
+    child.said("linear model: ")
+    child.send(number)
+    assert child.end().code in (-signal.SIGKILL, 128 + signal.SIGTERM)
+    out, err = recur.ok(*options(tiny_tnews, tmp_path / "b", *shared, "--json"))
+    result = json.loads(out)
+    assert [trial["trial"] for trial in result["trials"]] == [1, 2]
+    assert result["preset_dev_metric"] == result["trials"][0]["dev_metric"]
+    assert result["linear_dev_metric"] is not None
+    assert err.count("dev accuracy of the linear model") == 1, "notes are those of the preset"
+
+
+def test_a_worker_with_wrong_rows_leaves_the_preset_to_another_one(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    shared, empty = ("--storage", f"sqlite:///{tmp_path / 'shared.db'}", "--trials", 1), tmp_path / "empty"
+    empty.mkdir()
+    recur.refused(3, "", *options(empty, tmp_path / "a", *shared))
+    result = recur.json(*options(tiny_tnews, tmp_path / "b", *shared))
+    assert [trial["trial"] for trial in result["trials"]] == [1]
+    assert result["preset_dev_metric"] is not None
 
 
 @pytest.mark.slow
@@ -296,7 +334,7 @@ def test_a_worker_runs_the_trial_of_a_killed_one(
     storage.record_heartbeat(killed._trial_id)
     time.sleep(3)
     result = recur.json(*options(tiny_tnews, tmp_path / "a", "--storage", url, "--trials", 2))
-    assert [trial["trial"] for trial in result["trials"]] == [1, 3]
+    assert [trial["trial"] for trial in result["trials"]] == [1, 2]
     states = [trial.state.name for trial in optuna.load_study(study_name=found, storage=storage).trials]
     assert states == ["COMPLETE", "FAIL", "COMPLETE"]
 
@@ -304,12 +342,14 @@ def test_a_worker_runs_the_trial_of_a_killed_one(
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("nonsense", "--storage nonsense: cannot be opened: Could not parse"),
+        ("nonsense:secret@host", "--storage: is not the address of a database, such as postgresql://host/db"),
+        ("postgresql://me:secret/x", "--storage: is not the address of a database"),
         (
             "sqlite:////nowhere/at/all/x.db",
             "--storage sqlite:////nowhere/at/all/x.db: cannot be opened: unable to open",
         ),
         ("nodb://me:secret@host/x", "--storage nodb://host/x: cannot be opened: "),
+        ("nodb://host:1/x?user=me&password=secret", "--storage nodb://host:1/x: cannot be opened: "),
     ],
 )
 def test_a_database_that_cannot_be_opened_is_named(

@@ -56,6 +56,17 @@ TABLE_1: Rows = {
     "linformer-512-{}": ({"name": "linformer", **SIX, **HEADS, "max_length": 512}, TRANSJECT),
     "synthesizer-512-{}": ({"name": "synthesizer", **SIX, **HEADS, "max_length": 512}, TRANSJECT),
 }
+TABLE_3: dict[str, dict[str, Any]] = {
+    "transformer-512-ptb": {"name": "transformer", **SIX, **HEADS, "norm": "post", "causal": True},
+    "rezero-512-ptb": {"name": "rezero", **SIX, **HEADS, "causal": True},
+    "orthogonal-transformer-512-ptb": {
+        "name": "orthogonal-transformer",
+        **SIX,
+        **HEADS,
+        "norm": "post",
+        "causal": True,
+    },
+}
 PAPERS = {
     **{name.format(task): row for name, row in CLUE.items() for task in ("cmnli", "tnews", "afqmc")},
     **{name.format(task): row for name, row in TABLE_1.items() for task in ("imdb", "agnews")},
@@ -97,6 +108,15 @@ def test_a_preset_named_after_a_paper_keeps_its_values(name: str) -> None:
         rate, warmup = (1e-4, 0.05) if preset.encoder["name"] == "transformer" else (1e-3, 0.0)
         expected = {**ADAM, "learning_rate": rate, "warmup_ratio": warmup, "epochs": 10, "mlm_probability": 0.3}
         assert {key: getattr(preset.pretraining, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", TABLE_3)
+def test_the_language_models_of_transjects_table_have_its_optimizer(name: str) -> None:
+    preset = compose(name).preset
+    assert {key: preset.encoder[key] for key in TABLE_3[name]} == TABLE_3[name]
+    pretraining = {**{key: value for key, value in TRANSJECT.items() if key != "loss"}, "objective": "causal"}
+    assert {key: getattr(preset.pretraining, key) for key in pretraining} == pretraining
+    assert (preset.task, preset.embedding.dropout, preset.embedding.ngrams) == ("ptb", 0.0, None)
 
 
 @pytest.mark.parametrize(("task", "length", "warmup"), [("listops", 2000, 1000), ("charimdb", 4000, 80)])

@@ -8,7 +8,7 @@ RECUR_DATA=${RECUR_DATA:-none} # all rows are generated
 # Two layers, because recall takes two steps of attention, and 100,000 parameters. All read from left to right, and the last token
 # answers, so no encoder has a second direction that cannot help.
 size="--set encoder.num_layers=2 --match-parameters 100k --set encoder.dropout=0 --set ensemble=null --set finetuning.linear_baseline=false
-    --precision fp32 --epochs 5"
+    --epochs 5"
 search_seeds=1
 
 # The state of `rnn` and `lstm` passes through a matrix and tanh at every token; that of `mingru`, `s4d`, `linear-transformer` and

@@ -238,12 +238,12 @@ def check_pairs(groups: Sequence[Group], log: Log) -> None:
         if seeds[0] != seeds[1]:
             have = " and ".join(", ".join(map(str, own)) for own in seeds)
             raise UsageError(
-                f"--pair-seeds: {first.name} and {group.name} have other seeds, {have}; train the same ones"
+                f"--pair-seeds: {first.name} and {group.name} have different seeds, {have}; train the same ones"
             )
         trained = [each.runs[0].result["data"].get("train", {}).get("sha256") for each in (first, group)]
         if trained[0] != trained[1]:
             raise UsageError(
-                f"--pair-seeds: {first.name} and {group.name} have other training rows, so no order is shared"
+                f"--pair-seeds: {first.name} and {group.name} have different training rows, so no order is shared"
             )
     keys = {key for group in groups for key in group.values if any(part in key for part in ORDER)}
     if keys:
