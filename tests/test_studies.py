@@ -24,6 +24,7 @@ PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted(PAPERS.glob("*/study.sh"))
 KEPT = sorted({path.parent for path in (PAPERS / "results").glob("*/*.claim")})
 TRAININGS = ("finetune", "pretrain")
+LONG_SCRIPTS = ("gaussian", "linear_rnn")
 GROUP = typer.main.get_command(app)
 BEST = {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003, "finetuning.scalar_lr_factor": 3}
 ANSWER = {"metric": "accuracy", "tests": [], "groups": [{"name": "x", "values": BEST, "runs": ["RUNS/11"]}]}
@@ -40,7 +41,10 @@ done
 
 
 def commands_of(study: Path, folder: Path, *options: str, claims: str | None = None) -> list[list[str]]:
-    """Run a study with a `recur` that writes down its arguments, and return these. It writes into `folder` alone."""
+    """Run a study with a `recur` that writes down its arguments, and return these. It writes into `folder` alone.
+
+    Scripts that compute for half a minute are left out.
+    """
     record, program = folder / "record", folder / "recur"
     program.write_text(RECORDER)
     program.chmod(0o755)
@@ -54,7 +58,8 @@ def commands_of(study: Path, folder: Path, *options: str, claims: str | None = N
     }
     python = folder / "python3"  # beside `recur`, as in a virtual environment
     python.unlink(missing_ok=True)
-    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    long = " | ".join(f"*/{name}.py" for name in LONG_SCRIPTS)
+    python.write_text(f'#!/bin/sh\ncase $1 in {long}) exit ;; esac\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if name != "CLAIMS"}
     done = subprocess.run([study, *options], env={**kept, **more}, cwd=folder, capture_output=True, text=True)
@@ -120,6 +125,23 @@ def test_a_claim_is_run_alone(tmp_path: Path) -> None:
     assert not any("rezero" in output for output in outputs)
 
 
+@pytest.mark.parametrize("claim", ["1", "7"])
+def test_a_run_that_fails_stops_the_study(claim: str, tmp_path: Path) -> None:
+    program = tmp_path / "recur"
+    program.write_text(
+        f"#!/bin/sh\necho '{json.dumps(ANSWER)}'\necho \"$*\" >> {tmp_path}/record\n"
+        'case "$*" in */listops-max/transject/11*) exit 1 ;; esac\n'
+    )
+    program.chmod(0o755)
+    (tmp_path / "python3").symlink_to(sys.executable)
+    more = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RECUR_DATA": "data", "STUDY_OUTPUT": "runs", "CLAIMS": claim}
+    done = subprocess.run(
+        [PAPERS / "transject/study.sh"], env={**os.environ, **more}, cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 1
+    assert "/transject/11" in (tmp_path / "record").read_text().splitlines()[-1]
+
+
 def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
     for name, p_values in (("1-a", [0.01]), ("2-b", [0.02, 0.5])):
         known = {"n": 5, "mean": 0.5, "std": 0.01, "cpu_seconds": 60.0}
@@ -168,6 +190,43 @@ def test_accuracies_at_the_length_of_training_and_beyond_stand_in_one_table(tmp_
         "| `rnn` | 99.0 ± 1.4 | – |",
     ]
     assert (tmp_path / "lengths.png").stat().st_size > 1000
+
+
+def table_of(script: str, steps: int, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Run a script of a paper with few steps, and return the cells of the rows that it prints."""
+    runpy.run_path(str(PAPERS / script))["main"](steps)
+    rows = [line.split(" | ") for line in capsys.readouterr().out.replace("\\|", "").splitlines()]
+    return [[cell.strip("| ") for cell in row] for row in rows]
+
+
+def test_a_window_moves_a_stable_model_within_the_bounds_and_an_unstable_one_far(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = table_of("stable-rnn/gaussian.py", 20, capsys)
+    states = [row for row in rows if len(row) == 6 and row[0] in ("stable", "unstable")]
+    assert len(states) == 12
+    for model, _, state, state_bound, gradient, gradient_bound in states:
+        if model == "stable":
+            assert float(state) <= float(state_bound) and float(gradient) <= float(gradient_bound)
+        else:
+            assert float(state) > 1 and (state_bound, gradient_bound) == ("–", "–")
+    trained = {(row[0], row[1], row[2]): row[3:] for row in rows if len(row) == 8 and row[0] in ("stable", "unstable")}
+    for rate in ("α / t", "constant"):
+        gaps = [float(trained["stable", rate, k][2]) for k in ("1", "2", "4", "8", "16", "32")]
+        assert gaps == sorted(gaps, reverse=True) and gaps[-1] < 1e-6 < 1e-1 < gaps[0]
+        assert float(trained["stable", rate, "32"][-1]) < 1e-6
+        assert float(trained["unstable", rate, "32"][2]) > 1 and float(trained["unstable", rate, "32"][-1]) > 0.1
+    assert all(float(cells[2]) < float(cells[3]) for (_, rate, _), cells in trained.items() if cells[3] != "–")
+
+
+def test_a_linear_rnn_is_all_its_recurrence_matrices_and_fewer_are_less(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row for row in table_of("rsa/linear_rnn.py", 10, capsys) if len(row) == 5 and " of " in row[2]]
+    assert {row[0] for row in rows} == {"drawn", "series", "delay"}
+    for name, _, matrices, error, fitted in rows:
+        used, _, all_of_them = matrices.partition(" of ")
+        exact = used == all_of_them
+        assert (float(error) < 1e-10) is exact, (name, matrices)
+        assert float(fitted) <= max(float(error), 1e-10)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ search_seeds="1 2"
 seeds="11 12 13 14 15"
 size="--set encoder.num_layers=4 --set encoder.hidden_size=128"
 training=finetune section=finetuning split=test # `treebank` sets others
-factor=default pooling=mean more= # further options of `listops`
+factor=default pooling=mean
 options="--precision fp32 $*"
 claimed=
 # The interpreter of `recur`, which has its package.
@@ -110,17 +110,22 @@ repeat() {
     for seed in $seeds; do run "$name/$seed" "$@"; done
 }
 
-# listops ENCODER...: train each on nested lists, 10,000 rows of listops-mini, with the `pooling`, mean or max. The papers share
-# these runs.
-listops() {
+# lists NAME ENCODER ARGUMENT...: train on nested lists, 10,000 rows of listops-mini, with the `pooling`, mean or max. The papers
+# share these runs.
+lists() {
+    list=$1 encoder=$2
+    shift 2
     own=$output
     output=$studies/listops-$pooling
-    for encoder in "$@"; do
-        rows="--preset $encoder-listops-mini $size --set data.train_share=0.5 --set ensemble=null --set pooling=$pooling --epochs 3 $more"
-        search "$encoder" $rows
-        repeat "$encoder" $rows
-    done
+    rows="--preset $encoder-listops-mini $size --set data.train_share=0.5 --set ensemble=null --set pooling=$pooling --epochs 3 $*"
+    search "$list" $rows
+    repeat "$list" $rows
     output=$own
+}
+
+# listops ENCODER...: train each on nested lists, under its own name.
+listops() {
+    for each in "$@"; do lists "$each" "$each"; done
 }
 
 # treebank: let the functions train language models: 460,800 tokens of the Penn Treebank, four layers.

@@ -165,6 +165,8 @@ class RandomTransJectConfig(LayersConfig):
 
     num_experts: Positive[int] = 4
     """E, the number of experts per layer; 4 in the paper."""
+    alpha_init: float = 0.0
+    """Initial alpha of a layer, whose updates have the weight tanh(alpha) / L; 0 in the released code."""
     orthogonal_map: OrthogonalMap = "cayley"
     """Map to orthogonal matrices: cayley (ours; the released code has matrix_exp), or householder, in three times the time."""
     dropout: Probability = 0.1

@@ -120,7 +120,7 @@ class TransJectLayer(nn.Module):
         self.num_experts = config.num_experts
         self.num_layers = config.num_layers
         self.raw = nn.Parameter(normal_(torch.empty(2 * self.num_experts + 2, size, size), std=size**-0.5))
-        self.alpha = nn.Parameter(torch.zeros(()))
+        self.alpha = nn.Parameter(torch.tensor(config.alpha_init))
         self.importance = nn.Parameter(normal_(torch.empty(size), std=size**-0.5))
         self.bias = nn.Parameter(torch.zeros(self.num_experts))
         self.dropout = Dropout(config.dropout)
@@ -133,7 +133,7 @@ class TransJectLayer(nn.Module):
 
     @property
     def residual_weight(self) -> Tensor:
-        """r, a scalar in (-1/L, 1/L), initially 0. The paper (section 3.3) has sigmoid(alpha) / L, initially 1 / (2 L)."""
+        """r, a scalar in (-1/L, 1/L). The paper (section 3.3) has sigmoid(alpha) / L, initially 1 / (2 L)."""
         return torch.tanh(self.alpha) / self.num_layers
 
     def expert_weights(self, h: Tensor, y: Tensor, real: Tensor | None) -> Tensor:

@@ -16,4 +16,14 @@ if claim 2; then
     table 2-listops good 0.5 "$studies/listops-mean/linear-transformer" "$studies/listops-mean/transformer"
 fi
 
+# 3. The same, by perplexity: the Penn Treebank.
+if claim 3; then
+    treebank
+    for encoder in transformer linear-transformer; do
+        search "ptb/$encoder" --preset "$encoder-ptb" $ptb $size
+        repeat "ptb/$encoder" --preset "$encoder-ptb" $ptb $ptb_test $size
+    done
+    table 3-treebank good 1 "$output/ptb/linear-transformer" "$output/ptb/transformer"
+fi
+
 summary

@@ -25,9 +25,7 @@ fi
 # 2. Better than the Transformer where order matters: nested lists.
 if claim 2; then
     listops transformer
-    more=$(heads rsa)
-    listops rsa
-    more=
+    lists rsa rsa $(heads rsa)
     table 2-listops better 0.5 "$studies/listops-mean/rsa" "$studies/listops-mean/transformer"
 fi
 
@@ -40,5 +38,8 @@ if claim 3; then
     done
     table 3-treebank better 1 "$output/ptb/rsa" "$output/ptb/transformer"
 fi
+
+# 4. A linear RNN is a sum of recurrence encoding matrices (Proposition 1), and the error with fewer of them.
+if claim 4 && ! is_dry; then keep "$output/4-linear-rnn.md" "$python" "$(dirname "$0")/linear_rnn.py"; fi
 
 summary

@@ -55,4 +55,16 @@ if claim 4; then
     table 4-treebank good 1 "$output/ptb/true-null" "$output/ptb/false-null"
 fi
 
+# 5. A window changes a stable model and its training little, and an unstable one much (section 3, figure 1): Gaussian instances.
+if claim 5 && ! is_dry; then keep "$output/5-gaussian.md" "$python" "$(dirname "$0")/gaussian.py"; fi
+
+# 6. The free RNN is stable on the text, though its W is not (section 4): the runs of claim 4.
+if claim 6 && ! is_dry; then
+    for stable in true false; do
+        for seed in $seeds; do
+            keep "$output/6-diagnosis/$stable-$seed.json" recur eval "$output/ptb/$stable-null/$seed" --split dev --diagnose --json
+        done
+    done
+fi
+
 summary

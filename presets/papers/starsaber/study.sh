@@ -86,4 +86,23 @@ if claim 7; then
     table 7-own-text better 0.35 "$output/tnews/pretrained" "$output/tnews/starsaber"
 fi
 
+# 8. One layer that is iterated until no state moves (section 3.2) is worse than layers of their own.
+if claim 8; then
+    tied="--preset starsaber-tnews $tnews --set encoder.tied=true --set encoder.num_layers=null"
+    search tnews/tied $tied
+    repeat tnews/tied $tied $tnews_test
+    table 8-tied better 0.35 "$output/tnews/starsaber" "$output/tnews/tied"
+fi
+
+# 9. A learned alpha is better than one of 0, with which the layers do nothing, and as good as one of 1 (section 5.1).
+if claim 9; then
+    for alpha in 0 1; do
+        fixed="--preset starsaber-tnews $tnews --set encoder.alpha=fixed --set encoder.alpha_init=$alpha"
+        search "tnews/alpha-$alpha" $fixed
+        repeat "tnews/alpha-$alpha" $fixed $tnews_test
+    done
+    table 9-alpha-0 better 0.35 "$output/tnews/starsaber" "$output/tnews/alpha-0"
+    table 9-alpha-1 good 0.35 "$output/tnews/starsaber" "$output/tnews/alpha-1"
+fi
+
 summary
