@@ -23,8 +23,9 @@ def linear_scan(coefficients: Tensor, values: Tensor) -> Tensor:
     """
     length = values.shape[1]
     size = math.isqrt(length - 1) + 1
-    parts = (F.pad(part, (0, 0, 0, -length % size)).unflatten(1, (-1, size)) for part in (coefficients, values))
-    steps = list(zip(*(part.unbind(2) for part in parts), strict=True))  # size x 2 x (B, blocks, C)
+    padded = (F.pad(part, (0, 0, 0, -length % size)) for part in (coefficients, values))
+    parts = (part.reshape(len(part), -1, size, part.shape[-1]).unbind(2) for part in padded)
+    steps = list(zip(*parts, strict=True))  # size x 2 x (B, blocks, C)
     product, end = steps[0]
     for coefficient, value in steps[1:]:
         product, end = coefficient * product, coefficient * end + value

@@ -9,12 +9,12 @@ import torch
 from cases import slow_but
 from loops import LABELS, WINDOW_OF_ONE, training_loop, weights
 
-from recurcli.config import FinetuningConfig
+from recurcli.config import FinetuningConfig, ModelConfig
 from recurcli.distributed.group import Ranks
 from recurcli.errors import NumericError
 from recurcli.evaluation.report import DevScore
 from recurcli.log import Progress
-from recurcli.model.models import Backbone, ModelConfig
+from recurcli.model.models import Backbone
 from recurcli.training.fit import TrainingLoop, TrainingState, build_optimizer, fit
 from recurcli.training.session import optimizer_tensors
 
@@ -240,7 +240,7 @@ def test_the_state_matrix_of_s4d_has_no_weight_decay() -> None:
     model = Backbone(ModelConfig(encoder=encoder, vocab_size=9, pad_id=0, max_length=4))
     groups = build_optimizer(model, FinetuningConfig(learning_rate=0.1, weight_decay=0.5)).param_groups
     decays = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
-    mixer = model.encoder.layers[0].attention
+    mixer: Any = model.encoder.layers[0].attention
     without = [mixer.log_step, mixer.log_decay, mixer.frequency]
     assert [decays[id(parameter)] for parameter in without] == [0, 0, 0]
     assert decays[id(mixer.weights)] == decays[id(mixer.to_output.weight)] == 0.5
