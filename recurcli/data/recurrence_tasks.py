@@ -5,8 +5,8 @@
     associative-recall  which value stood after this key, the last token? (Arora et al., 2023, with one question a text)
     recall-distance     which letter stood k before the number k at the end?
 
-The rows of the split test-long are two to five times as long as those of training. One space separates tokens. The numbers
-of rows, their lengths, and the keys, values and letters are ours.
+The rows of the split test-long are two to five times as long as the longest of training. One space separates tokens. The
+numbers of rows, their lengths, and the keys, values and letters are ours.
 """
 
 import random
@@ -156,7 +156,8 @@ _MAKERS: dict[str, tuple[Callable[[Range, Draw], Iterator[list[Row]]], dict[str,
 def recurrence_rows(task: Task, split: str) -> list[Row]:
     """Return the rows of a split of a task of this file, always the same ones. No text is in two splits.
 
-    Short strings, which there are few of, are repeated in the train split, so that all lengths are as frequent.
+    Short strings, which there are few of, are repeated in the train split. A length of which few strings are accepted or
+    rejected is rarer than others there, because a pair that fails is drawn again with a new length.
     """
     return _splits(task.name)[split]
 

@@ -580,9 +580,9 @@ class GatedLinearAttentionConfig(RecurrentConfig):
         super().__post_init__()
         sides = 1 if self.causal else 2
         if self.hidden_size % (2 * self.num_heads) or self.num_heads % sides:
-            heads = "" if self.causal else " even,"
+            even = "" if self.causal else "be even and "
             raise ValueError(
-                f"num_heads must be{heads} and twice it divide hidden_size {self.hidden_size}, not {self.num_heads}"
+                f"num_heads must {even}divide half of hidden_size, {self.hidden_size / 2:g}, not {self.num_heads}"
             )
 
 

@@ -59,6 +59,8 @@ class Encoder(nn.Module):
     """Whether `forward` adds sinusoidal positions, or attends to them. TokenEmbedding then scales its rows to their norm."""
     scalar_names: ClassVar[tuple[str, ...]] = ()
     """Names of vector parameters that hold one scalar for each head. They have the scalars' learning rate."""
+    undecayed_names: ClassVar[tuple[str, ...]] = ()
+    """Names of matrices that have no weight decay."""
     scratch_learning_rate: ClassVar[float] = 1e-3
     """Learning rate from fresh weights where the preset says null; ours."""
     pretrained_learning_rate: ClassVar[float] = 1e-4

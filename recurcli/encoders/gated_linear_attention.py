@@ -15,7 +15,10 @@ from recurcli.ops.recurrences import LEAST_LOG_GATE, gated_linear_attention
 
 
 class GatedLinearAttentionMixer(Mixer):
-    """The attention of H heads with its gates; 4 D² + 1.5 r D parameters. Ours: the LayerNorm of a head has no parameters."""
+    """The attention of H heads with its gates; 4 D² + 1.5 r D parameters.
+
+    Ours: the LayerNorm of a head has no parameters, and R x no bias, as in the authors' later code (the paper adds b_r).
+    """
 
     def __init__(self, config: GatedLinearAttentionConfig) -> None:
         super().__init__()
@@ -56,4 +59,4 @@ class GatedLinearAttention(BlockEncoder):
     Config = GatedLinearAttentionConfig
     Attention = GatedLinearAttentionMixer
     adds_positions = False
-    export_obstacle = "a graph has one number of chunks"
+    export_obstacle = "it runs a loop over the chunks, and a graph has one length"

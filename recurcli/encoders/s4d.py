@@ -20,7 +20,8 @@ from recurcli.ops.recurrences import diagonal_ssm
 class S4DMixer(Mixer):
     """The state space models, GELU, and an output map with a bias; D² + (2 N + 3) D parameters.
 
-    Ours: all parameters have the learning rate of the others; the output map is linear, without a gate.
+    As in the authors' code, A and Δ have no weight decay, and C has. Ours: A and Δ have the learning rate of the others, not
+    one of at most 0.001; D has no weight decay; the output map is linear, without a gate.
     """
 
     def __init__(self, config: S4DConfig) -> None:
@@ -64,4 +65,5 @@ class S4D(BlockEncoder):
     Config = S4DConfig
     Attention = S4DMixer
     adds_positions = False
+    undecayed_names = ("log_decay", "frequency")
     export_obstacle = "ONNX has no complex numbers for its state space models"

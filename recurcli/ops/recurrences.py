@@ -3,40 +3,45 @@
 Shapes: B batch, T positions, C channels, N state size, H heads, K and V sizes of keys and values.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BLOCK = 256
-"""Positions of a block of `log_scan`. Ours: in float32 longer ones lose digits, since the logarithms grow with the length."""
 CHUNK = 16
 """Positions of a chunk of `gated_linear_attention`; 16 is the paper's secondary chunk (section 4.3)."""
 LEAST_LOG_GATE = -5.0
 """Gates are at least e^-5. Ours: over a chunk their inverse product is then below the largest float32."""
 
 
-def log_scan(log_coefficients: Tensor, log_values: Tensor) -> Tensor:
-    """Return h_t = a_t h_(t-1) + b_t, h_0 = 0, of log a and log b: (B, T, C) x 2 -> (B, T, C).
+def linear_scan(coefficients: Tensor, values: Tensor) -> Tensor:
+    """Return h_t = a_t h_(t-1) + b_t, h_0 = 0, of a in [0, 1] and b: (B, T, C) x 2 -> (B, T, C).
 
-    It is the parallel scan in log space (Heinsen, 2023; Feng et al., 2024, appendix B), block by block: with A_t = sum_(i<=t)
-    log a_i, log h_t = A_t + logcumsumexp(log b_t - A_t).
+    It is a scan in two levels, with blocks of about √T positions. All blocks are read at once: first for their ends, which are
+    then carried from block to block, and again for the states. Products and sums alone keep all digits, at any strength of a.
     """
-    states: list[Tensor] = []
-    blocks = (torch.split(part, BLOCK, dim=1) for part in (log_coefficients, log_values))
-    for coefficients, values in zip(*blocks, strict=True):
-        if states:  # the first value of the block goes on from the state before
-            first = torch.logaddexp(values[:, :1], states[-1][:, -1:] + coefficients[:, :1])
-            values = torch.cat([first, values[:, 1:]], dim=1)
-        total = coefficients.cumsum(dim=1)
-        states.append(total + torch.logcumsumexp(values - total, dim=1))
-    return torch.cat(states, dim=1).exp()
+    length = values.shape[1]
+    size = math.isqrt(length - 1) + 1
+    padded = (F.pad(part, (0, 0, 0, -length % size)) for part in (coefficients, values))
+    parts = (part.reshape(len(part), -1, size, part.shape[-1]).unbind(2) for part in padded)
+    steps = list(zip(*parts, strict=True))  # size x 2 x (B, blocks, C)
+    product, end = steps[0]
+    for coefficient, value in steps[1:]:
+        product, end = coefficient * product, coefficient * end + value
+    state = F.pad(linear_scan_loop(product, end)[:, :-1], (0, 0, 1, 0))  # before each block
+    states = []
+    for coefficient, value in steps:
+        state = coefficient * state + value
+        states.append(state)
+    return torch.stack(states, dim=2).flatten(1, 2)[:, :length]
 
 
-def log_scan_loop(log_coefficients: Tensor, log_values: Tensor) -> Tensor:
-    """The definition of `log_scan`, one position at a time."""
-    state, states = torch.zeros_like(log_values[:, 0]), []
-    for position in range(log_values.shape[1]):
-        state = log_coefficients[:, position].exp() * state + log_values[:, position].exp()
+def linear_scan_loop(coefficients: Tensor, values: Tensor) -> Tensor:
+    """The definition of `linear_scan`, one position at a time."""
+    state, states = torch.zeros_like(values[:, 0]), []
+    for coefficient, value in zip(coefficients.unbind(1), values.unbind(1), strict=True):
+        state = coefficient * state + value
         states.append(state)
     return torch.stack(states, dim=1)
 

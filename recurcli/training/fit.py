@@ -63,13 +63,14 @@ class AdamWWithSparseRows(torch.optim.AdamW):
 
 def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSparseRows:
     """Return the optimizer of the parameters that require gradients. Weight decay applies to matrices, but not to the n-gram
-    table and to an embedding with frozen rows.
+    table, to an embedding with frozen rows and to the encoder's `undecayed_names`.
 
     The `lr_factor` of a parameter group multiplies the learning rate. It is `config.scalar_lr_factor` for scalars, because
     Adam changes a parameter by about one learning rate per step; the n-gram table and the bag have rates of their own.
     """
     assert config.learning_rate is not None
     table, rate, decay = ngram_table(model), config.learning_rate, config.weight_decay
+    frozen = model.embedding.weight if model.embedding.frozen else None
     settings = {
         "matrices": (decay, 1.0),
         "vectors": (0.0, 1.0),  # and what else has no weight decay
@@ -82,14 +83,14 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSpa
         for kind, (own_decay, factor) in settings.items()
     }
     for name, parameter in model.named_parameters():
-        kind = "matrices"
+        kind, own_name = "matrices", name.rpartition(".")[2]
         if parameter is table:
             kind = "table"
         elif name.startswith("bag."):
             kind = "bag"
-        elif parameter.ndim == 0 or name.rpartition(".")[2] in model.encoder.scalar_names:
+        elif parameter.ndim == 0 or own_name in model.encoder.scalar_names:
             kind = "scalars"
-        elif parameter.ndim == 1 or (model.embedding.frozen and parameter is model.embedding.weight):
+        elif parameter.ndim == 1 or parameter is frozen or own_name in model.encoder.undecayed_names:
             kind = "vectors"
         if parameter.requires_grad:
             groups[kind]["params"].append(parameter)

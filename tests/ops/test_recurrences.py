@@ -8,14 +8,13 @@ import torch.nn.functional as F
 from equations import check_same
 from torch import Tensor
 
-from recurcli.ops import recurrences
 from recurcli.ops.recurrences import (
     diagonal_ssm,
     diagonal_ssm_loop,
     gated_linear_attention,
     gated_linear_attention_loop,
-    log_scan,
-    log_scan_loop,
+    linear_scan,
+    linear_scan_loop,
 )
 
 
@@ -24,20 +23,25 @@ def normal(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
     return (scale * torch.randn(*shape, generator=generator, dtype=torch.float64)).requires_grad_()
 
 
-@pytest.mark.parametrize("block", [1, 7, 256])
-@pytest.mark.parametrize("length", [1, 5, 40])
-def test_the_scan_in_log_space_is_the_loop(block: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrences, "BLOCK", block)
-    gate, values = normal(3, length, 4, seed=1, scale=3), normal(3, length, 4, seed=2, scale=3)
-    found, expected = (form(F.logsigmoid(gate), values) for form in (log_scan, log_scan_loop))
-    check_same(found, expected, [gate, values], 1e-9)
+@pytest.mark.parametrize("strength", [1.0, 100.0])
+@pytest.mark.parametrize("length", [1, 2, 9, 37, 4096])
+def test_the_scan_in_two_levels_is_the_loop(length: int, strength: float) -> None:
+    gate, values = normal(2, length, 3, seed=1, scale=strength), normal(2, length, 3, seed=2)
+    found, expected = (form(torch.sigmoid(gate), values) for form in (linear_scan, linear_scan_loop))
+    check_same(found, expected, [gate, values], 1e-12)
 
 
-def test_a_long_scan_keeps_its_digits_in_float32() -> None:
-    gate, values = normal(1, 5000, 8, seed=3), normal(1, 5000, 8, seed=4)
-    log_coefficients = F.logsigmoid(gate)
-    found = log_scan(log_coefficients.float(), values.float())
-    torch.testing.assert_close(found.double(), log_scan_loop(log_coefficients, values), rtol=3e-4, atol=0)
+@pytest.mark.parametrize("strength", [1.0, 100.0])
+def test_a_long_scan_keeps_its_digits_in_float32(strength: float) -> None:
+    gate, values = normal(1, 4099, 8, seed=3, scale=strength), normal(1, 4099, 8, seed=4).exp()
+    leaves = [part.detach().float().requires_grad_() for part in (gate, values)]
+    found = linear_scan(leaves[0].sigmoid(), leaves[1])
+    expected = linear_scan_loop(gate.sigmoid(), values)
+    torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=0)
+    for one, other in zip(
+        torch.autograd.grad(found.sum(), leaves), torch.autograd.grad(expected.sum(), [gate, values]), strict=True
+    ):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 2, 33])

@@ -9,11 +9,13 @@ import torch
 from cases import slow_but
 from loops import LABELS, WINDOW_OF_ONE, training_loop, weights
 
+from recurcli.config import FinetuningConfig, ModelConfig
 from recurcli.distributed.group import Ranks
 from recurcli.errors import NumericError
 from recurcli.evaluation.report import DevScore
 from recurcli.log import Progress
-from recurcli.training.fit import TrainingLoop, TrainingState, fit
+from recurcli.model.models import Backbone
+from recurcli.training.fit import TrainingLoop, TrainingState, build_optimizer, fit
 from recurcli.training.session import optimizer_tensors
 
 WITHOUT_DROPOUT = {"name": "starsaber", "dropout": 0.0}
@@ -231,3 +233,14 @@ def test_each_number_of_a_gradient_is_clipped_at_its_largest_value() -> None:
     whole, clipped = steps
     assert whole.abs().max() > 2e-3 > 1e-4 > whole.abs().min()
     torch.testing.assert_close(clipped, whole.clamp(-1e-3, 1e-3), atol=1e-12, rtol=0)
+
+
+def test_the_state_matrix_of_s4d_has_no_weight_decay() -> None:
+    encoder = {"name": "s4d", "hidden_size": 8, "num_layers": 1}
+    model = Backbone(ModelConfig(encoder=encoder, vocab_size=9, pad_id=0, max_length=4))
+    groups = build_optimizer(model, FinetuningConfig(learning_rate=0.1, weight_decay=0.5)).param_groups
+    decays = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
+    mixer: Any = model.encoder.layers[0].attention
+    without = [mixer.log_step, mixer.log_decay, mixer.frequency]
+    assert [decays[id(parameter)] for parameter in without] == [0, 0, 0]
+    assert decays[id(mixer.weights)] == decays[id(mixer.to_output.weight)] == 0.5
