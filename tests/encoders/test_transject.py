@@ -1,5 +1,6 @@
 """TransJect and Random-TransJect equal the plain loop, and have the properties that their paper claims."""
 
+import math
 from typing import Any
 
 import pytest
@@ -62,6 +63,16 @@ def test_equals_the_plain_loop_and_so_do_its_gradients(name: str, lengths: tuple
     check_same(encoder(x, mask)[mask], slow, [x, *encoder.parameters()], 1e-10)
     with torch.no_grad():
         torch.testing.assert_close(encoder(x, mask)[mask], slow, rtol=0, atol=1e-10)
+
+
+@BOTH
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_alpha_init_is_the_first_alpha_of_every_layer(name: str, alpha: float) -> None:
+    encoder = build(name, moved=0.0, alpha_init=alpha)
+    weights = [layer.residual_weight.item() for layer in encoder.layers]
+    assert weights == pytest.approx([math.tanh(alpha) / 2] * 2)
+    x, mask = batch((4,), SIZE)
+    assert torch.equal(encoder(x, mask), x) is (alpha == 0)
 
 
 @BOTH
