@@ -110,7 +110,9 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_told: bool) -
         if paired[best][1] >= 0:
             yield f"{rows} are too few to tell the {kept} from the {best} {limits}."
         else:
-            yield f"The {best} has more of the {rows} right {limits}; the {kept} was chosen by its log loss on the dev rows."
+            was_chosen = kept != "encoder" or scores.get("ensemble")  # the scores of test rows do not have it
+            why = f"; the {kept} was chosen by its log loss on the dev rows" if was_chosen else ""
+            yield f"The {best} has more of the {rows} right {limits}{why}."
     if (metric := scores["metric"]) != "accuracy":
         shown = [f"{name} {format_score(metric, score)}" for name, score in _by_model(scores, kept, metric).items()]
         yield f"{words_of(metric)} on {rows}: {', '.join(shown)}."

@@ -58,6 +58,11 @@ def test_a_part_that_is_kept_alone_has_one_line() -> None:
     ("more", "note"),
     [
         ({"paired": {"linear": [-0.01, 0.03]}}, "200 rows are too few to tell the ensemble from the linear model"),
+        ({"paired": {"linear": [-0.05, -0.01]}}, "; the ensemble was chosen by its log loss on the dev rows."),
+        (
+            {"paired": {"linear": [-0.05, -0.01]}, "ensemble": None},
+            "The linear model has more of the 200 rows right (paired difference -5.0 to -1.0).",
+        ),
         ({"paired": {"linear": [0, 0], "encoder": [0.1, 0.2]}}, "(paired difference +0.0 to +0.0)"),
         ({"unseen": {"rows": 190, "accuracy": 0.5}}, "10 of the 200 rows were trained on; the ensemble has 50.0 on"),
         ({"training_rows": 200}, "All of these rows were trained on"),
