@@ -56,7 +56,7 @@ def main(folder: Path, results: Path = Path(__file__).parent / "results") -> Non
 
 
 def _keep_run(run: Path, manifest: str, table: dict[str, Any], path: Path, rows: Path) -> None:
-    """Write what the `table` needs of a `run` to `path`, and the hashes of its ids below `rows`."""
+    """Write the results of a `run` to `path`, and the hashes of the row ids to a file in `rows`."""
     files = open_run(run)
     if files.sha256 != manifest:
         sys.exit(f"{run}: was trained again after its table was made; run the study again, which makes the table")

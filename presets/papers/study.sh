@@ -148,6 +148,12 @@ table() {
     recur compare "$@" --split $split
 }
 
+# diagnose NAME RUNS SPLIT: write the diagnosis of the run of each seed in the folder RUNS.
+diagnose() {
+    if is_dry; then return; fi
+    for seed in $seeds; do keep "$output/$1-$seed.json" recur eval "$2/$seed" --split "$3" --diagnose --json; done
+}
+
 # summary: print the tests of the paper's claims, with Holm's correction over all that were run.
 summary() {
     if [ -z "$claimed" ]; then echo "$paper has no claim '$CLAIMS'; CLAIMS has numbers with spaces between them" >&2 && exit 2; fi

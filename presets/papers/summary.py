@@ -68,7 +68,7 @@ def main(folder: Path) -> None:
 
 
 def compared(kept: dict[str, Any], results: Path) -> dict[str, Any]:
-    """Return a kept table, whose runs are in the folder `results`, with the scores and tests that `recur compare` gives it."""
+    """Add scores and tests to a table that keep.py wrote, as `recur compare` computes them from the runs in `results`."""
     trained = [[json.loads((results / f"{run}.json").read_text()) for run in group["runs"]] for group in kept["groups"]]
     first = trained[0][0]["result"]["data"][kept["split"]]
     units = (results / "rows" / f"{first['sha256']}.txt").read_text().split()

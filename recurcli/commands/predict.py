@@ -92,9 +92,8 @@ def predict(request: PredictRequest, log: Log) -> None:
         writers = [kind_of_writer(request, each, predictor.labels) for each in inputs]
         progress = output.begin(_facts(request, run, predictor, writers[0]))
         counted = inputs[0].counted
-        own = range(counted.rows) if counted else None
-        if counted and request.shard:
-            own = _own_rows(inputs, request.part)
+        own = _own_rows(inputs, request.part) if counted else None
+        if counted and own is not None and request.shard:
             which = f"{own.start + 1:,} to {own.stop:,} of {counted.rows:,}"
             if not own:
                 parts = f"at multiples of {WINDOW:,}" if len(inputs) == 1 else "by file"
@@ -213,7 +212,7 @@ def _unread(source: Path, read: Read, *, header: bool) -> Iterator[Record]:
 
 
 def _own_rows(inputs: Sequence[Input], part: tuple[int, int]) -> range:
-    """Return the numbers of the rows in part I of N: those of a part of the only file, else those of a part of the files."""
+    """Return the range of row numbers of part I of N. One file is divided by rows, several files are divided by file."""
     if len(inputs) == 1:
         return rows_of_part(inputs[0].rows, part)
     files = part_of(len(inputs), part)
@@ -222,7 +221,7 @@ def _own_rows(inputs: Sequence[Input], part: tuple[int, int]) -> range:
 
 
 def _windows(writers: Sequence[RowWriter], own: range | None, digest: Any) -> Iterator[tuple[RowWriter, list[Record]]]:
-    """Yield the windows of the `own` rows of all inputs (None: all rows of a pipe), each with the writer of its input."""
+    """Yield each window of rows with the writer of its input. `own` is the range of row numbers to read; None reads a pipe."""
     start = 0
     for writer in writers:
         each, stop = writer.input, start + writer.input.rows

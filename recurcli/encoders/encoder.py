@@ -39,7 +39,7 @@ stop the NaN that they become. TokenEmbedding gives padding the vector of a toke
 
 
 NOT_CAUSAL = "encoder.causal is false, so a position reads later ones"
-"""Why an encoder that has a `step` has none as it is configured."""
+"""The `step_obstacle` of an encoder whose `step` needs `encoder.causal=true`."""
 
 
 class Encoder(nn.Module):

@@ -192,9 +192,9 @@ class Cascade:
     share: float
     """Fraction of the dev rows that the linear model answers without the encoder."""
     checked: int
-    """Number of dev rows that it answers in the cross-check, where the threshold of each half comes from the other half."""
+    """Number of dev rows that it answers in the cross-check, which tests the threshold of each half on the other half."""
     changed: int
-    """Number of these rows whose label differs from the ensemble's."""
+    """Number of `checked` rows whose label differs from that of the ensemble."""
 
 
 @dataclass(frozen=True)

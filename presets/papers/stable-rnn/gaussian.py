@@ -55,7 +55,7 @@ class Instance:
         return torch.autograd.grad(loss, weights)[0]
 
     def train(self, window: int, steps: int, *, decays: bool) -> list[Tensor]:
-        """Return the weights (2, D, D) after each step of projected gradient descent."""
+        """Train by projected gradient descent, and return W and U (2, D, D) after each step."""
         path = [self.start]
         for step in range(1, steps + 1):
             rate = ALPHA / step if decays else CONSTANT_RATE

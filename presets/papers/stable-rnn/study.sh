@@ -59,12 +59,8 @@ fi
 if claim 5 && ! is_dry; then keep "$output/5-gaussian.md" "$python" "$(dirname "$0")/gaussian.py"; fi
 
 # 6. The free RNN is stable on the text, though its W is not (section 4): the runs of claim 4.
-if claim 6 && ! is_dry; then
-    for stable in true false; do
-        for seed in $seeds; do
-            keep "$output/6-diagnosis/$stable-$seed.json" recur eval "$output/ptb/$stable-null/$seed" --split dev --diagnose --json
-        done
-    done
+if claim 6; then
+    for stable in true false; do diagnose "6-diagnosis/$stable" "$output/ptb/$stable-null" dev; done
 fi
 
 summary

@@ -31,12 +31,8 @@ if claim 2; then
 fi
 
 # 3. It keeps distances (activation factor 1), and has the lowest entropy (figures 1 and 3): the runs of claim 1.
-if claim 3 && ! is_dry; then
-    for encoder in transject transformer; do
-        for seed in $seeds; do
-            keep "$output/3-diagnosis/$encoder-$seed.json" recur eval "$runs/$encoder/$seed" --split test --diagnose --json
-        done
-    done
+if claim 3; then
+    for encoder in transject transformer; do diagnose "3-diagnosis/$encoder" "$runs/$encoder" test; done
 fi
 
 # 4. It is faster than the Transformer, the more so on long texts: bench measures CPU time.

@@ -189,20 +189,20 @@ TABLES: tuple[OutputFormat, ...] = "tsv", "csv", "parquet"
 
 
 class Input(NamedTuple):
-    """One of the inputs: its records, and what its first rows, and a first pass over a file, tell about them."""
+    """An input file or pipe: its records, their columns, and for a file the counts of a first pass."""
 
     records: Records
-    """Those of the first pass of a file, which is closed then."""
+    """The records of a pipe, or of the first pass over a file, which has ended."""
     unread: Iterator[Record]
-    """All records but the header. A file is opened when the first one is read."""
+    """The records without the header. A file is opened again when the first record is read."""
     columns: InputColumns
     format: OutputFormat
     at_once: bool = False
     """Whether each row is predicted before the next one is read."""
     counted: PredictionProgress | None = None
-    """The rows and faults of all files that are the inputs. None for a pipe."""
+    """The number of rows and faults of all input files. None for a pipe."""
     rows: int = 0
-    """Those of this file."""
+    """The number of rows of this file."""
 
 
 class RowWriter:
