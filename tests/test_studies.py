@@ -16,8 +16,6 @@ from running import Recur
 from tiny_task import LABELS, tiny
 
 from recurcli.cli import app
-from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.tasks import TASKS
 from recurcli.preset import compose
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
@@ -170,26 +168,31 @@ def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
     assert " | +0.0 | identical predictions | 1.000 | 1.000 | " in lines[3]
 
 
-def test_accuracies_at_the_length_of_training_and_beyond_stand_in_one_table(tmp_path: Path) -> None:
-    header = "id\tlabel\tprediction\tscore\tlabel_probability\ttext\n"
-    for encoder, seed, split, mistakes in (
-        ("rnn", 11, "test", 0),
-        ("rnn", 12, "test", 40),
-        ("linear", 11, "test-long", 500),
-    ):
-        texts = [text for text, _ in recurrence_rows(TASKS["parity"], split)[:mistakes]]
-        path = tmp_path / "parity" / encoder / f"{seed}-{split}.tsv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(header + "".join(f"0\taccept\treject\t0.9\t0.1\t{text}\n" for text in texts))
-    script = [sys.executable, str(PAPERS / "recurrence/lengths.py"), str(tmp_path)]
-    lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert lines == [
+def test_accuracies_at_the_length_of_training_and_beyond_stand_in_one_table(
+    tmp_path: Path, recur: Recur, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths = runpy.run_path(str(PAPERS / "recurrence/lengths.py"))["main"]
+    run = tmp_path / "study/parity/linear/11"
+    few = ("--set", "data.train_share=0.1", "--set", "linear.c=1")
+    recur.ok("finetune", "--preset", "linear-parity", *few, "--output", run, "--quiet")
+    capsys.readouterr()
+    lengths(run.parents[2])
+    shown = capsys.readouterr().out.splitlines()
+    result = json.loads((run / "result.json").read_text())
+    scores = [f"{100 * result[split]['accuracy']:.1f}" for split in ("test", "test-long")]
+    assert shown == [
         "| | parity, training length | parity, longer |",
         "|---|---|---|",
-        "| `linear` | – | 75.0 |",
-        "| `rnn` | 99.0 ± 1.4 | – |",
+        f"| `linear` | {' | '.join(scores)} |",
     ]
-    assert (tmp_path / "lengths.png").stat().st_size > 1000
+    kept = tmp_path / "kept" / "lengths.json"
+    kept.parent.mkdir()
+    wrong = json.loads((run.parents[2] / "lengths.json").read_text())
+    wrong["parity"]["rnn"] = {"test": [[0, 0, 0, 0], [3, 17, 0, 20]], "test-long": []}
+    kept.write_text(json.dumps(wrong))
+    lengths(kept.parent)
+    assert capsys.readouterr().out.splitlines() == [*shown, "| `rnn` | 99.0 ± 1.4 | – |"]
+    assert (kept.parent / "lengths.png").stat().st_size > 1000
 
 
 def table_of(script: str, steps: int, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:

@@ -1,57 +1,75 @@
 """Print the accuracy of the runs of study.sh at the length of training and beyond, and draw it: python lengths.py FOLDER.
 
-FOLDER has the rows that they label wrongly, TASK/ENCODER/SEED-SPLIT.tsv. Accuracies are in per cent, mean and standard
-deviation over the seeds. FOLDER/lengths.png has the mean accuracy of the rows whose lengths are in one range of ten tokens,
-if there are at least 40 of them.
+FOLDER has the runs TASK/ENCODER/SEED. Accuracies are in per cent, mean and standard deviation over the seeds.
+FOLDER/lengths.png has the mean accuracy of the rows whose lengths are in one range of ten tokens, if there are at least 40
+of them. FOLDER/lengths.json has the numbers of wrong rows, [task][encoder][split][seed][range]. A folder that holds this
+file alone, such as ../results/recurrence, gives the same table and figure.
 """
 
-import csv
+import json
 import sys
 from collections import Counter
 from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
+
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.tasks import task_named
+from recurcli.errors import RecurError
+from recurcli.metrics import ScoredSplit
+from recurcli.runs.predictions import read_predictions
+from recurcli.runs.run_directory import open_run
 
-SPLITS = {"test": "training length", "test-long": "longer"}
+TASKS = ("parity", "tomita-5", "associative-recall", "recall-distance")
+SPLITS: dict[ScoredSplit, str] = {"test": "training length", "test-long": "longer"}
 RANGE, FEWEST_ROWS = 10, 40
 
-Counts = Counter[int]
-"""Numbers of rows by `range_of` their text."""
+Wrong = dict[str, dict[str, dict[str, list[list[int]]]]]
+"""How many rows are labelled wrongly: [task][encoder][split][seed][range]."""
+Ranges = dict[str, dict[str, list[int]]]
+"""The range of the length of each row: [task][split][row]; range 0 has 1 to 10 tokens."""
 
 
 def main(folder: Path) -> None:
     """Print the table and draw the figure."""
-    wrong: dict[str, dict[str, dict[str, list[Counts]]]] = {}  # [task][encoder][split], one a seed
-    for path in sorted(folder.glob("*/*/*.tsv")):
-        task, encoder, split = path.parts[-3], path.parts[-2], path.stem.partition("-")[2]
-        with path.open(encoding="utf-8", newline="") as file:
-            texts = [row["text"] for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
-        wrong.setdefault(task, {}).setdefault(encoder, {}).setdefault(split, []).append(Counter(map(range_of, texts)))
-    rows = {
-        (task, split): Counter(range_of(text) for text, _ in recurrence_rows(task_named(task), split))
-        for task in wrong
-        for split in SPLITS
+    kept = folder / "lengths.json"
+    tasks = [task for task in TASKS if (folder / task).is_dir()]
+    wrong: Wrong = json.loads(kept.read_text()) if kept.exists() and not tasks else {}
+    ranges: Ranges = {
+        task: {split: [_range_of(text) for text, _ in recurrence_rows(task_named(task), split)] for split in SPLITS}
+        for task in tasks or wrong
     }
+    for task in tasks:
+        wrong[task] = {path.name: _wrong_rows(path, ranges[task]) for path in sorted((folder / task).iterdir())}
     print("| | " + " | ".join(f"{task}, {length}" for task in wrong for length in SPLITS.values()) + " |")
     print("|---" * (1 + len(SPLITS) * len(wrong)) + "|")
     for encoder in sorted({encoder for encoders in wrong.values() for encoder in encoders}):
         cells = []
-        for (task, split), counts in rows.items():
-            seeds = wrong[task].get(encoder, {}).get(split, [])
-            cells.append(_cell([100 * (1 - seed.total() / counts.total()) for seed in seeds]))
+        for task, encoders in wrong.items():
+            for split, rows in ranges[task].items():
+                seeds = encoders.get(encoder, {}).get(split, [])
+                cells.append(_cell([100 * (1 - sum(seed) / len(rows)) for seed in seeds]))
         print(f"| `{encoder}` | " + " | ".join(cells) + " |")
     if wrong:
-        draw(wrong, rows, folder / "lengths.png")
+        draw(wrong, ranges, folder / "lengths.png")
+    if tasks:
+        kept.write_text(json.dumps(wrong, separators=(",", ":")) + "\n")
 
 
-def range_of(text: str) -> int:
-    """Return the number of the range that has the length of `text`; the first range is 1 to 10."""
-    return (len(text.split(" ")) - 1) // RANGE
+def _wrong_rows(runs: Path, ranges: dict[str, list[int]]) -> dict[str, list[list[int]]]:
+    """Count the rows that each run in a folder labels wrongly, [split][seed][range]. An unfinished run is passed over."""
+    counts: dict[str, list[list[int]]] = {split: [] for split in SPLITS}
+    for path in sorted(path for path in runs.iterdir() if (path / "result.json").exists()):
+        run = open_run(path)
+        for split in SPLITS:
+            scored = read_predictions(run, "model", split)
+            is_wrong = np.array(scored.labels) != np.array(scored.predictions)
+            counts[split].append(np.bincount(ranges[split], weights=is_wrong).astype(int).tolist())
+    return counts
 
 
-def draw(wrong: dict[str, dict[str, dict[str, list[Counts]]]], rows: dict[tuple[str, str], Counts], path: Path) -> None:
+def draw(wrong: Wrong, ranges: Ranges, path: Path) -> None:
     """Plot the accuracy over the length: one plot for each task, one line for each encoder.
 
     A dotted line marks the longest training text.
@@ -67,16 +85,24 @@ def draw(wrong: dict[str, dict[str, dict[str, list[Counts]]]], rows: dict[tuple[
     for plot, (task, own) in zip(plots, wrong.items(), strict=False):
         for encoder, splits in own.items():
             for split, seeds in splits.items():
-                counts = {each: count for each, count in sorted(rows[task, split].items()) if count >= FEWEST_ROWS}
-                shares = [100 * (1 - mean(seed[each] for seed in seeds) / count) for each, count in counts.items()]
+                if not seeds:
+                    continue
+                counts = {
+                    each: rows for each, rows in sorted(Counter(ranges[task][split]).items()) if rows >= FEWEST_ROWS
+                }
+                shares = [100 * (1 - mean(seed[each] for seed in seeds) / rows) for each, rows in counts.items()]
                 centres = [RANGE * (each + 0.5) for each in counts]
                 (lines[encoder],) = plot.plot(centres, shares, marker=".", **styles[encoder])
-        plot.axvline(RANGE * (max(rows[task, "test"]) + 1), color="grey", linestyle=":")
+        plot.axvline(RANGE * (max(ranges[task]["test"]) + 1), color="grey", linestyle=":")
         plot.set(title=task, xlabel="tokens", ylabel="accuracy, %", ylim=(0, 103))
     for plot in plots[len(wrong) :]:
         plot.set_axis_off()
     figure.legend(lines.values(), lines, loc="outside right", frameon=False)
     figure.savefig(path, dpi=130)
+
+
+def _range_of(text: str) -> int:
+    return (len(text.split(" ")) - 1) // RANGE
 
 
 def _cell(accuracies: list[float]) -> str:
@@ -87,4 +113,7 @@ def _cell(accuracies: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except RecurError as error:
+        sys.exit(str(error))

@@ -28,22 +28,12 @@ keys() {
     esac
 }
 
-# task NAME: train the linear model once, and each encoder with all seeds, and score them.
+# task NAME: train the linear model once, and each encoder with all seeds. A training scores test and test-long.
 task() {
     recur finetune $options --preset "linear-$1" --output "$output/$1/linear/11" --resume
-    score "$output/$1/linear/11"
     for encoder in $encoders; do
         search "$1/$encoder" $(keys "$encoder" "$1") $size
         repeat "$1/$encoder" $(keys "$encoder" "$1") $size
-        for seed in $seeds; do score "$output/$1/$encoder/$seed"; done
-    done
-}
-
-# score RUN: write which rows it labels wrongly, of those as long as in training and of longer ones.
-score() {
-    if is_dry; then return; fi
-    for rows in test test-long; do
-        if [ ! -e "$1-$rows.tsv" ]; then recur eval "$1" --split $rows --errors "$1-$rows.tsv" --json --quiet > /dev/null; fi
     done
 }
 
