@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
         for task, encoders in wrong.items():
             for split, rows in ranges[task].items():
                 seeds = encoders.get(encoder, {}).get(split, [])
-                cells.append(_cell([100 * (1 - sum(seed) / len(rows)) for seed in seeds]))
+                cells.append(_cell([100 * ((len(rows) - sum(seed)) / len(rows)) for seed in seeds]))
         print(f"| `{encoder}` | " + " | ".join(cells) + " |")
     if wrong:
         draw(wrong, ranges, folder / "lengths.png")
