@@ -18,6 +18,7 @@ STEPPING: list[tuple[str, dict[str, Any]]] = [
     ("mingru", {}),
     ("s4d", {}),
     ("gated-linear-attention", {}),
+    ("gated-linear-attention", {"gate_temperature": 0.05}),  # gates below the least
     ("linear-transformer", {}),
     ("linear-transformer", {"norm": "pre", "feature_map": "exp"}),
     *(("transformer", {"position": position}) for position in ("sinusoidal", "rotary", "none")),
