@@ -266,7 +266,7 @@ class TransformerConfig(CausalConfig, SoftmaxConfig, NormConfig):
         super().__post_init__()
         if self.position == "rotary" and self.size_of_head % 2:
             raise ValueError(
-                f"position must not be rotary with an odd head size, {self.size_of_head}; change num_heads"
+                f"position must not be rotary with an odd head size, {self.size_of_head}; change num_heads or head_size"
             )
 
 
@@ -580,9 +580,9 @@ class GatedLinearAttentionConfig(RecurrentConfig):
         super().__post_init__()
         sides = 1 if self.causal else 2
         if self.hidden_size % (2 * self.num_heads) or self.num_heads % sides:
-            even = "" if self.causal else "be even and "
+            even, half = "" if self.causal else "be even and ", f"{self.hidden_size / 2:g}"
             raise ValueError(
-                f"num_heads must {even}divide half of hidden_size, {self.hidden_size / 2:g}, not {self.num_heads}"
+                f"num_heads must {even}divide half of hidden_size, {half}, not {self.num_heads}; change one of them"
             )
 
 

@@ -206,8 +206,9 @@ class Mixer(nn.Module):
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Return the output (B, D) of the next position x (B, D), and the state after it; None: there is none before."""
+        parts = [at_least_float32(part) for part in self.inputs(x)]
         with without_autocast(x):
-            states, after = self.recur_on([at_least_float32(part) for part in self.inputs(x)], state)
+            states, after = self.recur_on(parts, state)
         return self.output(states, x), after
 
     def recur_on(self, parts: list[Tensor], state: Any) -> tuple[Tensor, Any]:

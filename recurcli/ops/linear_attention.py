@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recurcli.ops.precision import without_autocast
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 EPSILON = 1e-6
 BLOCK = 64
@@ -101,11 +101,13 @@ def linear_attention_step(
     query: Tensor, key: Tensor, value: Tensor, state: State | None = None, *, kind: FeatureMap = "elu"
 ) -> tuple[Tensor, State]:
     """One position of the causal form (eqs. 16 to 20): (…, K), (…, K), (…, V) -> (…, V) and the state; None is empty."""
-    query, key = feature_map(query, kind), feature_map(key, kind)
-    product = key.unsqueeze(-1) * value.unsqueeze(-2)  # (…, K, V)
-    sums, normalizer = (product, key) if state is None else (state[0] + product, state[1] + key)
-    total = (query * normalizer).sum(dim=-1, keepdim=True)
-    return (query.unsqueeze(-2) @ sums).squeeze(-2) / (total + EPSILON), (sums, normalizer)
+    with without_autocast(query):  # in bf16 the sums would stop growing after some hundred positions
+        query, key = (feature_map(at_least_float32(part), kind) for part in (query, key))
+        product = key.unsqueeze(-1) * value.unsqueeze(-2)  # (…, K, V)
+        sums, normalizer = (product, key) if state is None else (state[0] + product, state[1] + key)
+        total = (query * normalizer).sum(dim=-1, keepdim=True)
+        found = (query.unsqueeze(-2) @ sums).squeeze(-2) / (total + EPSILON)
+    return found.to(value.dtype), (sums, normalizer)
 
 
 def linear_attention_loop(

@@ -41,5 +41,8 @@ def test_only_a_transformer_without_positions_takes_a_text_for_a_bag_of_tokens(n
 
 
 def test_rotary_positions_need_an_even_head_size() -> None:
-    with pytest.raises(UsageError, match="position: must not be rotary with an odd head size, 5"):
-        build_encoder({"name": "transformer", "hidden_size": 10, "num_heads": 2, "position": "rotary"})
+    for own in (None, 5):
+        with pytest.raises(UsageError, match="rotary with an odd head size, 5; change num_heads or head_size"):
+            build_encoder(
+                {"name": "transformer", "hidden_size": 10, "num_heads": 2, "head_size": own, "position": "rotary"}
+            )

@@ -89,6 +89,18 @@ def test_a_layer_is_its_equations(name: str, causal: bool, norm: str) -> None:
     check_same(encoder(x, mask)[mask], torch.cat(expected), [x, *encoder.parameters()], 1e-10)
 
 
+def test_s4d_begins_with_the_matrices_of_s4d_lin() -> None:
+    encoder = built("s4d", hidden_size=2048, num_layers=1, state_size=8, step_min=0.01, step_max=0.5)
+    mixer = encoder.requires_grad_(False).layers[0].attention
+    steps, rates, weights = mixer.model()
+    expected = torch.complex(torch.tensor(-0.5), math.pi * torch.arange(4)).expand(2048, -1)
+    torch.testing.assert_close(rates.to(torch.complex64), expected)
+    places = (steps / 0.01).log() / math.log(50)  # uniform from 0 to 1
+    assert (places.min(), places.max()) == (pytest.approx(0, abs=0.01), pytest.approx(1, abs=0.01))
+    assert (places.mean(), places.std()) == (pytest.approx(0.5, abs=0.03), pytest.approx(12**-0.5, abs=0.02))
+    assert (weights.std(), mixer.skip.std()) == (pytest.approx(1, abs=0.05), pytest.approx(1, abs=0.06))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_that_is_twice_as_long_takes_twice_the_work(name: str) -> None:
     """Elements that are computed, which the CPU's time would hide in noise."""

@@ -18,6 +18,7 @@ STEPPING: list[tuple[str, dict[str, Any]]] = [
     ("mingru", {}),
     ("s4d", {}),
     ("gated-linear-attention", {}),
+    ("gated-linear-attention", {"gate_temperature": 0.05}),  # gates below the least
     ("linear-transformer", {}),
     ("linear-transformer", {"norm": "pre", "feature_map": "exp"}),
     *(("transformer", {"position": position}) for position in ("sinusoidal", "rotary", "none")),
@@ -48,6 +49,20 @@ def test_step_by_step_is_all_at_once(name: str, keys: dict[str, Any]) -> None:
         found, state = encoder.step(x[:, position], state)
         states.append(found)
     check_same(torch.stack(states, dim=1), encoder(x), [x, *encoder.parameters()], 1e-10)
+
+
+@pytest.mark.parametrize("name", ["mingru", "s4d", "gated-linear-attention", "linear-transformer"])
+def test_steps_of_a_long_text_in_bf16_are_close_to_fp32(name: str) -> None:
+    mixer = causal(name).float().layers[0].attention
+    x = torch.randn(1, 700, SIZE, generator=torch.Generator().manual_seed(6)).bfloat16()
+    state, states = None, []
+    with torch.no_grad():
+        exact = mixer(x.float())[:, 600:]
+        for each in x.unbind(1):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found, state = mixer.step(each, state)
+            states.append(found.float())
+    assert (torch.stack(states[600:], dim=1) - exact).norm() < 0.03 * exact.norm()
 
 
 @pytest.mark.parametrize(("name", "keys"), STEPPING)

@@ -72,7 +72,7 @@ def _wrong_rows(runs: Path, ranges: dict[str, list[int]]) -> dict[str, list[list
 def draw(wrong: Wrong, ranges: Ranges, path: Path) -> None:
     """Plot the accuracy over the length: one plot for each task, one line for each encoder.
 
-    A dotted line marks the longest training text.
+    A dotted line marks the end of the range of the longest training text.
     """
     from matplotlib.figure import Figure
 
