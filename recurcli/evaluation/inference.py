@@ -299,8 +299,7 @@ class Predictor:
         if self.ensemble is None or not self.ensemble.linear_weight:
             where = "" if self.run is None else f"{self.run}: "
             raise UsageError(
-                f"{where}the model is the encoder alone, so it has no linear model; "
-                "predict without --fast (in Python: fast=True)"
+                f"{where}the model is the encoder alone, so it has no linear model; leave --fast out (in Python: fast=True)"
             )
         if not self.ensemble.encoder_weight:
             return self

@@ -17,7 +17,7 @@ from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.result_block import result_block
 from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
-from recurcli.metrics import PERPLEXITY, cells_of, format_score, percent, result_rows, words_of
+from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, words_of
 from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
@@ -142,16 +142,9 @@ def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
     encoder, linear, rows = ensemble["encoder_weight"], ensemble["linear_weight"], ensemble["rows"]
     if encoder and linear:
         fitted = f"fitted on {pluralize(rows, 'dev row')}"
-        said = f"the ensemble is kept: logits = {encoder:.3g} encoder + {linear:.3g} linear model, {fitted}"
-        return f"{said}; {cascade_in_words(ensemble['cascade'])}" if ensemble["cascade"] else said
+        return f"the ensemble is kept: logits = {encoder:.3g} encoder + {linear:.3g} linear model, {fitted}"
     kept, other = ("encoder", "linear model") if encoder else ("linear model", "encoder")
     return f"the {kept} is kept: {pluralize(rows, 'dev row')} give the {other} no weight beside it"
-
-
-def cascade_in_words(cascade: Mapping[str, Any]) -> str:
-    """Return which rows the linear model answers alone, by the content of ensemble.json."""
-    answered = f"the linear model alone answers {percent(cascade['share'])} % of the dev rows"
-    return f"{answered}, and changed {cascade['changed']:,} labels of {cascade['checked']:,} in the check"
 
 
 def _facts_of(training: "Training") -> dict[str, Any]:
@@ -232,6 +225,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
         "tokens": state.tokens,
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
         "checkpoints_kept": request.keep_checkpoints,
+        "export_obstacle": loop.model.encoder.export_obstacle,
         "init": None if request.init is None else str(request.init.absolute()),
         "teacher": training.teacher,
         "versions": {
