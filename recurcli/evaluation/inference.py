@@ -308,6 +308,8 @@ class Predictor:
 
     def note_on_cuts(self, rows: int, log: Log) -> None:
         """Log how many of the `rows` so far were truncated. The linear model of an ensemble reads whole texts."""
+        if self.ensemble and not self.ensemble.encoder_weight:
+            return
         length = f"the {'encoder' if self.ensemble else 'model'}'s {self.model.config.max_length} tokens"
         note_on_cuts(self.truncated, rows, length, self.model.config.truncate, log)
 

@@ -13,7 +13,7 @@ import tokenizers
 import torch
 
 from recurcli.encoders.encoder import Encoder
-from recurcli.errors import escaped, pluralize
+from recurcli.errors import escaped, pluralize, quoted
 from recurcli.evaluation.result_block import result_block
 from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
@@ -91,7 +91,8 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
             f"{since}, where it was {format_score(metric, stopped['best'])} ({patience})"
         )
     elif state.best_step == steps and state.second_dev_metric not in (None, state.best_dev_metric):
-        log.note(f"the last {whose} is the best: more {section}.epochs may give a better one")
+        key = "max_steps" if training.loop.config.max_steps else "epochs"
+        log.note(f"the last {whose} is the best: more {section}.{key} may give a better one")
     if "dev" not in result or section == "pretraining":
         return
     if "parts" in result:
@@ -108,8 +109,9 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
         log.note(f"the {of}accuracy, {accuracy}, is below that of {' and '.join(above)}")
     names, cells = result["dev"]["names"], cells_of(result["dev"])
     predicted, labelled = {prediction for _, prediction in cells}, {label for label, _ in cells}
-    if without := len(names) - len(labelled):
-        log.note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
+    if without := [name for number, name in enumerate(names) if number not in labelled]:
+        of = f"{len(without):,} of {len(names):,} classes ({quoted(without)})"
+        log.note(f"no dev row for {of}, which the dev scores leave out")
     warn_of_thresholds(result.get("thresholds"), "leave finetuning.thresholds out", log)
     if len(predicted) == 1 < len(labelled):
         log.warn(f"every dev row is predicted as '{escaped(names[predicted.pop()])}': the model tells no classes apart")
