@@ -145,11 +145,10 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        own = request.storage is None
-        study, storage = (_own_study(request, facts), None) if own else _join_study(request, facts)
+        study, storage = _join_study(request, facts) if request.storage else (_own_study(request, facts), None)
         try:
             with storage_errors(place):
-                _Search(request, ranges, study, storage, log).run()
+                _Search(request, ranges, study, log).run(storage)
         except Interrupted as stop:
             kept = pluralize(len(results_of(study)), "trial", "are", of=request.trials)
             stop.__notes__ = [f"{kept} kept; continue with the same command and --resume"]
@@ -195,16 +194,15 @@ class _Search:
     random ones.
     """
 
-    def __init__(self, request: TuneRequest, ranges: Sequence[Range], study: Any, shared: Any, log: Log) -> None:
-        self.request, self.ranges, self.log = request, ranges, log
-        self.study: optuna.Study = study
-        self.shared: optuna.storages.RDBStorage | None = shared  # the database of --storage
+    def __init__(self, request: TuneRequest, ranges: Sequence[Range], study: "optuna.Study", log: Log) -> None:
+        self.request, self.ranges, self.study, self.log = request, ranges, study, log
         self.fitted: tuple[Any, Any] = (None, None)  # what the last linear model was fitted on, and the model
 
-    def run(self) -> None:
+    def run(self, shared: "optuna.storages.RDBStorage | None") -> None:
         """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings.
 
-        While other workers run the last trials, this one waits: it takes over the trial of one that is killed.
+        `shared` is the database of --storage. While other workers run the last trials, this one waits: it takes over the trial
+        of one that is killed.
         """
         from optuna.storages import fail_stale_trials
 
@@ -214,22 +212,23 @@ class _Search:
         self.preset = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
         while len(results_of(self.study)) < self.request.trials:
             fail_stale_trials(self.study)  # a copy of each trial of a killed worker waits from now on
-            self._give_first_heartbeats(seen)
+            if shared is not None:
+                self._give_first_heartbeats(shared, seen)
             if sum(each.state.name in (*ENDED, "RUNNING") for each in self.study.get_trials()) < self.request.trials:
                 self.study.optimize(self._objective, n_trials=1, callbacks=[self._show])
             else:
                 time.sleep(1)
         self._keep_best()
 
-    def _give_first_heartbeats(self, seen: dict[int, float]) -> None:
+    def _give_first_heartbeats(self, shared: "optuna.storages.RDBStorage", seen: dict[int, float]) -> None:
         """Give a heartbeat, once, to each trial that runs twice HEARTBEAT after it was `seen`: it may have none.
 
         Its worker was then killed before the first one, and for Optuna such a trial runs for ever.
         """
         for number in (each.number for each in self.study.get_trials(deepcopy=False) if each.state.name == "RUNNING"):
-            if self.shared and time.monotonic() - seen.setdefault(number, time.monotonic()) > 2 * HEARTBEAT:
-                study = self.shared.get_study_id_from_name(self.study.study_name)
-                self.shared.record_heartbeat(self.shared.get_trial_id_from_study_id_trial_number(study, number))
+            if time.monotonic() - seen.setdefault(number, time.monotonic()) > 2 * HEARTBEAT:
+                study = shared.get_study_id_from_name(self.study.study_name)
+                shared.record_heartbeat(shared.get_trial_id_from_study_id_trial_number(study, number))
                 seen[number] = math.inf
 
     def _objective(self, trial: "optuna.Trial") -> float:
@@ -452,7 +451,7 @@ def _join_study(request: TuneRequest, facts: Facts) -> "tuple[optuna.Study, optu
 
     name = f"recur tune {hashlib.sha256(to_json(dict(facts)).encode()).hexdigest()[:16]}"
     url, best = str(request.storage), request.folder / BEST
-    if best.exists() and name.encode() not in best.read_bytes():
+    if best.is_file() and name.encode() not in best.read_bytes():
         raise UsageError(f"{best}: is of another study and would be replaced; choose another --output")
     for left in reversed(range(ATTEMPTS)):
         try:

@@ -68,8 +68,7 @@ def result_block(
     if cascade := (next(iter(scored.values())).get("ensemble") or {}).get("cascade"):
         answered = f"The linear model alone answers {percent(cascade['share'])} % of the dev rows"
         notes.append(f"{answered}, and changed {cascade['changed']:,} labels of {cascade['checked']:,} in the check.")
-    has_graph = kept == "linear model" or not trained.get("export_obstacle")
-    commands = _commands(run, trained, evaluated, has_page=has_page, has_graph=has_graph)[:2]
+    commands = _commands(run, trained, evaluated, has_page, kept)[:2]
     return ResultBlock((str(run), named), columns, [*lines.values()], notes, commands)
 
 
@@ -126,13 +125,8 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_told: bool) -
         yield f"{chosen_on}; by cross-validation the {of} is {after} with them, and {before} without."
 
 
-def _commands(
-    run: Path, trained: Mapping[str, Any], evaluated: Scores | None, *, has_page: bool, has_graph: bool
-) -> list[str]:
-    """Return commands that fit the run, the likeliest first. After an evaluation `eval` is one that adds the page.
-
-    `has_graph`: whether what is kept can be exported to ONNX.
-    """
+def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, has_page: bool, kept: str) -> list[str]:
+    """Return commands that fit the run, the likeliest first. After an evaluation `eval` is one that adds the page."""
     path, name, task = shlex.quote(str(run)), run.resolve().name, TASKS.get(trained.get("task", ""))
     is_clue = task is not None and bool(task.submissions)
     page = "" if unmet("report") else f" --report {shlex.quote(f'{name}.html')}"
@@ -146,5 +140,6 @@ def _commands(
             evaluate += f" {shlex.quote(file)}"
         elif split not in ("dev", "file"):
             evaluate += f" --split {split}"
+    has_graph = kept == "linear model" or not trained.get("export_obstacle")
     is_new = not has_page and (evaluated is None or bool(page))
     return [*[f"{evaluate}{page}"] * is_new, *((export, predict) if is_clue else (predict, export)[: 1 + has_graph])]
