@@ -3,7 +3,7 @@
 import difflib
 import signal
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 
@@ -102,6 +102,11 @@ def pluralize(number: int, noun: str, verb: str = "", *, of: int | None = None) 
     one = {"are": "is", "were": "was", "have": "has"}
     what = f"{number:,}{'' if of is None else f' of {of:,}'} {noun}{'' if (number if of is None else of) == 1 else 's'}"
     return f"{what} {one[verb] if 1 in (number, of) else verb}" if verb else what
+
+
+def quoted(names: Sequence[str], limit: int = 8) -> str:
+    """Return the first names in quotes, `limit` at most."""
+    return ", ".join([*(f"'{escaped(name)}'" for name in names[:limit]), *["…"][: len(names) > limit]])
 
 
 def escaped(text: object, limit: int = 120) -> str:

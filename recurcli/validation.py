@@ -211,17 +211,19 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Callable[
     fault = max(errors, key=lambda each: len(_key_path(each, mapping)))  # of a union, the type that fits best
     path = _key_path(fault, mapping)
     if fault["type"] == "unexpected_keyword_argument":
-        known = _fields_at(kind, path[:-1])
+        known = _hints_at(kind, path[:-1])
         raise InvalidConfig(path, "unknown key" + nearest_key(path[-1], known, keys(), path[:-1]))
     if fault["type"] == "missing":
         raise InvalidConfig(path, "is required")
     if fault["type"] == "value_error":  # of a config's own check, which names the key first
         key, _, reason = (text := str(fault["ctx"]["error"])).partition(" ")
-        raise InvalidConfig((*path, key), reason) if key in _fields_at(kind, path) else InvalidConfig(path, text)
+        raise InvalidConfig((*path, key), reason) if key in _hints_at(kind, path) else InvalidConfig(path, text)
     # "Input should be …", "List should have …"; each type that a key may have adds its own error
     messages = [error["msg"] for error in errors if _key_path(error, mapping) == path]
     wanted = " or ".join(message.partition(" should ")[2] or message for message in messages)
     wanted = wanted.replace("a valid array", "a list").replace("an object", "a mapping")  # YAML's words
+    if path and type(None) in get_args(_hints_at(kind, path[:-1]).get(path[-1])):
+        wanted += " or null"
     raise InvalidConfig(path, f"{escaped(repr(fault['input']))} should {wanted}")
 
 
@@ -265,10 +267,10 @@ def section_of(kind: Any) -> Any:
     return next(filter(dataclasses.is_dataclass, members), None)
 
 
-def _fields_at(kind: Any, path: KeyPath) -> list[str]:
-    """Names of the fields of the dataclass that `path` leads to, from `kind`."""
+def _hints_at(kind: Any, path: KeyPath) -> dict[str, Any]:
+    """Return the types of the fields of the dataclass that `path` leads to, from `kind`, by name."""
     for part in path:
         kind = section_of(get_type_hints(kind).get(part))
         if kind is None:
-            return []
-    return [field.name for field in dataclasses.fields(kind)]
+            return {}
+    return get_type_hints(kind)

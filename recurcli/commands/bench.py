@@ -79,8 +79,8 @@ class Setting:
 def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
     """Measure each setting of the request.
 
-    Raises UsageError before the first measurement if an encoder, a preset or the device is unknown, or if an encoder cannot
-    have a width, a depth or a dropout.
+    Raises UsageError before the first measurement if an encoder, a preset or the device is unknown, if an encoder cannot have
+    a width, a depth or a dropout, or if none takes one position at a time and only that is asked for.
     """
     device = choose_device(request.device)
     by_step = request.words("mode") == ["step"]
@@ -102,6 +102,9 @@ def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
         for number, (shape, setting) in enumerate(settings, 1):
             log.note(f"{number} of {len(settings)}: {in_words(setting.to_json())}")
             results.append(measure(setting, found[shape], request.rounds, device))
+            if by_step and not results[0]["candidates"]:
+                reasons = "; ".join(f"{out['name']}: {out['reason']}" for out in results[0]["left_out"])
+                raise UsageError(f"--mode step: {reasons}; name another encoder, or leave --mode out")
             for out in results[-1]["left_out"]:
                 log.warn(f"{out['name']}, {in_words(setting.to_json())}: left out: {out['reason']}")
             log.progress(Measured(results[-1]))

@@ -42,7 +42,7 @@ from recurcli.data.tasks import (
     task_named,
     task_with_columns,
 )
-from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize
+from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize, quoted
 from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity, validate
 from recurcli.log import Log
 from recurcli.preset import compose
@@ -494,7 +494,9 @@ def _split_findings(
         parts = f"{pluralize(len(split.alone.examples), 'training row')} and {pluralize(facts['dev_rows'], 'dev row')}"
         divides = f"training on this file alone divides it into {parts} (data.dev_seed {config.dev_seed})"
         few = "; a model without an encoder is cross-validated on all" if facts["dev_rows"] < FEWEST_DEV_ROWS else ""
-        yield Finding("information", f"{file}: {divides}{few}")
+        absent = ordered_labels({*names} - {*split.alone.dev.labels})
+        no_dev = f", none of the label{'s' * (len(absent) > 1)} {quoted(absent)}" if absent else ""
+        yield Finding("information", f"{file}: {divides}{no_dev}{few}")
 
 
 def _findings_between(
@@ -504,10 +506,11 @@ def _findings_between(
     known = splits[0].labels if splits[0].name == "train" else Counter[str]()
     for split in splits:
         if known and split.name in ("dev", "test") and (unknown := sorted(split.labels.keys() - known.keys())):
-            names = ", ".join(f"'{escaped(label)}'" for label in unknown[:LISTED])
-            more = f" and {len(unknown) - LISTED:,} more" if len(unknown) > LISTED else ""
-            what = f"{escaped(split.path.name)}: {split.name} has labels that no train row has: {names}{more}"
+            what = f"{escaped(split.path.name)}: {split.name} has labels that no train row has: {quoted(unknown)}"
             yield Finding("warning" if task.labels else "error", what)
+        if split.name == "dev" and split.labels and (absent := ordered_labels(known.keys() - split.labels.keys())):
+            what = f"dev has no row of {len(absent):,} of {len(known):,} labels of the train rows: {quoted(absent)}"
+            yield Finding("warning", f"{escaped(split.path.name)}: {what}")
     for overlap in overlaps:
         if overlap["texts"]:
             one, two = overlap["first"], overlap["second"]

@@ -26,7 +26,7 @@ from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
 from recurcli.evaluation.decision import KeptModel, cascade_holds, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, paired_interval, report_with_parts
@@ -356,7 +356,10 @@ def _training_overlap(
 
 
 def _warn_of_few_rows(per_class: Mapping[str, Any], log: Log) -> None:
-    """Log a warning that names classes with too few rows for `intervals`, if there are any."""
+    """Log a note that names classes without a row, and a warning that names those with too few for `intervals`."""
+    if missing := [name for name, own in per_class.items() if not own["support"]]:
+        of = f"{len(missing):,} of {len(per_class):,} classes ({quoted(missing)})"
+        log.note(f"no row for {of}, which the scores leave out")
     rare = {name: own["support"] for name, own in per_class.items() if 0 < own["support"] < FEWEST_ROWS_OF_CLASS}
     if rare:
         named = escaped(", ".join(f"'{name}' has {rows}" for name, rows in rare.items()))

@@ -31,7 +31,7 @@ from recurcli.data.teacher import Teacher, read_teacher
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
-from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows, score_linear_model
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
@@ -470,17 +470,15 @@ def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
             "metrics on them mean little",
         )
     rows = Counter(example.label for example in train.examples)
-    if single := [f"'{escaped(label)}'" for label, count in rows.items() if count == 1]:
+    if single := [str(label) for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
-        shown = ", ".join([*single[:8], *["…"][: len(single) > 8]])
-        log.warn(f"{has} one training row ({shown}), from which a model learns little")
+        log.warn(f"{has} one training row ({quoted(single)}), from which a model learns little")
     if task_named(task.name).labels:
         return
     read = " and ".join(
         f"'{escaped(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
     )
-    shown = ", ".join(f"'{escaped(label)}'" for label in task.labels[:8]) + (", …" if len(task.labels) > 8 else "")
-    log.note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
+    log.note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {quoted(task.labels)}")
     for doubt in label_doubts(task.labels):
         log.warn(doubt)
 

@@ -127,27 +127,28 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     ranges = ranges_of(request)
     folder, preset = request.folder, request.resolved.preset
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if request.storage:
         names -= {BEST, TRIALS}  # of a worker that was here before
-    if names - {LOCK} and STUDY not in names:
-        raise UsageError(f"{folder}: is not empty and has no study; choose another --output")
+    if names - {LOCK} and (request.storage or STUDY not in names):
+        what = "has a study of its own" if STUDY in names else "is not empty and has no study"
+        raise UsageError(f"{folder}: {what}; choose another --output")
     if not request.resume:
         file = Path(request.preset).expanduser() if is_file_name(request.preset) else None
         check_inputs(folder, preset, file, (BEST, TRIALS, STUDY, JOURNAL))
     facts = facts_of(request, ranges)
-    place = f"--storage {_without_password(request.storage)}" if request.storage else str(folder / STUDY)
-    with RunDirectory(folder).lock(), storage_errors(place):
+    place = f"--storage {_shown(request.storage)}" if request.storage else str(folder / STUDY)
+    quiet = warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning)
+    with quiet, RunDirectory(folder).lock(), storage_errors(place):
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        study = _join_study(request.storage, facts, request.metric) if request.storage else _own_study(request, facts)
+        study, storage = _join_study(request, facts) if request.storage else (_own_study(request, facts), None)
         try:
             with storage_errors(place):
-                _Search(request, ranges, study, log).run()
+                _Search(request, ranges, study, log).run(storage)
         except Interrupted as stop:
             kept = pluralize(len(results_of(study)), "trial", "are", of=request.trials)
             stop.__notes__ = [f"{kept} kept; continue with the same command and --resume"]
@@ -197,23 +198,38 @@ class _Search:
         self.request, self.ranges, self.study, self.log = request, ranges, study, log
         self.fitted: tuple[Any, Any] = (None, None)  # what the last linear model was fitted on, and the model
 
-    def run(self) -> None:
+    def run(self, shared: "optuna.storages.RDBStorage | None") -> None:
         """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings.
 
-        While other workers run the last trials, this one waits: it takes over the trial of one that is killed.
+        `shared` is the database of --storage. While other workers run the last trials, this one waits: it takes over the trial
+        of one that is killed.
         """
         from optuna.storages import fail_stale_trials
 
         self._keep_best()
+        seen: dict[int, float] = {}
         values = dict(flatten(self.request.resolved.preset.to_dict()))
         self.preset = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
         while len(results_of(self.study)) < self.request.trials:
             fail_stale_trials(self.study)  # a copy of each trial of a killed worker waits from now on
+            if shared is not None:
+                self._give_first_heartbeats(shared, seen)
             if sum(each.state.name in (*ENDED, "RUNNING") for each in self.study.get_trials()) < self.request.trials:
                 self.study.optimize(self._objective, n_trials=1, callbacks=[self._show])
             else:
                 time.sleep(1)
         self._keep_best()
+
+    def _give_first_heartbeats(self, shared: "optuna.storages.RDBStorage", seen: dict[int, float]) -> None:
+        """Give a heartbeat, once, to each trial that runs twice HEARTBEAT after it was `seen`: it may have none.
+
+        Its worker was then killed before the first one, and for Optuna such a trial runs for ever.
+        """
+        for number in (each.number for each in self.study.get_trials(deepcopy=False) if each.state.name == "RUNNING"):
+            if time.monotonic() - seen.setdefault(number, time.monotonic()) > 2 * HEARTBEAT:
+                study = shared.get_study_id_from_name(self.study.study_name)
+                shared.record_heartbeat(shared.get_trial_id_from_study_id_trial_number(study, number))
+                seen[number] = math.inf
 
     def _objective(self, trial: "optuna.Trial") -> float:
         """Train the preset itself first, then settings that Optuna chooses.
@@ -299,7 +315,7 @@ class _Search:
         Raises UsageError if the rows, or static vectors that are not searched, are not those of the earlier trials.
         """
         data = {f"{split} sha256": trained["data"][split]["sha256"] for split in ("train", "dev")}
-        if "linear.vectors" not in settings:
+        if "linear.vectors" not in settings and not self.request.of_encoder:  # whose later trials fit no linear model
             run = RunDirectory(self.request.folder / TRIALS / f"{number:03}")
             data["linear.vectors"] = run.read_preset()["linear"]["vectors"]
         check_same(self.study.user_attrs.get("data", data), data, self.request.folder)
@@ -324,7 +340,7 @@ class _Search:
             remove(self.request.folder / TRIALS)
         results = results_of(self.study)
         if best_of(results, self.request.metric):
-            write_atomically(self.request.folder / BEST, best_preset(self.request, results))
+            write_atomically(self.request.folder / BEST, best_preset(self.request, results, self.study))
 
 
 class TrialLog(Log):
@@ -423,38 +439,51 @@ def _create_study(storage: "optuna.storages.BaseStorage", name: str, metric: str
     )
 
 
-def _join_study(url: str, facts: Facts, metric: str) -> "optuna.Study":
-    """Return the study with these `facts` from the database at `url`. Create it if it is missing.
+def _join_study(request: TuneRequest, facts: Facts) -> "tuple[optuna.Study, optuna.storages.RDBStorage]":
+    """Return the study with these `facts` from the database of --storage, and that. Create it if it is missing.
 
     The name of the study is a hash of the facts. If the heartbeat of a trial stops, its worker was killed, and another
-    worker runs the trial again. Raises UsageError if the database cannot be opened.
+    worker runs the trial again. Raises UsageError if the database cannot be opened, or if the folder of the request has the
+    best preset of another study.
     """
     from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
     from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 
     name = f"recur tune {hashlib.sha256(to_json(dict(facts)).encode()).hexdigest()[:16]}"
+    url, best = str(request.storage), request.folder / BEST
+    if best.is_file() and name.encode() not in best.read_bytes():
+        raise UsageError(f"{best}: is of another study and would be replaced; choose another --output")
     for left in reversed(range(ATTEMPTS)):
         try:
             again = RetryHeartbeatStaleTrialCallback()
             storage = RDBStorage(url, heartbeat_interval=HEARTBEAT, heartbeat_stale_trial_callback=again)
-            return _create_study(storage, name, metric)
+            return _create_study(storage, name, request.metric), storage
         except (SQLAlchemyError, ImportError, ValueError) as error:
             if isinstance(error, DatabaseError) and left:
                 time.sleep(1)  # another worker may be creating the tables
                 continue
             reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
-            raise UsageError(f"--storage {_without_password(url)}: cannot be opened: {escaped(reason)}") from None
+            raise UsageError(f"--storage {_shown(url)}: cannot be opened: {escaped(reason)}") from None
     raise AssertionError("the last attempt returns or raises")
 
 
-def _without_password(url: str) -> str:
-    """Return the address of a database without user, password and query. Raises UsageError if it is none."""
+def _shown(url: str) -> str:
+    """Return the address of a database without user, password and query.
+
+    Raises UsageError if it is none, or that of a database in memory.
+    """
     import sqlalchemy
 
     try:
-        return escaped(re.sub("//.*@", "//", sqlalchemy.make_url(url).set(query={}).render_as_string()))
+        parsed = sqlalchemy.make_url(url)
+        shown = escaped(re.sub("//.*@", "//", parsed.set(query={}).render_as_string()))
     except (sqlalchemy.exc.ArgumentError, ValueError):
         raise UsageError("--storage: is not the address of a database, such as postgresql://host/db") from None
+    name = parsed.database or ":memory:"
+    if parsed.get_backend_name() == "sqlite" and (":memory:" in name or parsed.query.get("mode") == "memory"):
+        way_out = "name a file, such as sqlite:////data/study.db, or leave --storage out"
+        raise UsageError(f"--storage {escaped(url)}: is in memory, which no other worker can read; {way_out}")
+    return shown
 
 
 def results_of(study: "optuna.Study") -> list[dict[str, Any]]:
@@ -527,10 +556,10 @@ def command_of(request: TuneRequest) -> str:
     return shlex.join(["recur", "finetune", *(part for option in options for part in option)])
 
 
-def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
+def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]], study: "optuna.Study") -> str:
     """Return the text of best.yaml, which extends the preset by the options and by the values of the best trial.
 
-    Comments at its top give the dev metric and say that it is no test score. At least one trial is complete.
+    Comments at its top give the dev metric and the study, and say that it is no test score. At least one trial is complete.
     """
     preset, best = request.resolved.preset, best_of(results, request.metric) or {}
     named = is_file_name(request.preset)
@@ -549,6 +578,7 @@ def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> s
         f"{', the preset itself' if best['trial'] == 1 else ''}.",
         "This score is optimistic, because it selected the trial; it is no test score.",
         f"It is the {request.score_in_words}.",
+        f"The study is '{study.study_name}'.",
     ]
     return "".join(f"# {line}\n" for line in comment) + dump(values)
 

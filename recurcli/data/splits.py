@@ -476,7 +476,8 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
     if task.labels:
         return task
     where = f"{train.path or task.name}: the label column '{escaped(train.label)}'"
-    check_labels(train.labels, len(train.examples), where)
+    rows = len(train.examples) + (0 if train.dev is None else len(train.dev.examples))
+    check_labels(train.labels, rows, where)
     return replace(task, labels=train.labels)
 
 
@@ -640,6 +641,8 @@ def bad_rows_in_words(
     others = [row.replace(f"{name}:", "line ", 1) for row in bad[1:BAD_ROWS_SHOWN]]
     listed = "; ".join([bad[0].replace(name, Path(name).name, 1), *others, *["…"][: len(bad) > BAD_ROWS_SHOWN]])
     way_out = f"; a training with data.skip_bad_rows=true skips up to {BAD_ROWS_ALLOWED:.0%} of the rows" if few else ""
+    if bad[0].endswith("is blank") and not few:
+        way_out = "; remove the blank lines"
     return f"{name}: {pluralize(count, 'row', of=rows)} cannot be used: {listed}{way_out}{hint}"
 
 

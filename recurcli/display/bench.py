@@ -54,9 +54,12 @@ def print_protocol(result: Mapping[str, Any]) -> None:
     machine = result["machine"]
     peers = "× best: tokens/s over those of the best peer, in bold. " if result["settings"][0]["best_peer"] else ""
     where = f"{machine['device']}, one thread, torch {machine['torch']}, load {machine['load_average']} at the end"
+    dropout, optimizer = "", ""
+    if any(setting["mode"] == "training" for setting in result["settings"]):
+        on_weights = f"on attention weights {result['attention_dropout']:g}, encoders and peers alike"
+        dropout, optimizer = f"Dropout {result['dropout']:g}, {on_weights}. ", "optimizer, "
     text = (
-        f"Dropout {result['dropout']:g}, on attention weights {result['attention_dropout']:g}, encoders and "
-        f"peers alike. {peers}{result['clock']}, medians of {result['rounds']} interleaved rounds; the spread is their "
-        f"interquartile range over the median. Peak memory: weights, optimizer, input and all tensors of a step. {where}."
+        f"{dropout}{peers}{result['clock']}, medians of {result['rounds']} interleaved rounds; the spread is their "
+        f"interquartile range over the median. Peak memory: weights, {optimizer}input and all tensors of a step. {where}."
     )
     show(cell(text, style="dim"))

@@ -299,8 +299,7 @@ class Predictor:
         if self.ensemble is None or not self.ensemble.linear_weight:
             where = "" if self.run is None else f"{self.run}: "
             raise UsageError(
-                f"{where}the model is the encoder alone, so it has no linear model; "
-                "predict without --fast (in Python: fast=True)"
+                f"{where}the model is the encoder alone, so it has no linear model; leave --fast out (in Python: fast=True)"
             )
         if not self.ensemble.encoder_weight:
             return self
@@ -309,6 +308,8 @@ class Predictor:
 
     def note_on_cuts(self, rows: int, log: Log) -> None:
         """Log how many of the `rows` so far were truncated. The linear model of an ensemble reads whole texts."""
+        if self.ensemble and not self.ensemble.encoder_weight:
+            return
         length = f"the {'encoder' if self.ensemble else 'model'}'s {self.model.config.max_length} tokens"
         note_on_cuts(self.truncated, rows, length, self.model.config.truncate, log)
 

@@ -65,9 +65,11 @@ def result_block(
             line += [percent(share), percent_interval(limits)]
         notes += _notes(scores, split, columns[-2], kept, is_told=split in told)
     named = f"{trained['preset']}, seed {trained['seed']}" if trained else "not finished"
-    return ResultBlock(
-        (str(run), named), columns, [*lines.values()], notes, _commands(run, trained, evaluated, has_page)[:2]
-    )
+    if cascade := (next(iter(scored.values())).get("ensemble") or {}).get("cascade"):
+        answered = f"The linear model alone answers {percent(cascade['share'])} % of the dev rows"
+        notes.append(f"{answered}, and changed {cascade['changed']:,} labels of {cascade['checked']:,} in the check.")
+    commands = _commands(run, trained, evaluated, has_page, kept)[:2]
+    return ResultBlock((str(run), named), columns, [*lines.values()], notes, commands)
 
 
 def _kept(scores: Scores) -> str:
@@ -123,7 +125,7 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_told: bool) -
         yield f"{chosen_on}; by cross-validation the {of} is {after} with them, and {before} without."
 
 
-def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, has_page: bool) -> list[str]:
+def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, has_page: bool, kept: str) -> list[str]:
     """Return commands that fit the run, the likeliest first. After an evaluation `eval` is one that adds the page."""
     path, name, task = shlex.quote(str(run)), run.resolve().name, TASKS.get(trained.get("task", ""))
     is_clue = task is not None and bool(task.submissions)
@@ -138,5 +140,6 @@ def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, h
             evaluate += f" {shlex.quote(file)}"
         elif split not in ("dev", "file"):
             evaluate += f" --split {split}"
+    has_graph = kept == "linear model" or not trained.get("export_obstacle")
     is_new = not has_page and (evaluated is None or bool(page))
-    return [*[f"{evaluate}{page}"] * is_new, *((export, predict) if is_clue else (predict, export))]
+    return [*[f"{evaluate}{page}"] * is_new, *((export, predict) if is_clue else (predict, export)[: 1 + has_graph])]

@@ -62,7 +62,7 @@ def export_onnx(
         weights = ensemble.encoder_weight, ensemble.linear_weight
     if weights[0]:
         check_packages("onnx", "--format onnx")
-        check_exportable(predictor.model)
+        check_exportable(predictor.model, has_linear=bool(weights[1]))
     if not finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
@@ -191,7 +191,11 @@ def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
     packages, ensemble = f"'onnxruntime>={runtime}' tokenizers numpy" if runtime else "numpy", predictor.ensemble
     if not runtime and ensemble is not None and ensemble.linear.vectors is not None:
         packages = "tokenizers numpy"
-    texts = "two texts a line, separated by a TAB" if predictor.model.config.columns.get("pair") else "one text a line"
+    texts = (
+        "two texts a line, separated by a TAB"
+        if predictor.model.config.columns.get("pair")
+        else "one text a line, TABs included"
+    )
     if predictor.is_linear:
         about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev accuracy.\n"
     return (
@@ -218,11 +222,12 @@ class _Logits(nn.Module):
         return logits
 
 
-def check_exportable(model: Classifier) -> None:
+def check_exportable(model: Classifier, *, has_linear: bool = False) -> None:
     """Raise UsageError if the encoder of `model` is known not to have an ONNX graph."""
     if reason := model.encoder.export_obstacle:
         name = escaped(model.config.encoder["name"])
-        raise UsageError(f"the encoder {name} cannot be exported to ONNX: {reason}")
+        way_out = "--fast exports the linear model beside it alone" if has_linear else "`recur predict` labels with it"
+        raise UsageError(f"the encoder {name} cannot be exported to ONNX: {reason}; {way_out}")
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@
 
 One online softmax (Dao et al., FlashAttention, 2022, section 3.1) over both sets of values; a block of keys reads both sets at
 the diagonal alone. The backward pass computes the weights again from the log of each softmax's sum. The kernels were compared
-with `directional_attention` on an H100, and in Triton's interpreter on a CPU (`TRITON_INTERPRET=1`).
+with `directional_attention` on an H100 and an H200, and in Triton's interpreter on a CPU (`TRITON_INTERPRET=1`).
 
 Shapes: B batch, T positions, D size of queries, keys and values; a program works on BM queries and BN keys. `lengths` (B,) are
 the numbers of real tokens. Sums are float32.

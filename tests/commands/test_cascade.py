@@ -233,12 +233,14 @@ def test_a_training_chooses_it_and_scores_by_it(
     allow_all(monkeypatch)
     run = tmp_path / "run"
     settings = ("finetuning.max_steps=6", "finetuning.cascade=labels", f"finetuning.thresholds={thresholds}")
-    _, err = recur.ok("finetune", *[word for word in options(tiny_tnews, run, *settings) if word != "--quiet"])
+    out, _ = recur.ok("finetune", *[word for word in options(tiny_tnews, run, *settings) if word != "--quiet"])
     result = result_of(run)
     cascade = result["ensemble"]["cascade"]
     assert cascade["share"] > 0
-    assert f"the linear model alone answers {100 * cascade['share']:.1f} % of the dev rows" in err
-    again = recur.json("eval", run)
+    said = f"The linear model alone answers {100 * cascade['share']:.1f} % of the dev rows, and changed"
+    again = recur.json("eval", run, "--report", tmp_path / "page.html")
+    card, page = (path.read_text(encoding="utf-8") for path in (run / "README.md", tmp_path / "page.html"))
+    assert said in " ".join(out.split()) and said in card and said in page
     assert again["metrics"]["accuracy"] == result["dev"]["accuracy"]
     assert again["metrics"]["loss"] == pytest.approx(result["dev"]["loss"], abs=1e-6)
     lines = [json.loads(line) for line in (run / "predictions.dev.jsonl").read_text().splitlines()]

@@ -103,6 +103,8 @@ def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) ->
     assert code == 3
     assert "x.tsv:3: has 1 field, not 2; line 33: " in " ".join(out.split())
     assert "x.tsv: 8 of 38 rows cannot be used: x.tsv:3: has 1 field, not 2" in err
+    blank = written(tmp_path / "blank.tsv", *SOUND, "", "")
+    recur.refused(3, "line 33: is blank; remove the blank lines", "check", blank)
     few = written(tmp_path / "few.tsv", *["a\tx", "c\ty"] * 50, "b")
     recur.refused(3, "data.skip_bad_rows=true skips up to 1% of the rows", "check", few)
     preset = tmp_path / "mine.yaml"
@@ -126,6 +128,12 @@ def test_dev_labels_that_train_lacks_are_an_error(report: Report, tmp_path: Path
     written(tmp_path / "dev.tsv", "c\tx", "d\tz")
     found = report(tmp_path, code=3)
     assert messages(found, "error") == ["dev.tsv: dev has labels that no train row has: 'z'"]
+    assert "dev.tsv: dev has no row of 1 of 2 labels of the train rows: 'y'" in messages(found, "warning")
+
+
+def test_labels_without_a_drawn_dev_row_are_named(report: Report, tmp_path: Path) -> None:
+    found = report(written(tmp_path / "x.tsv", *SOUND, "one\trare"))
+    assert any(", none of the label 'rare'; a model" in each for each in messages(found, "information"))
 
 
 def test_leaks_between_splits_are_warnings(report: Report, tmp_path: Path) -> None:

@@ -54,14 +54,17 @@ def test_the_trained_loss_decides_between_equal_dev_metrics(recur: Recur, tiny_t
     assert json.loads((last / "state.json").read_text())["state"]["best_dev_loss"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("rate", "rises"), [("2e-3", True), ("1e-7", False)])
+@pytest.mark.parametrize(
+    ("rate", "length", "rises"),
+    [("2e-3", "epochs=2", True), ("2e-3", "max_steps=16", True), ("1e-7", "epochs=2", False)],
+)
 def test_more_epochs_are_advised_only_if_the_last_model_is_strictly_better(
-    rate: str, rises: bool, recur: Recur, tiny_tnews: Path, tmp_path: Path
+    rate: str, length: str, rises: bool, recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    settings = ("finetuning.epochs=2", f"finetuning.learning_rate={rate}", "finetuning.lr_scheduler=constant")
+    settings = (f"finetuning.{length}", f"finetuning.learning_rate={rate}", "finetuning.lr_scheduler=constant")
     _, err, metrics = train(recur, tiny_tnews, tmp_path / "x", *settings)
     result = json.loads((tmp_path / "x" / "result.json").read_text())
     assert result["early_stopping"] is None
     assert result["best_step"] == result["steps"]  # by the dev loss, where the metrics tie
     assert (metrics[-1] > metrics[0]) is rises
-    assert ("more finetuning.epochs may give a better one" in err) is rises
+    assert (f"more finetuning.{length.partition('=')[0]} may give a better one" in err) is rises

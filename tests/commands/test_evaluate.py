@@ -10,7 +10,7 @@ import pytest
 from predicting import jsonl
 from running import Recur, lines_of, result_of
 from scipy.stats import binomtest
-from small_runs import copy_of, edit_preset
+from small_runs import copy_of, edit_preset, weighted
 from tiny_task import LABELS, rows, tiny, write_rows
 
 from recurcli.cli import run as run_command
@@ -331,6 +331,8 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
     assert json.loads(out)["truncated"] == 1
     assert "recur: 1 row (50.0%) cut to the encoder's 16 tokens (data.truncate head)\n" in err
     assert "cut" not in recur("eval", trained, "--data", tmp_path, "--quiet")[2]
+    linear = weighted(trained, tmp_path / "linear", 0, 1)
+    assert "cut" not in recur.ok("eval", linear, "--data", tmp_path)[1], "the linear model reads whole texts"
 
 
 # --- the table of confusions, in the terminal's width

@@ -376,8 +376,11 @@ def test_an_encoder_that_cannot_be_exported_is_named_with_the_reason(name: str) 
         onnx.check_exportable(classifier(name))
         keys = {"window": None}
     reason = OBSTACLES.get(name, "with window null")
-    with pytest.raises(UsageError, match=f"the encoder {name} cannot be exported to ONNX: {reason}"):
-        onnx.check_exportable(classifier(name, **keys))
+    model = classifier(name, **keys)
+    with pytest.raises(UsageError, match=f"the encoder {name} cannot be exported to ONNX: {reason}.*; `recur predict`"):
+        onnx.check_exportable(model)
+    with pytest.raises(UsageError, match="; --fast exports the linear model beside it alone"):
+        onnx.check_exportable(model, has_linear=True)
 
 
 def test_an_encoder_that_torch_cannot_trace_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:

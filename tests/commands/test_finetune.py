@@ -217,9 +217,10 @@ def test_baselines_stand_in_the_result(recur: Recur, tiny_tnews: Path, trained: 
     assert not (tmp_path / "run" / "linear.safetensors").exists()
 
 
-def test_classes_without_a_dev_row_are_counted(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+def test_classes_without_a_dev_row_are_named(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", "finetuning.max_steps=1"))
-    assert "12 of 15 classes have no dev row" in err
+    assert "no dev row for 12 of 15 classes ('103', '104', '106', '107', " in err
+    assert "no row for 12 of 15 classes ('103'," in recur.ok("eval", tmp_path / "run")[1]
 
 
 def test_rows_without_a_text_are_counted(recur: Recur, tmp_path: Path) -> None:

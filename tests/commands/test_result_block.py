@@ -100,6 +100,9 @@ def test_the_commands_are_those_of_the_run_and_a_shell_takes_them(trained: Path,
     ):
         lines = result_block(run, result, evaluated(), has_page=has_page).next
         assert [shlex.split(line) for line in lines] == [["recur", own[0], str(run), *own[1:]] for own in wanted]
+    looped = {**own, "export_obstacle": "a loop"}
+    assert not any("export" in line for line in result_block(run, looped, evaluated(), has_page=True).next)
+    assert "export" in result_block(run, looped, evaluated(encoder_weight=0.0), has_page=True).next[1]
     pairs = {**own, "columns": {"text": ["a"], "pair": ["b"]}}
     assert "NEW.csv" in result_block(run, pairs).next[1]
 

@@ -322,8 +322,9 @@ def test_a_worker_with_wrong_rows_leaves_the_preset_to_another_one(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning", "ignore:Heartbeat of storage")
+@pytest.mark.parametrize("has_heartbeat", [True, False])
 def test_a_worker_runs_the_trial_of_a_killed_one(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    has_heartbeat: bool, recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recurcli.commands.tune.HEARTBEAT", 1)
     url = f"sqlite:///{tmp_path / 'shared.db'}"
@@ -331,17 +332,36 @@ def test_a_worker_runs_the_trial_of_a_killed_one(
     storage = optuna.storages.RDBStorage(url, heartbeat_interval=1)
     [found] = optuna.get_all_study_names(storage)
     killed = optuna.load_study(study_name=found, storage=storage).ask()
-    storage.record_heartbeat(killed._trial_id)
-    time.sleep(3)
+    if has_heartbeat:
+        storage.record_heartbeat(killed._trial_id)
+        time.sleep(3)
     result = recur.json(*options(tiny_tnews, tmp_path / "a", "--storage", url, "--trials", 2))
     assert [trial["trial"] for trial in result["trials"]] == [1, 2]
     states = [trial.state.name for trial in optuna.load_study(study_name=found, storage=storage).trials]
     assert states == ["COMPLETE", "FAIL", "COMPLETE"]
 
 
+def test_a_shared_study_replaces_nothing_of_another_one(
+    recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(study.folder, tmp_path / "own")
+    shared = ("--storage", f"sqlite:///{tmp_path / 'shared.db'}", "--trials", 1)
+    recur.refused(2, "own: has a study of its own; choose", *options(tiny_tnews, tmp_path / "own", *shared))
+    line = options(tiny_tnews, tmp_path / "a", *shared)
+    recur.ok(*line)
+    best = (tmp_path / "a" / "best.yaml").read_text(encoding="utf-8")
+    recur.ok(*line)
+    other = ("--set", "linear.c=2")
+    recur.refused(2, "best.yaml: is of another study and would be replaced; choose another --output", *line, *other)
+    assert (tmp_path / "a" / "best.yaml").read_text(encoding="utf-8") == best
+
+
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
+        ("sqlite://", "--storage sqlite://: is in memory, which no other worker can read; name a file"),
+        ("sqlite:///:memory:", "--storage sqlite:///:memory:: is in memory"),
+        ("sqlite:///file:x?mode=memory&uri=true", "uri=true: is in memory"),
         ("nonsense:secret@host", "--storage: is not the address of a database, such as postgresql://host/db"),
         ("postgresql://me:secret/x", "--storage: is not the address of a database"),
         (

@@ -88,6 +88,15 @@ def test_a_given_order_of_labels_is_kept_and_others_are_refused(tmp_path: Path) 
         train(tmp_path, ["pos", "ngt"], labels=("pos", "neg"))
 
 
+def test_a_single_label_is_counted_in_the_whole_file(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("text\tlabel\n" + "".join(f"text {row}\ta\n" for row in range(50)))
+    config = DataConfig(path=str(tmp_path / "x.tsv"))
+    split = load_split(CUSTOM, "train", config, use_dev_split=True)
+    assert split.dev is not None
+    with pytest.raises(DataError, match="holds only 'a' in all 50 rows"):
+        with_labels_of(CUSTOM, split, config)
+
+
 def test_a_dropped_label_leaves_its_rows_out(tmp_path: Path) -> None:
     task, split, _ = train(tmp_path, ["a", "?", "b", "?"], drop_label="?")
     assert (task.labels, split.dropped) == (("a", "b"), 2)

@@ -439,3 +439,12 @@ def test_a_study_may_search_the_vectors(folder: Path, recur: Recur, rows_file: P
     study = ("tune", "--preset", "linear-custom", "--data", rows_file, *settings, *ranges, "--trials", 4)
     trials = recur.json(*study, "--output", tmp_path / "study")["trials"]
     assert {None, str(folder)} <= {trial["settings"]["linear.vectors"] for trial in trials}
+
+
+def test_a_study_of_an_encoder_alone_fits_the_vectors_once(
+    folder: Path, recur: Recur, rows_file: Path, tmp_path: Path
+) -> None:
+    settings = tiny("ensemble=null", f"linear.vectors={folder}", "finetuning.max_steps=1")
+    study = ("tune", "--preset", "starsaber-custom", "--data", rows_file, *settings, "--range", "pooling=mean|max")
+    found = recur.json(*study, "--trials", 2, "--output", tmp_path / "study")
+    assert (found["complete"], found["linear_dev_metric"] is not None) == (2, True)

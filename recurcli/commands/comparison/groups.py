@@ -231,7 +231,7 @@ ORDER = ("task", "data.", "tokenizer.", "embedding.vectors", "batch_size", "grad
 def check_pairs(groups: Sequence[Group], log: Log) -> None:
     """Raise UsageError unless the runs of one seed of all `groups` have been trained on the same rows in the same order."""
     if len(groups) < 2:
-        return
+        return log.warn("--pair-seeds has no effect: it pairs the runs of two groups or more")
     first = groups[0]
     for group in groups[1:]:
         seeds = [[run.seed for run in each.runs] for each in (first, group)]

@@ -13,11 +13,11 @@ import tokenizers
 import torch
 
 from recurcli.encoders.encoder import Encoder
-from recurcli.errors import escaped, pluralize
+from recurcli.errors import escaped, pluralize, quoted
 from recurcli.evaluation.result_block import result_block
 from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
-from recurcli.metrics import PERPLEXITY, cells_of, format_score, percent, result_rows, words_of
+from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, words_of
 from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
@@ -91,7 +91,8 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
             f"{since}, where it was {format_score(metric, stopped['best'])} ({patience})"
         )
     elif state.best_step == steps and state.second_dev_metric not in (None, state.best_dev_metric):
-        log.note(f"the last {whose} is the best: more {section}.epochs may give a better one")
+        key = "max_steps" if training.loop.config.max_steps else "epochs"
+        log.note(f"the last {whose} is the best: more {section}.{key} may give a better one")
     if "dev" not in result or section == "pretraining":
         return
     if "parts" in result:
@@ -108,8 +109,9 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
         log.note(f"the {of}accuracy, {accuracy}, is below that of {' and '.join(above)}")
     names, cells = result["dev"]["names"], cells_of(result["dev"])
     predicted, labelled = {prediction for _, prediction in cells}, {label for label, _ in cells}
-    if without := len(names) - len(labelled):
-        log.note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
+    if without := [name for number, name in enumerate(names) if number not in labelled]:
+        of = f"{len(without):,} of {len(names):,} classes ({quoted(without)})"
+        log.note(f"no dev row for {of}, which the dev scores leave out")
     warn_of_thresholds(result.get("thresholds"), "leave finetuning.thresholds out", log)
     if len(predicted) == 1 < len(labelled):
         log.warn(f"every dev row is predicted as '{escaped(names[predicted.pop()])}': the model tells no classes apart")
@@ -142,16 +144,9 @@ def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
     encoder, linear, rows = ensemble["encoder_weight"], ensemble["linear_weight"], ensemble["rows"]
     if encoder and linear:
         fitted = f"fitted on {pluralize(rows, 'dev row')}"
-        said = f"the ensemble is kept: logits = {encoder:.3g} encoder + {linear:.3g} linear model, {fitted}"
-        return f"{said}; {cascade_in_words(ensemble['cascade'])}" if ensemble["cascade"] else said
+        return f"the ensemble is kept: logits = {encoder:.3g} encoder + {linear:.3g} linear model, {fitted}"
     kept, other = ("encoder", "linear model") if encoder else ("linear model", "encoder")
     return f"the {kept} is kept: {pluralize(rows, 'dev row')} give the {other} no weight beside it"
-
-
-def cascade_in_words(cascade: Mapping[str, Any]) -> str:
-    """Return which rows the linear model answers alone, by the content of ensemble.json."""
-    answered = f"the linear model alone answers {percent(cascade['share'])} % of the dev rows"
-    return f"{answered}, and changed {cascade['changed']:,} labels of {cascade['checked']:,} in the check"
 
 
 def _facts_of(training: "Training") -> dict[str, Any]:
@@ -232,6 +227,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
         "tokens": state.tokens,
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
         "checkpoints_kept": request.keep_checkpoints,
+        "export_obstacle": loop.model.encoder.export_obstacle,
         "init": None if request.init is None else str(request.init.absolute()),
         "teacher": training.teacher,
         "versions": {
