@@ -360,6 +360,11 @@ def test_the_differing_keys_tell_the_groups_apart() -> None:
     assert differing_keys([base]) == ([], [])
     assert differing_keys([base, other]) == (["encoder.name"], ["rate"]), "layers go with the encoder"
     assert differing_keys([base, {**base, "encoder.layers": 4}, other])[0] == ["encoder.name", "encoder.layers"]
+    both = {**base, "encoder.heads": 2, "encoder.layers": 4}
+    assert differing_keys([{**base, "encoder.heads": 8}, both, other]) == (
+        ["encoder.name", "encoder.heads"],
+        ["encoder.layers", "rate"],
+    )
     wide = {**base, "size": 16, "heads": 2}
     assert differing_keys([base, wide]) == (["heads"], ["size"])
     assert differing_keys([base, wide, {**wide, "size": 24}]) == (["size"], ["heads"])
