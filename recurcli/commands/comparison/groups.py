@@ -126,7 +126,8 @@ def check_over(runs: Sequence[ComparedRun], key: str) -> None:
     if len(values) > 1:
         return
     if any(key in run.facts for run in runs):
-        raise UsageError(f"--over: {key} has not two numbers: it is {escaped(text_of(runs[0].facts.get(key)))}")
+        found = sorted({text_of(run.facts.get(key)) for run in runs})
+        raise UsageError(f"--over: {key} has not two numbers: it is {escaped(' and '.join(found))}")
     numeric = {name for run in runs for name, value in run.facts.items() if is_number(value)}
     raise UsageError(f"--over: no run has the key '{escaped(key)}'{did_you_mean(key, numeric)}")
 
