@@ -107,6 +107,8 @@ def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
             log.progress(Measured(results[-1]))
     finally:
         torch.set_num_threads(threads)
+    if not any(result["candidates"] for result in results):
+        raise UsageError("no encoder was measured; the warnings say why each was left out")
     return {
         "machine": {
             "torch": torch.__version__,

@@ -145,6 +145,10 @@ def test_steps_are_those_of_causal_encoders_and_another_says_why_it_is_left_out(
         assert [one["name"] for one in each["left_out"]] == ["starsaber"]
 
 
+def test_a_measurement_of_no_encoder_is_refused(recur: Recur) -> None:
+    recur.refused(2, "no encoder was measured; the warnings say why", "bench", "starsaber", "--mode", "step", *OPTIONS)
+
+
 def test_an_encoder_without_steps_is_built_once() -> None:
     whole, lengths = candidate("starsaber"), list[int]()
 
