@@ -58,6 +58,7 @@ def print_protocol(result: Mapping[str, Any]) -> None:
     text = (
         f"Dropout {result['dropout']:g}, on attention weights {result['attention_dropout']:g}, encoders and "
         f"peers alike. {peers}{result['clock']}, medians of {pluralize(result['rounds'], 'interleaved round')}; the spread "
-        f"is their interquartile range over the median. Peak memory: weights, optimizer, input and all tensors of a step. {where}."
+        "is their interquartile range over the median. Peak memory: weights, optimizer, input and all tensors of a step. "
+        f"{where}."
     )
     show(cell(text, style="dim"))
