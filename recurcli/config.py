@@ -66,7 +66,7 @@ class DataConfig:
     path: Name | None = None
     """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
     files: dict[str, Name] | None = None
-    """The file of each split (train, dev, test; test-long of a task that has it), as an absolute path or as a name in the
+    """The file of each split (train, dev, test; test-long: longer rows), as an absolute path or as a name in the
     folder `path`. A split without a file here has the task's file. If train is named and dev is missing, the dev rows are drawn
     from the training rows."""
     hub: Name | None = None

@@ -195,6 +195,13 @@ def test_accuracies_at_the_length_of_training_and_beyond_stand_in_one_table(
     assert (kept.parent / "lengths.png").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("script", ["summary.py", "keep.py", "recurrence/lengths.py"])
+def test_a_script_without_its_folder_says_how_it_is_called(script: str) -> None:
+    found = subprocess.run([sys.executable, str(PAPERS / script)], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert f"python {Path(script).name} FOLDER" in found.stderr
+
+
 def table_of(script: str, steps: int, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """Run a script of a paper with few steps, and return the cells of the rows that it prints."""
     runpy.run_path(str(PAPERS / script))["main"](steps)

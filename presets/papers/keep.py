@@ -97,6 +97,8 @@ def _write(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(str(__doc__).partition("\n")[0])
     try:
         main(*map(Path, sys.argv[1:]))
     except RecurError as error:

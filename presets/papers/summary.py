@@ -152,4 +152,6 @@ def _score(group: dict[str, float], factor: int) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        sys.exit(str(__doc__).partition("\n")[0])
     main(Path(sys.argv[1]))

@@ -102,14 +102,16 @@ def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
         for number, (shape, setting) in enumerate(settings, 1):
             log.note(f"{number} of {len(settings)}: {in_words(setting.to_json())}")
             results.append(measure(setting, found[shape], request.rounds, device))
-            if by_step and not results[0]["candidates"]:
-                reasons = "; ".join(f"{out['name']}: {out['reason']}" for out in results[0]["left_out"])
-                raise UsageError(f"--mode step: {reasons}; name another encoder, or leave --mode out")
             for out in results[-1]["left_out"]:
                 log.warn(f"{out['name']}, {in_words(setting.to_json())}: left out: {out['reason']}")
             log.progress(Measured(results[-1]))
     finally:
         torch.set_num_threads(threads)
+    if not any(result["candidates"] for result in results):
+        reasons = "; ".join({f"{out['name']}: {out['reason']}": 0 for result in results for out in result["left_out"]})
+        raise UsageError(
+            f"no encoder was measured: {reasons}; name another encoder" + ", or leave --mode out" * by_step
+        )
     return {
         "machine": {
             "torch": torch.__version__,

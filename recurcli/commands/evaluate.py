@@ -296,7 +296,7 @@ def _scored_split(request: EvaluateRequest, run: Run, task: Task, unit: str) -> 
 
     Raises UsageError for a split that the task does not have, DataError if the run's own file holds another split.
     """
-    check_split(task, request.split or "dev")
+    check_split(task, request.split or "dev", run.read_data_config())
     split = request.split or ("file" if request.data is not None and is_one_file(request.data) else "dev")
     config = data_config(run, request.data, request.columns.given())
     is_lone_file = request.data is None and config.path is not None and is_one_file(Path(config.path))

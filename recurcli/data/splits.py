@@ -341,8 +341,8 @@ def load_split(
     if labelled is None:
         labelled = task.has_labels(split) or config.named_file(split) is not None
     path, layout = None, PLAIN
-    if config.path is None and (name := config.files_of_folder.get(split)) is not None:
-        raise UsageError(f"data.files.{split}: {name} is no absolute path, and no --data (data.path) names its folder")
+    for name, file in config.files_of_folder.items() if config.path is None else ():
+        raise UsageError(f"data.files.{name}: {file} is no absolute path, and no --data (data.path) names its folder")
     if is_local(config, split):
         path, layout, is_divided = find_source(task, split, config, use_dev_split=use_dev_split)
         sought = layout.delimiter is None and layout.header is not False

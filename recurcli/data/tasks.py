@@ -328,9 +328,9 @@ def splits_of(task: Task) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(split for layout in task.layouts for split in layout.files), *STEMS]))
 
 
-def check_split(task: Task, split: str) -> None:
-    """Raise UsageError with the nearest name if `task` has no such split."""
-    if split not in splits_of(task):
+def check_split(task: Task, split: str, config: DataConfig) -> None:
+    """Raise UsageError with the nearest name if `task` has no such split, and `config` names no file of it."""
+    if split not in (*splits_of(task), *(config.files or {})):
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
 
 
@@ -341,7 +341,7 @@ def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bo
     may be gzipped. The layout has the header and the delimiter that `config` sets. Raises UsageError for a split that the task
     does not have, and DataError with the expected names if no file exists.
     """
-    check_split(task, split)
+    check_split(task, split, config)
     if (named := config.named_file(split)) is not None:
         if not named.exists():
             raise DataError(f"{named}: does not exist; it is named for the {split} rows")

@@ -5,6 +5,7 @@ from typing import Any
 
 from recurcli.commands.bench import in_words
 from recurcli.display.screen import Screen, Table, cell, heading, show, styled
+from recurcli.errors import pluralize
 from recurcli.log import Measured, State
 
 
@@ -17,7 +18,7 @@ class BenchmarkScreen(Screen):
 
     def progress(self, state: State) -> None:
         """Print the setting that was measured last."""
-        if isinstance(state, Measured) and not self.json:
+        if isinstance(state, Measured) and state.setting["candidates"] and not self.json:
             print_setting(state.setting)
 
 
@@ -46,7 +47,7 @@ def print_setting(setting: Mapping[str, Any]) -> None:
             *([f"{each['ratio']:.2f}"] if best_peer else []),
         ]
         rows.append(styled(row, "bold" if each["name"] == best_peer else ""))
-    show(heading(kind, sizes), *([Table(headers, rows)] if rows else []))
+    show(heading(kind, sizes), Table(headers, rows))
 
 
 def print_protocol(result: Mapping[str, Any]) -> None:
@@ -59,7 +60,8 @@ def print_protocol(result: Mapping[str, Any]) -> None:
         on_weights = f"on attention weights {result['attention_dropout']:g}, encoders and peers alike"
         dropout, optimizer = f"Dropout {result['dropout']:g}, {on_weights}. ", "optimizer, "
     text = (
-        f"{dropout}{peers}{result['clock']}, medians of {result['rounds']} interleaved rounds; the spread is their "
-        f"interquartile range over the median. Peak memory: weights, {optimizer}input and all tensors of a step. {where}."
+        f"{dropout}{peers}{result['clock']}, medians of {pluralize(result['rounds'], 'interleaved round')}; the spread "
+        "is their interquartile range over the median. "
+        f"Peak memory: weights, {optimizer}input and all tensors of a step. {where}."
     )
     show(cell(text, style="dim"))

@@ -20,6 +20,9 @@ RESAMPLES = 10_000
 RESAMPLES_OF_INTERVALS = 2_000
 LEVEL, POWER = 0.05, 0.8
 """The significance level of the tests and intervals, and the power behind `Difference.detectable`."""
+NOISIER = 0.01
+"""The level at which the seeds of one group differ too much to be pooled with those of another. Ours: pooling exists because
+the variance of few seeds is small by luck, and at 0.01 luck hardly decides it."""
 ROUNDING = 1e-12
 """Standard errors below it are those of equal scores, which differ by a rounding."""
 SMALLEST_P = 1e-30
@@ -82,10 +85,16 @@ class _SeedErrors(NamedTuple):
         return _SeedErrors(self.variance / runs, self.of_rows / runs, self.freedom)
 
     def with_others(self, others: Sequence[Runs]) -> "_SeedErrors":
-        """Return the errors with the variance pooled with that of other groups, unless it is larger by an F test at LEVEL."""
+        """Return the errors with the variance pooled with that of other groups, unless it is larger by an F test at LEVEL.
+
+        A group with a larger variance than these errors, by an F test at NOISIER, is left out.
+        """
         from scipy.special import fdtrc
 
-        known = [each.seed_errors for each in others if each.seed_errors is not None]
+        known = [errors for each in others if (errors := each.seed_errors) is not None]
+        if self.variance:  # without one it is not known how far the others are
+            ratios = [(each, each.variance / self.variance) for each in known]
+            known = [each for each, ratio in ratios if float(fdtrc(each.freedom, self.freedom, ratio)) >= NOISIER]
         freedom = sum(each.freedom for each in known)
         total = sum(each.freedom * each.variance for each in known)
         if not total or float(fdtrc(self.freedom, freedom, self.variance * freedom / total)) < LEVEL:
@@ -276,7 +285,8 @@ def bootstrap_difference(
     weighted by the parts. Welch's degrees of freedom follow the luck of two or three seeds: with two seeds against ten, its
     test is below 0.05 in 6 to 10 % of simulations without a difference, and this one in at most 4 %. With `others`, s_g^2 is
     pooled with theirs as in an analysis of variance, because no two or three seeds can tell a difference among hundreds of
-    pairs; a group whose seeds differ more than those of the others keeps its own.
+    pairs; a group whose seeds differ more than those of the others keeps its own, and is not pooled with groups whose seeds
+    differ far less.
 
     A group of one run has no s_g^2. It takes that of the other group, if its score depends on a seed. For one run each
     nothing is known of the seeds, and the result holds for these two runs.

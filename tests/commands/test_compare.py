@@ -224,6 +224,7 @@ def relabelled(line: Line) -> None:
         (id, {"task": "afqmc"}, "their tasks are tnews and afqmc; .*: name them, or a folder"),
         (id, {"metric": "mcc"}, "their metrics, of which --metric chooses one, are accuracy and mcc"),
         (id, {"data": {"dev": OTHER_ROWS}}, r"the sha256 of their dev rows is .*/dev.json\) and f{12} \(b/"),
+        (id, {"task": "parity", "data": {"dev": {**OTHER_ROWS, "path": None}}}, r".* and f{12} \(parity\)"),
     ],
 )
 def test_other_rows_and_labels_are_refused_by_name(
@@ -360,6 +361,11 @@ def test_the_differing_keys_tell_the_groups_apart() -> None:
     assert differing_keys([base]) == ([], [])
     assert differing_keys([base, other]) == (["encoder.name"], ["rate"]), "layers go with the encoder"
     assert differing_keys([base, {**base, "encoder.layers": 4}, other])[0] == ["encoder.name", "encoder.layers"]
+    both = {**base, "encoder.heads": 2, "encoder.layers": 4}
+    assert differing_keys([{**base, "encoder.heads": 8}, both, other]) == (
+        ["encoder.name", "encoder.heads"],
+        ["encoder.layers", "rate"],
+    )
     wide = {**base, "size": 16, "heads": 2}
     assert differing_keys([base, wide]) == (["heads"], ["size"])
     assert differing_keys([base, wide, {**wide, "size": 24}]) == (["size"], ["heads"])
@@ -444,6 +450,13 @@ def test_scores_over_the_share_are_one_line_though_the_rows_differ(recur: Recur,
 )
 def test_a_key_that_cannot_be_drawn_over_is_refused(options: list[str], message: str, recur: Recur, runs: Path) -> None:
     recur.refused(2, message, "compare", runs, *options)
+
+
+def test_a_key_without_numbers_is_refused_with_all_its_values(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    for rule in ("linear", "cosine"):
+        variant(trained, tmp_path / rule, lr_scheduler=rule)
+    message = "finetuning.lr_scheduler has not two numbers: it is cosine and linear"
+    recur.refused(2, message, "compare", tmp_path, "--over", "finetuning.lr_scheduler")
 
 
 def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recur, tmp_path: Path) -> None:

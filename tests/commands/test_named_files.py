@@ -59,7 +59,7 @@ def test_a_test_score_with_an_ensemble_has_its_parts(recur: Recur, files: Path) 
     assert f"{100 * result['test']['parts']['encoder']['accuracy']:.1f}" == encoder[-2]
 
 
-def test_longer_rows_of_a_task_that_has_them_may_be_ones_own(recur: Recur, files: Path) -> None:
+def test_the_longer_rows_of_a_task_may_be_ones_own(recur: Recur, files: Path) -> None:
     (files / "longer.tsv").write_text("label\ttext\naccept\t1 1 1 1\nreject\t1 0 1 1\naccept\t0 0 0\n")
     line = ("finetune", "--preset", "linear-parity", "--set", "data.train_share=0.01", "--output", files / "run")
     own = ("--set", f"data.files.test-long={files / 'longer.tsv'}")
@@ -70,8 +70,18 @@ def test_longer_rows_of_a_task_that_has_them_may_be_ones_own(recur: Recur, files
     assert (scored["rows"], scored["metrics"]["accuracy"]) == (3, result["test-long"]["accuracy"])
     relative = "data.files.test-long: longer.tsv is no absolute path, and no --data (data.path) names its folder"
     recur.refused(2, relative, *line[:-1], files / "other", "--set", "data.files.test-long=longer.tsv")
-    refused = (*LINE, "--data", files / "a.csv", *own, "--output", files / "other")
-    recur.refused(2, "custom has no split 'test-long'; did you mean 'test'?", *refused)
+    unread = ("finetune", "--preset", "linear-custom", "--train", files / "a.csv", "--output", files / "other")
+    recur.refused(2, relative, *unread, "--set", "data.files.test-long=longer.tsv")
+
+
+def test_rows_of_ones_own_may_have_longer_ones(recur: Recur, files: Path) -> None:
+    shutil.copy(files / "a.csv", files / "train.csv")
+    for data in (("--train", files / "a.csv"), ("--data", files / "a.csv"), ("--data", files)):
+        longer = "b.csv" if data[1] == files else files / "b.csv"
+        result = finetune(recur, files / "run", *data, "--set", f"data.files.test-long={longer}", "--overwrite")
+        assert counts(result)["test-long"] == 24
+        scored = recur.json("eval", files / "run", "--split", "test-long")
+        assert (scored["rows"], scored["metrics"]["accuracy"]) == (24, result["test-long"]["accuracy"])
 
 
 def test_the_tasks_own_test_rows_are_scored_unless_they_have_no_labels(recur: Recur, files: Path) -> None:

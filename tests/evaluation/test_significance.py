@@ -230,6 +230,16 @@ def test_of_many_pairs_a_clear_difference_is_found() -> None:
     assert min(alone.p_value, among.p_value) > 0.2, "its seeds differ more than those of the others"
 
 
+def test_a_group_whose_seeds_differ_far_more_does_not_hide_a_difference_of_two_others() -> None:
+    generator = np.random.default_rng(12)
+    chances = np.array([1.0, 1.0, 0.999, 1.0, 1.0, 0.96, 0.95, 0.97, 0.96, 0.955, 0.45, 0.6, 0.5, 0.55, 0.52])
+    found = runs(generator.random((15, 2000)) < chances[:, None], 300)
+    first, second, noisy = (Runs(found.scores[part], found.resampled[part]) for part in np.split(np.arange(15), 3))
+    alone = bootstrap_difference(first, second, 2000)
+    among = bootstrap_difference(first, second, 2000, others=[noisy])
+    assert max(alone.p_value, among.p_value) < 0.001
+
+
 @pytest.mark.parametrize(
     "seeds", [(1, 1), (1, 3), (2, 2), *(pytest.param(seeds, marks=pytest.mark.slow) for seeds in ((2, 10), (3, 3)))]
 )

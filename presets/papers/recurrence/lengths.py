@@ -113,6 +113,8 @@ def _cell(accuracies: list[float]) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        sys.exit(str(__doc__).partition("\n")[0])
     try:
         main(Path(sys.argv[1]))
     except RecurError as error:

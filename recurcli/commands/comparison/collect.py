@@ -235,7 +235,8 @@ def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> s
     both, split = (first, other), first.split
     data = [run.result["data"][split] for run in both]
     if data[0]["sha256"] != data[1]["sha256"]:
-        files = (f"{each['sha256'][:12]} ({escaped(each.get('path'))})" for each in data)
+        names = (each.get("path") or run.result["task"] for each, run in zip(data, both, strict=True))
+        files = (f"{each['sha256'][:12]} ({escaped(name)})" for each, name in zip(data, names, strict=True))
         return f"the sha256 of their {split} rows is {' and '.join(files)}"
     for what, values in {
         "tasks": [run.result["task"] for run in both],

@@ -126,7 +126,8 @@ def check_over(runs: Sequence[ComparedRun], key: str) -> None:
     if len(values) > 1:
         return
     if any(key in run.facts for run in runs):
-        raise UsageError(f"--over: {key} has not two numbers: it is {escaped(text_of(runs[0].facts.get(key)))}")
+        found = sorted({text_of(run.facts.get(key)) for run in runs})
+        raise UsageError(f"--over: {key} has not two numbers: it is {escaped(' and '.join(found))}")
     numeric = {name for run in runs for name, value in run.facts.items() if is_number(value)}
     raise UsageError(f"--over: no run has the key '{escaped(key)}'{did_you_mean(key, numeric)}")
 
@@ -189,7 +190,7 @@ def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[
     """Return a minimal list of keys whose values distinguish all `facts`, and the list of the other keys that differ.
 
     The encoder's name comes first, then the path of a pre-trained one. A key that only some of the encoders have is listed only
-    if it distinguishes groups.
+    if it differs between groups of one encoder.
     """
     keys = sorted(
         {key for each in facts for key in each}, key=lambda key: (key != "encoder.name", key != "encoder.path", key)
@@ -207,7 +208,9 @@ def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[
     for key in list(apart):  # a later key may make it needless
         rest = [other for other in apart if other != key]
         apart = rest if key != "encoder.name" and kinds(rest) == len(facts) else apart
-    implied = {key for key in differing if _goes_with_another(key) and "" in shown[key]}
+    owners = [key for key in ("encoder.name", "init") if key in shown]
+    absent = (key for key in differing if _goes_with_another(key) and "" in shown[key])
+    implied = {key for key in absent if kinds([*owners, key]) == kinds(owners)}
     return apart, [key for key in differing if key not in apart and key not in implied]
 
 
