@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
         for task in tasks or wrong
     }
     for task in tasks:
-        wrong[task] = {path.name: _wrong_rows(path, ranges[task]) for path in sorted((folder / task).iterdir())}
+        wrong[task] = {path.name: _wrong_rows(path, ranges[task]) for path in sorted((folder / task).glob("*/"))}
     print("| | " + " | ".join(f"{task}, {length}" for task in wrong for length in SPLITS.values()) + " |")
     print("|---" * (1 + len(SPLITS) * len(wrong)) + "|")
     for encoder in sorted({encoder for encoders in wrong.values() for encoder in encoders}):
