@@ -5,6 +5,7 @@ import json
 import os
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -337,11 +338,22 @@ def test_the_readme_has_the_verdicts_that_the_kept_results_give(
         assert claim.split(": ")[1] in row
 
 
+def test_the_readme_has_the_accuracies_by_length_of_the_kept_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(PAPERS / "results/recurrence/lengths.json", tmp_path)
+    runpy.run_path(str(PAPERS / "recurrence/lengths.py"))["main"](tmp_path)
+    lines = (PAPERS / "README.md").read_text(encoding="utf-8").splitlines()
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 13
+    assert {*shown} <= {*lines}
+
+
 def test_the_kept_results_are_small_and_hold_no_paths_and_nothing_beside_their_tables() -> None:
     results = PAPERS / "results"
     files = {path for path in results.rglob("*") if path.is_file()}
     assert sum(path.stat().st_size for path in files) <= 2_000_000
-    named = set()
+    named = {results / "recurrence/lengths.json"}
     for claim in results.glob("*/*.claim"):
         table = json.loads(claim.with_suffix(".json").read_text())
         runs = [results / f"{run}.json" for group in table["groups"] for run in group["runs"]]

@@ -5,6 +5,7 @@ FOLDER is that of a study, such as runs/studies/rsa. RESULTS, by default results
     PAPER/TABLE.claim, .json   the claim, and the names and runs of the groups that the table compares
     RUN.json                   result.json without paths, command line and what is said of single classes; for each row one bit,
                                in hex: whether it is right; of a language model its loss on each block of the text
+    PAPER/lengths.json         what recurrence/lengths.py has counted, if the study has it
     rows/SHA256.txt            once a file of rows: the hash of each row's id, in the order of the bits; of a text the number of
                                tokens of each block
 
@@ -51,6 +52,9 @@ def main(folder: Path, results: Path = Path(__file__).parent / "results") -> Non
         kept = {"metric": table["metric"], "split": table["split"], "groups": groups}
         _write(results / folder.name / f"{claim.stem}.json", json.dumps(kept, ensure_ascii=False, indent=1) + "\n")
         _write(results / folder.name / claim.name, f"{kind} {margin} {_below(studies, claimed)}\n")
+    lengths = folder / "lengths.json"
+    if lengths.exists():
+        _write(results / folder.name / lengths.name, lengths.read_text())
     size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
     print(f"{results}: {size / 1e6:.2f} MB in all", file=sys.stderr)
 
