@@ -145,10 +145,9 @@ def finetune(
         if teacher is not None:
             row_weights = row_weights * teacher.row_weights(preset.finetuning.teacher_weight)
         fit = partial(trial_fit or fit_linear_model, train.texts, targets, len(task.labels), log, preset.linear)
+        ids = train.examples.ids
         log.stage("fitting the linear model")
-        linear = (
-            None if request.dry_run else _fit_linear_model(preset, partial(fit, row_weights, train.examples.ids), log)
-        )
+        linear = None if request.dry_run else _fit_linear_model(preset, partial(fit, row_weights, ids), log)
         held_out = None
         if linear is not None and is_folded:
             classes, seed = np.array(targets), preset.data.dev_seed

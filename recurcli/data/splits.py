@@ -241,7 +241,7 @@ class Example(NamedTuple):
 
 @dataclass(eq=False)
 class Examples(Sequence[Example]):
-    """Rows in columns. A million rows of 80 characters take 0.26 GB, and 0.46 GB as a list of objects and one of texts."""
+    """Rows in columns. A million rows of 80 characters take 0.30 GB; as objects, beside a list of their texts, 0.46 GB."""
 
     ids: "list[str] | array[int]" = field(default_factory=list)
     """Numbers stand for the strings of their digits."""
