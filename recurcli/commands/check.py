@@ -193,17 +193,19 @@ class CheckedSplit:
     def __post_init__(self) -> None:
         """Count the labels, the texts and the issues of the rows."""
         blank, quoted, invisible = [], [], []
-        for number, (digest, row) in enumerate(zip(self.rows.hashes.tolist(), self.rows.examples, strict=True)):
+        rows, digests = self.rows.examples, self.rows.hashes.tolist()
+        columns = zip(digests, rows.texts, rows.labels, rows.lines, strict=True)
+        for number, (digest, row, label, line) in enumerate(columns):
             self.by_text.setdefault(digest, []).append(number)
-            texts = [row.text] if row.pair is None else [row.text, row.pair]
+            texts = [text for text in row if text is not None]
             if not all(map(str.strip, texts)):
-                blank.append(row.line)
-            if any(map(has_invisible, [*texts, row.label or ""])):
-                invisible.append(row.line)
+                blank.append(line)
+            if any(map(has_invisible, [*texts, label or ""])):
+                invisible.append(line)
             if self.rows.format == "tsv" and any(map(_QUOTED.fullmatch, texts)):
-                quoted.append(row.line)
-            if row.label is not None:
-                self.labels[row.label] += 1
+                quoted.append(line)
+            if label is not None:
+                self.labels[label] += 1
         self.issues = {"blank": blank, "quoted": quoted, "invisible": invisible}
 
 
