@@ -17,11 +17,13 @@ STARTED = time.monotonic()
 """When this process began, but for the start of Python."""
 SECONDS_BETWEEN_LOOKS = 0.2
 """Seconds between two checks of the main thread for a signal that the system gave to another thread."""
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
 """Parameters of glibc's mallopt (malloc.h)."""
 TOP_PAD = 64 << 20
 """Bytes by which the heap grows at a time."""
-_put_off = False
+LARGE_BLOCK = 32 << 20
+"""The smallest block of `large_blocks_returned`. Ours: glibc takes no larger number."""
+_put_off = _keeps_memory = False
 
 
 def keep_freed_memory() -> None:
@@ -31,13 +33,28 @@ def keep_freed_memory() -> None:
     takes 0.8 of its time without them (StarSaber 4 x 256, batches of 64 rows). The setting overrules environment variables
     such as MALLOC_MMAP_MAX_.
     """
-    for parameter, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, TOP_PAD)):
+    global _keeps_memory
+    _keeps_memory = True
+    options = (_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, TOP_PAD), (_MMAP_THRESHOLD, LARGE_BLOCK)
+    for parameter, value in options:
         _call_glibc("mallopt", parameter, value)
 
 
-def return_freed_memory() -> None:
-    """Let glibc return to the system what it keeps, before a step that needs much memory in other pieces."""
+@contextlib.contextmanager
+def large_blocks_returned() -> Iterator[None]:
+    """Let glibc return what it keeps to the system, and until the end each block of LARGE_BLOCK bytes as soon as it is freed.
+
+    It is for a step that needs much memory in pieces of other sizes. `keep_freed_memory` holds again after it.
+    """
     _call_glibc("malloc_trim", 0)
+    if not _keeps_memory:
+        yield
+        return
+    _call_glibc("mallopt", _MMAP_MAX, 1 << 16)  # glibc's default
+    try:
+        yield
+    finally:
+        _call_glibc("mallopt", _MMAP_MAX, 0)
 
 
 def _call_glibc(function: str, *arguments: int) -> None:

@@ -21,7 +21,7 @@ from recurcli.config import DataConfig, Preset, with_options
 from recurcli.data.columns import ColumnSchema, check_labels, label_doubts, ordered_labels
 from recurcli.data.splits import (
     FEWEST_DEV_ROWS,
-    Example,
+    Examples,
     Split,
     dev_share,
     draw_dev_rows,
@@ -185,25 +185,27 @@ class CheckedSplit:
     alone: Split | None = None
     """The training rows, with their `dev` rows, of a training on this file alone. None: it is no file of training rows."""
     labels: Counter[str] = field(init=False, default_factory=Counter)
-    by_text: dict[int, list[Example]] = field(init=False, default_factory=dict)
-    """The rows of each text by its hash; equal and nearly equal texts are one."""
+    by_text: dict[int, list[int]] = field(init=False, default_factory=dict)
+    """The numbers of the rows of each text by its hash; equal and nearly equal texts are one."""
     issues: dict[str, list[int]] = field(init=False)
     """The lines of the rows with an issue, by its name in _ISSUES."""
 
     def __post_init__(self) -> None:
         """Count the labels, the texts and the issues of the rows."""
         blank, quoted, invisible = [], [], []
-        for digest, row in zip(self.rows.hashes.tolist(), self.rows.examples, strict=True):
-            self.by_text.setdefault(digest, []).append(row)
-            texts = [row.text] if row.pair is None else [row.text, row.pair]
+        rows, digests = self.rows.examples, self.rows.hashes.tolist()
+        columns = zip(digests, rows.texts, rows.labels, rows.lines, strict=True)
+        for number, (digest, row, label, line) in enumerate(columns):
+            self.by_text.setdefault(digest, []).append(number)
+            texts = [text for text in row if text is not None]
             if not all(map(str.strip, texts)):
-                blank.append(row.line)
-            if any(map(has_invisible, [*texts, row.label or ""])):
-                invisible.append(row.line)
+                blank.append(line)
+            if any(map(has_invisible, [*texts, label or ""])):
+                invisible.append(line)
             if self.rows.format == "tsv" and any(map(_QUOTED.fullmatch, texts)):
-                quoted.append(row.line)
-            if row.label is not None:
-                self.labels[row.label] += 1
+                quoted.append(line)
+            if label is not None:
+                self.labels[label] += 1
         self.issues = {"blank": blank, "quoted": quoted, "invisible": invisible}
 
 
@@ -254,7 +256,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
             alone = draw_dev_rows(rows, dev_share(task, config, len(rows.examples)), config.dev_seed)[0]
         splits.append(CheckedSplit(name, rows, source.path, alone=alone))
         if source.use_dev_split:
-            dev = rows.dev or replace(rows, examples=[], read=0, faults=[], notes=())
+            dev = rows.dev or replace(rows, examples=Examples(), read=0, faults=[], notes=())
             splits.append(CheckedSplit("dev", dev, source.path, is_drawn=True))
     if not splits:
         raise DataError(findings[0].message)
@@ -368,8 +370,8 @@ def repeated_texts(split: CheckedSplit) -> dict[str, Any]:
     for rows in split.by_text.values():
         if len(rows) > 1:
             count += len(rows) - 1  # beyond the first
-            lines.append([row.line for row in rows[:LISTED]])
-            if len(labels := _labels_of(rows)) > 1:
+            lines.append([split.rows.examples.lines[row] for row in rows[:LISTED]])
+            if len(labels := _labels_of(split, rows)) > 1:
                 conflicts.append({"lines": lines[-1], "labels": [*labels]})
     return {
         "texts": len(lines),
@@ -385,7 +387,8 @@ def shared_texts(splits: Sequence[CheckedSplit]) -> list[dict[str, Any]]:
     overlaps = []
     for one, two in combinations(splits, 2):
         shared = [(one.by_text[digest], rows) for digest, rows in two.by_text.items() if digest in one.by_text]
-        differing = sum(_labels_of(first).keys() != _labels_of(second).keys() for first, second in shared)
+        differing = sum(_labels_of(one, first).keys() != _labels_of(two, second).keys() for first, second in shared)
+        lines = one.rows.examples.lines, two.rows.examples.lines
         overlap = {
             "first": one.name,
             "second": two.name,
@@ -393,7 +396,7 @@ def shared_texts(splits: Sequence[CheckedSplit]) -> list[dict[str, Any]]:
             "first_rows": sum(len(first) for first, _ in shared),
             "second_rows": sum(len(second) for _, second in shared),
             "other_labels": differing if one.labels and two.labels else 0,  # texts whose labels differ
-            "first_lines": [[first[0].line, second[0].line] for first, second in shared[:LISTED]],
+            "first_lines": [[lines[0][first[0]], lines[1][second[0]]] for first, second in shared[:LISTED]],
         }
         overlaps.append(overlap)
     return overlaps
@@ -408,7 +411,8 @@ class NearTexts:
 
         self.split, places = split, np.random.default_rng(SEED).permutation(len(split.by_text))[:MAX_COMPARED]
         texts = [*split.by_text.items()]
-        self.rows = {digest: rows[0] for digest, rows in (texts[place] for place in np.sort(places))}
+        chosen = (texts[place] for place in np.sort(places))
+        self.rows = {digest: split.rows.examples[rows[0]] for digest, rows in chosen}
         words = [text_key(f"{row.text} {row.pair or ''}")[:MAX_SHINGLED] for row in self.rows.values()]
         size = 5 if separates_words(words) else 3
         shingles = ([text[at : at + size] for at in range(max(1, len(text) - size + 1))] for text in words)
@@ -436,9 +440,10 @@ def _near_finding(name: str, found: Mapping[str, Any], of: str) -> Iterator[Find
         yield Finding("warning", f"{name}: {near} of {of} ({found['share']:.1%} of {compared}); the first: {where}")
 
 
-def _labels_of(rows: Sequence[Example]) -> dict[str, None]:
-    """Return the different labels of the rows, in their order."""
-    return dict.fromkeys(row.label for row in rows if row.label is not None)
+def _labels_of(split: CheckedSplit, rows: Sequence[int]) -> dict[str, None]:
+    """Return the different labels of the rows with these numbers, in their order."""
+    labels = map(split.rows.examples.labels.__getitem__, rows)
+    return dict.fromkeys(label for label in labels if label is not None)
 
 
 def _split_findings(

@@ -111,7 +111,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         return _cross_validated(request, run, predictor.kept, task, log)
     split, rows, own_dev, overlap, trained = _read_rows(request, run, task, training_rows(run, predictor), log)
     log.stage("scoring the rows")
-    labels = [str(example.label) for example in rows.examples]
+    labels = [*map(str, rows.examples.labels)]
     tokens = predictor.encode(rows.texts)
     encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None
     predictor.stop_workers()
@@ -140,7 +140,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     metrics, facts, logits = report_with_parts(kept, *parts, labels, task, known, metric, trained)
     shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
-        ids=[example.id for example in rows.examples],
+        ids=[*map(str, rows.examples.ids)],
         texts=rows.texts,
         names=task.labels,
         labels=targets,

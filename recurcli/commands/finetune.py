@@ -136,7 +136,7 @@ def finetune(
         if init is not None:
             load_pretrained(model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")
-        targets = task.targets(example.label for example in train.examples if example.label is not None)
+        targets = task.targets(map(str, train.examples.labels))
         by_class = class_weights(preset.finetuning, task.labels, targets)
         row_weights, dev_weights = (_row_weights(rows, by_class, task) for rows in (train, dev))
         objective = ClassificationObjective(
@@ -145,7 +145,7 @@ def finetune(
         if teacher is not None:
             row_weights = row_weights * teacher.row_weights(preset.finetuning.teacher_weight)
         fit = partial(trial_fit or fit_linear_model, train.texts, targets, len(task.labels), log, preset.linear)
-        ids = [example.id for example in train.examples]
+        ids = train.examples.ids
         log.stage("fitting the linear model")
         linear = None if request.dry_run else _fit_linear_model(preset, partial(fit, row_weights, ids), log)
         held_out = None
@@ -345,15 +345,14 @@ def _load_splits(
 
 def _row_weights(rows: Split, by_class: NDArray[np.float64], task: Task) -> NDArray[np.float64]:
     """Return the factor of each row's loss (N,): its own weight times that of its class (C,)."""
-    targets = task.targets(str(example.label) for example in rows.examples)
-    return by_class[targets] * [example.weight for example in rows.examples]
+    return by_class[task.targets(map(str, rows.examples.labels))] * rows.examples.weights
 
 
 def _check_metrics(config: FinetuningConfig, task: Task, dev: Split) -> None:
     """Raise UsageError for a metric of a label that does not exist, or one that dev rows of one label do not define."""
     for name in filter(None, (config.metric, config.thresholds)):
         metric_named(name, task.labels)
-    labels = {example.label for example in dev.examples}
+    labels = {*dev.examples.labels}
     if config.metric in OF_PROBABILITIES and len(labels) == 1:
         own = f"all {pluralize(len(dev.examples), 'dev row')} have the label '{escaped(labels.pop())}'"
         raise UsageError(f"finetuning.metric {config.metric} is not defined: {own}; choose other dev rows or accuracy")
@@ -390,8 +389,7 @@ def _refit_of(
         or not (is_drawn and preset.data.train_share == 1 if wanted == "auto" else wanted)
     ):
         return None
-    rows = [*train.examples, *dev.examples]
-    targets = task.targets(example.label for example in rows if example.label is not None)
+    targets = task.targets(map(str, [*train.examples.labels, *dev.examples.labels]))
     return partial(refit_linear_model, linear, [*train.texts, *dev.texts], targets, row_weights)
 
 
@@ -469,7 +467,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
             f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
         )
-    rows = Counter(example.label for example in train.examples)
+    rows = Counter(train.examples.labels)
     if single := [str(label) for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
         log.warn(f"{has} one training row ({quoted(single)}), from which a model learns little")

@@ -68,7 +68,7 @@ def read_teacher(
     names = tuple(rows.records[0].fields)
     column = _column_of(names, str(path))
     numbers, unlabelled = {label: number for number, label in enumerate(task.labels)}, replace(task, labels=())
-    for record, (_, text, pair, *_), digest in zip(rows.records, rows.examples, rows.hashes.tolist(), strict=True):
+    for record, (text, pair), digest in zip(rows.records, rows.texts, rows.hashes.tolist(), strict=True):
         try:
             probabilities = _read_soft_label(record.fields, column, unlabelled, numbers)
         except ValueError as reason:

@@ -142,7 +142,7 @@ class ScoredRows(NamedTuple):
     @property
     def labels(self) -> list[str]:
         """The label of each row."""
-        return [str(example.label) for example in self.split.examples]
+        return [*map(str, self.split.examples.labels)]
 
 
 class ScoredLinear(NamedTuple):
@@ -296,7 +296,7 @@ class DevEvaluation:
             return self.dev
         order = np.lexsort((split.hashes, np.array(self.task.targets(self.dev.labels))))
         rows = np.sort(order[np.arange(most) * count // most])
-        examples = [split.examples[row] for row in rows.tolist()]
+        examples = split.examples.take(np.isin(np.arange(count), rows))
         weights = None if self.dev.row_weights is None else self.dev.row_weights[rows]
         return ScoredRows(split.with_examples(examples, split.hashes[rows]), self.dev.tokens.take(rows), weights)
 
@@ -440,7 +440,7 @@ class DevEvaluation:
         if kept.ensemble is not None and encoder is not None and linear is not None:
             shares["encoder_probabilities"] = probabilities(encoder, rows=kept.rows)
             shares["linear_probabilities"] = probabilities(linear, rows=kept.rows)
-        ids = [example.id for example in rows.split.examples]
+        ids = [*map(str, rows.split.examples.ids)]
         shown = texts if self.config.keep_texts and rows is self.dev else None
         predictions = kept.decide(shares["probabilities"])
         write_predictions(path, ids, rows.labels, self.task.labels, shares, predictions, shown)

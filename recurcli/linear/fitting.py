@@ -32,7 +32,7 @@ from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, Vectors, characters_read, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
-from recurcli.process import interruptible, return_freed_memory
+from recurcli.process import interruptible, large_blocks_returned
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -156,6 +156,7 @@ def fit_sgd(
     return weights.numpy(), bias.numpy()
 
 
+@large_blocks_returned()
 def fit_model(
     texts: Texts,
     targets: Sequence[int],
@@ -171,7 +172,6 @@ def fit_model(
     labels = np.asarray(targets)
     if len(np.unique(labels)) < 2:
         raise DataError("a linear model needs training rows of two classes")
-    return_freed_memory()
     order = np.random.default_rng(0).permutation(len(texts))
     ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, num_classes)
     if not len(ngrams.keys):
@@ -218,7 +218,7 @@ def search_hyperparameters(
     num_classes: int,
     config: LinearConfig,
     row_weights: RowWeights = None,
-    ids: Sequence[str] | None = None,
+    ids: Sequence[str] | Sequence[int] | None = None,
 ) -> Hyperparameters:
     """Choose the n-grams and C that `config` leaves open by 3-fold cross-validation on at most MAX_CHOICE_ROWS rows.
 
@@ -317,7 +317,7 @@ def search_hyperparameters(
     return replace(unchosen(best, c), vector_scale=scale, accuracy=accuracy, rows=rows_used)
 
 
-def _draw_folds(texts: Texts, ids: Sequence[str] | None) -> NDArray[np.int64]:
+def _draw_folds(texts: Texts, ids: Sequence[str] | Sequence[int] | None) -> NDArray[np.int64]:
     """Return the fold of each row (N,). Rows of one group, and rows with equal `ids`, are in one fold, directly or by others.
 
     Where that joins more than a fold's share of the rows, as extra rows with few different texts do, equal ids alone count.
@@ -393,7 +393,7 @@ def fit_linear_model(
     log: Log,
     config: LinearConfig | None = None,
     row_weights: RowWeights = None,
-    ids: Sequence[str] | None = None,
+    ids: Sequence[str] | Sequence[int] | None = None,
 ) -> LinearModel:
     """Choose and fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
 
@@ -412,6 +412,7 @@ def fit_linear_model(
     return model
 
 
+@large_blocks_returned()
 def refit_linear_model(
     model: LinearModel, texts: Texts, targets: Sequence[int], row_weights: RowWeights = None
 ) -> LinearModel:
@@ -422,7 +423,6 @@ def refit_linear_model(
     Raises DataError as `fit_model` does.
     """
     if model.hyperparameters.solver == "SGD":
-        return_freed_memory()
         order = np.random.default_rng(1).permutation(len(texts))
         vectors = model.ngrams.count_first([texts[row] for row in order])
         model.ngrams.weigh_all(vectors)

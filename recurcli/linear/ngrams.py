@@ -4,6 +4,7 @@ A 64-bit hash stands for an n-gram (`ngram_hashes`), so a vocabulary is a sorted
 Shapes: N rows, V n-grams of the vocabulary, M occurrences of n-grams in a block.
 """
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -88,19 +89,20 @@ class Ngrams:
         The third value is the number of distinct n-grams that were found; the most frequent ones are kept. Of long data they
         are those of the first rows (MAX_COUNTED), and the vectors are those of the first rows (MAX_VALUES).
         """
-        occurrences, count = [np.zeros(0, np.uint64)], 0
+        occurrences = array("Q")
         for block in row_blocks(texts):
-            occurrences.append(hash_ngrams(block, config)[0])
-            count += len(occurrences[-1])
-            if count >= MAX_COUNTED:
+            occurrences.frombytes(hash_ngrams(block, config)[0].tobytes())
+            if len(occurrences) >= MAX_COUNTED:
                 break
-        hashes = np.concatenate(occurrences)
-        del occurrences
+        hashes = np.asarray(occurrences)
         hashes.sort()
         starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
-        frequency = np.diff(starts, append=len(hashes))
-        keys = hashes[starts[np.sort(np.argsort(-frequency, kind="stable")[: max(1, KEPT_WEIGHTS // num_classes)])]]
-        del hashes
+        frequency, most = np.diff(starts, append=len(hashes)), max(1, KEPT_WEIGHTS // num_classes)
+        least = np.partition(frequency, -most)[-most] if len(frequency) > most else 0
+        kept = frequency > least
+        kept[np.flatnonzero(frequency == least)[: most - int(kept.sum())]] = True
+        distinct_ngrams, keys = len(starts), hashes[starts[kept]]
+        del hashes, occurrences, starts, frequency
         ngrams = cls(config, keys, np.ones(len(keys), np.float32))
         vectors = ngrams.count_first(texts)
         in_rows = np.zeros(len(keys), np.int64)
@@ -109,7 +111,7 @@ class Ngrams:
         rows = len(vectors.offsets) - 1
         ngrams.weights = ((1 + np.log((1 + rows) / (1 + in_rows))) ** IDF_POWER).astype(np.float32)
         ngrams.weigh_all(vectors)
-        return ngrams, vectors, len(starts)
+        return ngrams, vectors, distinct_ngrams
 
     def count(self, texts: Texts) -> Vectors:
         """Return how often each n-gram of the vocabulary occurs in each of `texts`: vectors (N, V) of 1 + ln tf."""
@@ -147,7 +149,9 @@ class Ngrams:
             columns[place], values[place] = counts.columns, counts.values
             row_lengths.append(np.diff(counts.offsets))
             end = place.stop
-        return Vectors(np.cumsum(np.concatenate(row_lengths)), columns[:end], values[:end])
+        for own in (columns, values):
+            own.resize(end, refcheck=False)  # SciPy would copy a view of a much larger array
+        return Vectors(np.cumsum(np.concatenate(row_lengths)), columns, values)
 
     def weigh_all(self, counts: Vectors) -> None:
         """Replace the values of `counts` by those of TF-IDF, in place."""

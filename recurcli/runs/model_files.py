@@ -280,9 +280,8 @@ def write_refit(folder: Path, linear: LinearModel) -> None:
     Meanwhile there is no manifest, so that a model in between does not verify.
     """
     before = CommittedFolder(folder)
-    first = before[LINEAR_MODEL].read()
     (folder / MANIFEST).unlink()
-    write_atomically(folder / LINEAR_FIRST_FIT, first)
+    (folder / LINEAR_MODEL).rename(folder / LINEAR_FIRST_FIT)
     write_atomically(folder / LINEAR_MODEL, linear.to_bytes())
     write_manifest(folder, (*before.listed, LINEAR_FIRST_FIT))
 

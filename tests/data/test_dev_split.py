@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recurcli.data.splits import (
+    Examples,
     RowHashes,
     canonical_texts,
     divide_lines,
@@ -113,7 +114,7 @@ def test_one_text_is_the_same_in_nfc_but_for_white_space_around_it() -> None:
 def test_rows_are_hashed_once_however_often_they_are_divided_and_lengthened() -> None:
     everything = split_in_memory([(f"text {number}", None, "a") for number in range(40)])
     examples = [row._replace(extra=("text 1", f"more {row.id}")) for row in everything.examples]
-    train, dev = draw_dev_rows(replace(everything, examples=examples), 0.1, 0)
+    train, dev = draw_dev_rows(replace(everything, examples=Examples.of(examples)), 0.1, 0)
     longer = train.with_extra_rows(dev)
     for rows in (train, dev, train.dev, longer):
         assert rows is not None

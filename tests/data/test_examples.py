@@ -4,12 +4,14 @@ import gzip
 import hashlib
 import json
 import os
+from array import array
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recurcli.config import DataConfig
-from recurcli.data.splits import Example, Split, load_split
+from recurcli.data.splits import Example, Examples, Split, load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, UsageError
 
@@ -89,7 +91,8 @@ def test_extra_rows_have_the_label_of_their_row_and_never_that_of_a_dev_row(tmp_
     ]
     assert [(row.id, row.text, row.label) for row in longer.examples[len(train.examples) :]] == expected
     assert load_split(TNEWS, "dev", config(path, extra_rows=("keywords",))).examples[2].extra == ()
-    held_back = Split([Example("d", "词2", None, "102"), Example("e", "other", None, "102")], None, "")
+    others = Example("d", "词2", None, "102"), Example("e", "other", None, "102")
+    held_back = Split(Examples.of(others), None, "")
     assert {row.text for row in longer.examples} - {row.text for row in train.with_extra_rows(held_back).examples} == {
         "词2"
     }
@@ -297,3 +300,14 @@ def test_real_splits_have_their_official_numbers_of_rows(real_data: Path, name: 
             assert [example.id for example in found.examples] == [str(number) for number in range(len(found.examples))]
         else:
             assert {example.label for example in found.examples} == set(task.labels)
+
+
+def test_rows_in_columns_are_the_rows_that_were_put_in() -> None:
+    rows = [Example("a", "x", None, "1", ("k",), 2, 0.5), Example("b", "y", "z", None, line=3)]
+    columns = Examples.of(rows)
+    assert columns == rows == [*columns]
+    assert (columns[-1], columns[:1], len(columns)) == (rows[1], rows[:1], 2)
+    assert columns.take(np.array([False, True])) == rows[1:]
+    columns.ids = array("q", [7, 8])
+    assert [row.id for row in columns] == ["7", "8"]
+    assert columns.take(np.array([False, True])).ids == array("q", [8])

@@ -116,6 +116,18 @@ def test_vectors_are_those_of_a_loop(config: NgramConfig, rows_at_once: int, mon
         np.testing.assert_allclose(np.sort(made[row].data), np.sort(list(vector.values())), atol=1e-5)
 
 
+@pytest.mark.parametrize("kept", [1, 5, 20, 10_000])
+def test_the_most_frequent_ngrams_are_kept_and_of_equal_ones_the_lowest_hashes(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ngrams, "KEPT_WEIGHTS", 2 * kept)
+    config = NgramConfig(characters=(1, 2), words=(1, 1))
+    counts = Counter(hash_ngrams(TEXTS, config)[0].tolist())
+    expected = sorted(sorted(counts, key=lambda key: (-counts[key], key))[:kept])
+    vocabulary, _, found = Ngrams.fit(TEXTS, config)
+    assert (vocabulary.keys.tolist(), found) == (expected, len(counts))
+
+
 def test_the_hashes_of_stored_models_stay_what_they_are() -> None:
     """FORMAT_VERSION of recurcli/config.py and FORMAT of the cache grow with any change of these numbers."""
     whole, inside = NgramConfig(characters=(1, 2), words=(1, 2)), NgramConfig(characters=(2, 2), across_words=False)

@@ -486,6 +486,8 @@ class Training:
         model, ranks = self.loop.model, self.loop.ranks
         if session.best is not None:
             model.load_state_dict(session.best)
+        session.best = None
+        self.loop.optimizer.state.clear()  # the linear model that is fitted again needs the memory
         ranks.broadcast_(list(model.state_dict().values()))
         if ranks.is_main:
             self.publish(model.state_dict())
