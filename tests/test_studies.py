@@ -242,9 +242,9 @@ def test_measures_and_accuracy_correlate_over_runs_and_within_encoders(
         (tmp_path / f"{encoder}-{seed}.json").write_text(json.dumps(result))
     runpy.run_path(str(PAPERS / "transject/entropy.py"))["main"](tmp_path)
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
-    (name, runs, encoders, *entropy), (_, _, _, *factor) = rows
+    (name, runs, encoders, *cells_of_entropy), (_, _, _, *factor) = rows
     assert (name, runs, encoders) == ("entropy", "10", "2")
-    over, p_over, _, _, inside, p_inside, inside_ranks, p_ranks = map(float, entropy)
+    over, p_over, _, _, inside, p_inside, inside_ranks, p_ranks = (float(cell) for cell in cells_of_entropy)
     assert over > 0.8 and p_over < 0.01
     assert inside < -0.9 and inside_ranks == -1 and max(p_inside, p_ranks) < 0.002
     assert abs(float(factor[4])) < 0.01 and float(factor[5]) == 1
