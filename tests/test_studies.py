@@ -23,7 +23,7 @@ PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted(PAPERS.glob("*/study.sh"))
 KEPT = sorted({path.parent for path in (PAPERS / "results").glob("*/*.claim")})
 TRAININGS = ("finetune", "pretrain")
-LONG_SCRIPTS = ("gaussian", "linear_rnn")
+LONG_SCRIPTS = ("gaussian", "linear_rnn", "entropy")
 GROUP = typer.main.get_command(app)
 BEST = {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003, "finetuning.scalar_lr_factor": 3}
 ANSWER = {"metric": "accuracy", "tests": [], "groups": [{"name": "x", "values": BEST, "runs": ["RUNS/11"]}]}
@@ -42,7 +42,7 @@ done
 def commands_of(study: Path, folder: Path, *options: str, claims: str | None = None) -> list[list[str]]:
     """Run a study with a `recur` that writes down its arguments, and return these. It writes into `folder` alone.
 
-    Scripts that compute for half a minute are left out.
+    Scripts that compute for half a minute, or from the models of runs, are left out.
     """
     record, program = folder / "record", folder / "recur"
     program.write_text(RECORDER)
@@ -238,6 +238,49 @@ def test_a_linear_rnn_is_all_its_recurrence_matrices_and_fewer_are_less(capsys: 
         exact = used == all_of_them
         assert (float(error) < 1e-10) is exact, (name, matrices)
         assert float(fitted) <= max(float(error), 1e-10)
+
+
+def test_measures_and_accuracy_correlate_over_runs_and_within_encoders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for encoder, seed in itertools.product(("high", "low"), range(11, 16)):
+        # The entropy falls with the accuracy within each encoder, and the encoder of the higher entropy is the better one.
+        better = encoder == "high"
+        entropy = 100 * better - (seed - 11) ** 3
+        measures = {"scaled_entropy": entropy, "activation_factor": 1 + (seed == 13)}
+        accuracy = 0.3 * (1 + better) + 0.01 * (seed - 11)
+        result = {"diagnosis": {"layers": [{}, measures]}, "metrics": {"accuracy": accuracy}}
+        (tmp_path / f"{encoder}-{seed}.json").write_text(json.dumps(result))
+    runpy.run_path(str(PAPERS / "transject/entropy.py"))["main"](tmp_path)
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    (name, runs, encoders, *cells_of_entropy), (_, _, _, *factor) = rows
+    assert (name, runs, encoders) == ("entropy", "10", "2")
+    over, p_over, _, _, inside, p_inside, inside_ranks, p_ranks = (float(cell) for cell in cells_of_entropy)
+    assert over > 0.8 and p_over < 0.01
+    assert inside < -0.9 and inside_ranks == -1 and max(p_inside, p_ranks) < 0.002
+    assert abs(float(factor[4])) < 0.01 and float(factor[5]) == 1
+
+
+def test_the_checkpoints_of_a_run_are_diagnosed_from_the_untrained_model_to_the_one_that_is_kept(
+    tiny_tnews: Path, tmp_path: Path, recur: Recur, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, rate = tmp_path / "run", "finetuning.learning_rate=0.1"
+    settings = tiny("ensemble=null", "finetuning.max_steps=2", "finetuning.checkpoint_every=1", rate)
+    rows = ["--data", tiny_tnews, "--test", tiny_tnews / "dev.json"]
+    recur.ok("finetune", "--preset", "rezero-tnews", *rows, *settings, "--output", run, "--keep-checkpoints", "--quiet")
+    result = recur.json("eval", run, "--split", "test", "--diagnose")
+    runpy.run_path(str(PAPERS / "transject/entropy.py"))["follow"](run)
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    untrained, first, last = lines[1:]
+    assert [line[0] for line in (untrained, first, last)] == ["0", "1", "2"]
+    layers = result["diagnosis"]["layers"]
+    assert last[2:] == [
+        ", ".join(f"{layer['scaled_entropy']:.2f}" for layer in layers),
+        f"{layers[-1]['activation_factor']:.2f}",
+        f"{100 * result['metrics']['accuracy']:.1f}",
+    ]
+    assert untrained[3] == "1.00", "ReZero's layers do nothing at first"
+    assert untrained[1:] != first[1:] != last[1:]
 
 
 @pytest.mark.parametrize(
