@@ -61,9 +61,9 @@ def resident():
         return int(file.read().split()[1]) * 4096
 
 def hold(count):
-    before, blocks = resident(), [np.ones(6_000_000) for _ in range(count)]
+    before, blocks = resident(), [np.ones(10_000_000) for _ in range(count)]  # larger than TOP_PAD
     del blocks[::2]  # leaves holes
-    return (resident() - before) / 48e6
+    return (resident() - before) / 80e6
 
 keep_freed_memory()
 with large_blocks_returned():

@@ -139,7 +139,7 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
         file = Path(request.preset).expanduser() if is_file_name(request.preset) else None
         check_inputs(folder, preset, file, (BEST, TRIALS, STUDY, JOURNAL))
     facts = facts_of(request, ranges)
-    place = f"--storage {_shown(request.storage)}" if request.storage else str(folder / STUDY)
+    place = f"--storage {_shown(request.storage, folder)}" if request.storage else str(folder / STUDY)
     quiet = warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning)
     with quiet, RunDirectory(folder).lock(), storage_errors(place):
         if request.overwrite:
@@ -463,14 +463,14 @@ def _join_study(request: TuneRequest, facts: Facts) -> "tuple[optuna.Study, optu
                 time.sleep(1)  # another worker may be creating the tables
                 continue
             reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
-            raise UsageError(f"--storage {_shown(url)}: cannot be opened: {escaped(reason)}") from None
+            raise UsageError(f"--storage {_shown(url, request.folder)}: cannot be opened: {escaped(reason)}") from None
     raise AssertionError("the last attempt returns or raises")
 
 
-def _shown(url: str) -> str:
+def _shown(url: str, folder: Path) -> str:
     """Return the address of a database without user, password and query.
 
-    Raises UsageError if it is none, or that of a database in memory.
+    Raises UsageError if it is none, or that of a database in memory or in `folder`, which --overwrite empties.
     """
     import sqlalchemy
 
@@ -483,6 +483,8 @@ def _shown(url: str) -> str:
     if parsed.get_backend_name() == "sqlite" and (":memory:" in name or parsed.query.get("mode") == "memory"):
         way_out = "name a file, such as sqlite:////data/study.db, or leave --storage out"
         raise UsageError(f"--storage {escaped(url)}: is in memory, which no other worker can read; {way_out}")
+    if parsed.get_backend_name() == "sqlite" and Path(name).resolve().parent == folder.resolve():
+        raise UsageError(f"--storage {escaped(url)}: is in --output, which --overwrite empties; name a file elsewhere")
     return shown
 
 

@@ -92,7 +92,7 @@ class _SeedErrors(NamedTuple):
         from scipy.special import fdtrc
 
         known = [errors for each in others if (errors := each.seed_errors) is not None]
-        if self.variance:  # without one it is not known how far the others are
+        if self.variance > ROUNDING**2:  # without one it is not known how far the others are
             ratios = [(each, each.variance / self.variance) for each in known]
             known = [each for each, ratio in ratios if float(fdtrc(each.freedom, self.freedom, ratio)) >= NOISIER]
         freedom = sum(each.freedom for each in known)

@@ -376,6 +376,10 @@ def test_a_database_that_cannot_be_opened_is_named(
     url: str, reason: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     assert "secret" not in recur.refused(2, reason, *options(tiny_tnews, tmp_path / "x", "--storage", url))
+    own = f"sqlite:///{tmp_path}/x/study.db"
+    recur.refused(
+        2, "is in --output, which --overwrite empties", *options(tiny_tnews, tmp_path / "x", "--storage", own)
+    )
     recur.refused(2, "--overwrite", *options(tiny_tnews, tmp_path / "x", "--storage", url, "--overwrite"))
 
 

@@ -240,6 +240,15 @@ def test_a_group_whose_seeds_differ_far_more_does_not_hide_a_difference_of_two_o
     assert max(alone.p_value, among.p_value) < 0.001
 
 
+@pytest.mark.parametrize("right", [1.0, 0.9])
+def test_seeds_that_agree_by_luck_are_pooled_with_those_of_other_groups(right: float) -> None:
+    generator = np.random.default_rng(13)
+    same = runs(np.tile(np.arange(1000) < right * 1000, (3, 1)), 200)
+    others = [runs(generator.random((3, 1000)) < np.array([[0.6], [0.7], [0.8]]), 200) for _ in "ab"]
+    low, high = score_interval(same, 1000, (0.0, 1.0), others) or (0.0, 0.0)
+    assert high - low > 0.1
+
+
 @pytest.mark.parametrize(
     "seeds", [(1, 1), (1, 3), (2, 2), *(pytest.param(seeds, marks=pytest.mark.slow) for seeds in ((2, 10), (3, 3)))]
 )
