@@ -59,7 +59,11 @@ def commands_of(study: Path, folder: Path, *options: str, claims: str | None = N
     python = folder / "python3"  # beside `recur`, as in a virtual environment
     python.unlink(missing_ok=True)
     long = " | ".join(f"*/{name}.py" for name in LONG_SCRIPTS)
-    python.write_text(f'#!/bin/sh\ncase $1 in {long}) exit ;; esac\nexec {shlex.quote(sys.executable)} "$@"\n')
+    best = " ".join(f"*.{key.partition('.')[2]}) exec echo {value} ;;" for key, value in BEST.items())
+    python.write_text(
+        f"#!/bin/sh\ncase $1 in {long}) exit ;; -c) case $3 in {best} esac ;; esac\n"
+        f'exec {shlex.quote(sys.executable)} "$@"\n'
+    )
     python.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if name != "CLAIMS"}
     done = subprocess.run([study, *options], env={**kept, **more}, cwd=folder, capture_output=True, text=True)
