@@ -42,9 +42,9 @@ def keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def large_blocks_returned() -> Iterator[None]:
-    """Let glibc return what it keeps to the system, and until the end each block of LARGE_BLOCK bytes as soon as it is freed.
+    """Let glibc return freed memory to the system inside this context: at once each block of at least LARGE_BLOCK bytes.
 
-    It is for a step that needs much memory in pieces of other sizes. `keep_freed_memory` holds again after it.
+    At its start glibc returns all memory that it keeps. After it, `keep_freed_memory` applies again.
     """
     _call_glibc("malloc_trim", 0)
     if not _keeps_memory:

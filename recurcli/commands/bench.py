@@ -79,8 +79,8 @@ class Setting:
 def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
     """Measure each setting of the request.
 
-    Raises UsageError before the first measurement if an encoder, a preset or the device is unknown, if an encoder cannot have
-    a width, a depth or a dropout, or if none takes one position at a time and only that is asked for.
+    Raises UsageError before the first measurement if an encoder, a preset or the device is unknown, or if an encoder cannot
+    have a width, a depth or a dropout; and at the end if every encoder was left out.
     """
     device = choose_device(request.device)
     by_step = request.words("mode") == ["step"]

@@ -186,7 +186,7 @@ class CheckedSplit:
     """The training rows, with their `dev` rows, of a training on this file alone. None: it is no file of training rows."""
     labels: Counter[str] = field(init=False, default_factory=Counter)
     by_text: dict[int, list[int]] = field(init=False, default_factory=dict)
-    """The numbers of the rows of each text by its hash; equal and nearly equal texts are one."""
+    """The row indices of each text, by the `row_hash` of the text. Texts with one hash count as equal."""
     issues: dict[str, list[int]] = field(init=False)
     """The lines of the rows with an issue, by its name in _ISSUES."""
 
@@ -441,7 +441,7 @@ def _near_finding(name: str, found: Mapping[str, Any], of: str) -> Iterator[Find
 
 
 def _labels_of(split: CheckedSplit, rows: Sequence[int]) -> dict[str, None]:
-    """Return the different labels of the rows with these numbers, in their order."""
+    """Return the different labels of the rows with these indices, in their order."""
     labels = map(split.rows.examples.labels.__getitem__, rows)
     return dict.fromkeys(label for label in labels if label is not None)
 

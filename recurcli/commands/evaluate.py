@@ -356,7 +356,7 @@ def _training_overlap(
 
 
 def _warn_of_few_rows(per_class: Mapping[str, Any], log: Log) -> None:
-    """Log a note that names classes without a row, and a warning that names those with too few for `intervals`."""
+    """Log a note with the classes that have no row, and a warning with those that have too few rows for `intervals`."""
     if missing := [name for name, own in per_class.items() if not own["support"]]:
         of = f"{len(missing):,} of {len(per_class):,} classes ({quoted(missing)})"
         log.note(f"no row for {of}, which the scores leave out")

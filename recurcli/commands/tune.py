@@ -139,13 +139,13 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
         file = Path(request.preset).expanduser() if is_file_name(request.preset) else None
         check_inputs(folder, preset, file, (BEST, TRIALS, STUDY, JOURNAL))
     facts = facts_of(request, ranges)
-    place = f"--storage {_shown(request.storage, folder)}" if request.storage else str(folder / STUDY)
+    place = f"--storage {_checked_storage(request.storage, folder)}" if request.storage else str(folder / STUDY)
     quiet = warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning)
     with quiet, RunDirectory(folder).lock(), storage_errors(place):
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        study, storage = _join_study(request, facts) if request.storage else (_own_study(request, facts), None)
+        study, storage = _join_study(request, facts, place) if request.storage else (_own_study(request, facts), None)
         try:
             with storage_errors(place):
                 _Search(request, ranges, study, log).run(storage)
@@ -439,12 +439,12 @@ def _create_study(storage: "optuna.storages.BaseStorage", name: str, metric: str
     )
 
 
-def _join_study(request: TuneRequest, facts: Facts) -> "tuple[optuna.Study, optuna.storages.RDBStorage]":
-    """Return the study with these `facts` from the database of --storage, and that. Create it if it is missing.
+def _join_study(request: TuneRequest, facts: Facts, place: str) -> "tuple[optuna.Study, optuna.storages.RDBStorage]":
+    """Return the study with these `facts` from the database of --storage, and the database. Create the study if it is missing.
 
     The name of the study is a hash of the facts. If the heartbeat of a trial stops, its worker was killed, and another
     worker runs the trial again. Raises UsageError if the database cannot be opened, or if the folder of the request has the
-    best preset of another study.
+    best preset of another study. `place` names the database in messages.
     """
     from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
     from sqlalchemy.exc import DatabaseError, SQLAlchemyError
@@ -463,14 +463,14 @@ def _join_study(request: TuneRequest, facts: Facts) -> "tuple[optuna.Study, optu
                 time.sleep(1)  # another worker may be creating the tables
                 continue
             reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
-            raise UsageError(f"--storage {_shown(url, request.folder)}: cannot be opened: {escaped(reason)}") from None
+            raise UsageError(f"{place}: cannot be opened: {escaped(reason)}") from None
     raise AssertionError("the last attempt returns or raises")
 
 
-def _shown(url: str, folder: Path) -> str:
-    """Return the address of a database without user, password and query.
+def _checked_storage(url: str, folder: Path) -> str:
+    """Check the URL of --storage, and return it without user, password and query.
 
-    Raises UsageError if it is none, or that of a database in memory or in `folder`, which --overwrite empties.
+    Raises UsageError if it is no URL of a database, or if the database is in memory or in `folder`, which --overwrite empties.
     """
     import sqlalchemy
 

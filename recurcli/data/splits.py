@@ -241,10 +241,13 @@ class Example(NamedTuple):
 
 @dataclass(eq=False)
 class Examples(Sequence[Example]):
-    """Rows in columns. A million rows of 80 characters take 0.30 GB; as objects, beside a list of their texts, 0.46 GB."""
+    """The examples of a split, one list per field of `Example`.
+
+    A million examples of 80 characters take 0.30 GB. A list of `Example` and a list of their texts take 0.46 GB.
+    """
 
     ids: "list[str] | array[Any]" = field(default_factory=list)
-    """Numbers stand for the strings of their digits."""
+    """An integer id stands for its decimal string."""
     texts: list[tuple[str, str | None]] = field(default_factory=list)
     labels: list[str | None] = field(default_factory=list)
     extra: list[tuple[str, ...]] = field(default_factory=list)
@@ -253,7 +256,7 @@ class Examples(Sequence[Example]):
 
     @classmethod
     def of(cls, rows: Iterable[Example]) -> "Examples":
-        """Return the rows in columns."""
+        """Return a copy of the `rows`."""
         found = cls()
         for row in rows:
             found.append(row)
@@ -269,7 +272,7 @@ class Examples(Sequence[Example]):
         self.weights.append(row.weight)
 
     def take(self, rows: NDArray[np.bool_]) -> "Examples":
-        """Return those of the rows (N,)."""
+        """Return the examples that the mask `rows` (N,) selects."""
         taken = Examples(array("q") if isinstance(self.ids, array) else [])
         for name, column in vars(self).items():
             getattr(taken, name).extend(compress(column, rows.tobytes()))

@@ -329,7 +329,7 @@ def splits_of(task: Task) -> tuple[str, ...]:
 
 
 def check_split(task: Task, split: str, config: DataConfig) -> None:
-    """Raise UsageError with the nearest name if `task` has no such split, and `config` names no file of it."""
+    """Raise UsageError if neither `task` nor `config.files` has this split. The message names the most similar split."""
     if split not in (*splits_of(task), *(config.files or {})):
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
 

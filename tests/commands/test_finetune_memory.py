@@ -1,4 +1,4 @@
-"""A training of many rows takes a memory that its rows and its n-grams explain."""
+"""The peak memory of a training grows less than tenfold from 100,000 to 1,000,000 rows."""
 
 import os
 import subprocess

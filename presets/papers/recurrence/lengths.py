@@ -26,7 +26,7 @@ SPLITS: dict[ScoredSplit, str] = {"test": "training length", "test-long": "longe
 RANGE, FEWEST_ROWS = 10, 40
 
 Wrong = dict[str, dict[str, dict[str, list[list[int]]]]]
-"""How many rows are labelled wrongly: [task][encoder][split][seed][range]."""
+"""The numbers of misclassified rows: [task][encoder][split][seed][range]."""
 Ranges = dict[str, dict[str, list[int]]]
 """The range of the length of each row: [task][split][row]; range 0 has 1 to 10 tokens."""
 
@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
 
 
 def _wrong_rows(runs: Path, ranges: dict[str, list[int]]) -> dict[str, list[list[int]]]:
-    """Count the rows that each run in a folder labels wrongly, [split][seed][range]. An unfinished run is passed over."""
+    """Return the numbers of misclassified rows of the runs in a folder, [split][seed][range]. Unfinished runs are skipped."""
     counts: dict[str, list[list[int]]] = {split: [] for split in SPLITS}
     for path in sorted(path for path in runs.iterdir() if (path / "result.json").exists()):
         run = open_run(path)

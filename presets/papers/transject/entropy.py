@@ -1,4 +1,4 @@
-"""Print how entropy and activation factor go with accuracy, and the entropy during a training: python entropy.py FOLDER RUN...
+"""Correlate entropy and activation factor with accuracy, and print both at each checkpoint: python entropy.py FOLDER RUN...
 
 FOLDER has the diagnosis of each run, ENCODER-SEED.json, which `recur eval --diagnose --json` wrote. The first table correlates
 accuracy with the scaled entropy after the last layer, and with the activation factor of that layer: over all runs, and within
@@ -43,7 +43,7 @@ def main(folder: Path, *runs: Path) -> None:
 
 
 def correlate(folder: Path) -> None:
-    """Print the correlations over the runs that are diagnosed in `folder`."""
+    """Print the correlations over the runs whose diagnoses are the files of `folder`."""
     encoders, measured = [], []
     for path in sorted(folder.glob("*.json")):
         result = json.loads(path.read_text())
