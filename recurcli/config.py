@@ -529,11 +529,6 @@ class FinetuningConfig(OptimizationConfig):
     """Whether a linear model that the chosen model has is fitted once more in the end, on the dev rows too. auto: only if the
     dev rows were drawn from the training rows, and `data.train_share` is 1. Scores on the dev rows are those of the first
     fit."""
-    cascade: Literal["auto", "labels"] | None = None
-    """Which rows of an ensemble the linear model answers without the encoder. null: none. auto: those where the two largest
-    probabilities of the linear model differ by more than a threshold, which is chosen and checked by halves of the dev rows.
-    Where that shows other labels or a larger log loss, the encoder reads all rows. labels: as auto, and the log loss may be
-    larger."""
     word_dropout: Probability | Literal["auto"] = 0.0
     """Probability that a token is left out of a training row, drawn anew in each step (word dropout; Iyyer et al.,
     2015, section 3.1; there whole words). auto: 0.5; for pairs, which are compared word by word, 0.2."""

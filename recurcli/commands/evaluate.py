@@ -27,7 +27,7 @@ from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one
 from recurcli.device import choose_device
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
-from recurcli.evaluation.decision import KeptModel, cascade_holds, fit_thresholds
+from recurcli.evaluation.decision import KeptModel, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, paired_interval, report_with_parts
 from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, intervals
@@ -131,11 +131,6 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if request.fit_thresholds is not None:
         shares = kept.probabilities(kept.logits(*parts))
         kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, task.labels))
-        if not cascade_holds(kept, *parts):
-            what = "with these thresholds the linear model alone gives other labels than the ensemble"
-            if request.save:
-                raise UsageError(f"{run}: {what}; train with finetuning.thresholds, which leaves the cascade out then")
-            log.warn(f"{what}, on more of the rows that it answers than a cascade may")
     metric = run.read_preset().get("finetuning", {}).get("metric", "accuracy")
     metrics, facts, logits = report_with_parts(kept, *parts, labels, task, known, metric, trained)
     shares = kept.probabilities(logits)

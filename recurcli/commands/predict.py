@@ -103,7 +103,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         unread = _windows(writers, own, digest if output.resumable else None)
         skip(unread, digest, progress, _in_words(inputs))
         if progress.rows:
-            predictor.truncated, predictor.answered = progress.truncated, progress.answered
+            predictor.truncated = progress.truncated
             log.note(f"{request.output}: going on after row {progress.rows:,}")
         elif request.part[0] == 1 or inputs[0].format == "parquet":
             output.write(writers[0].head())
@@ -128,7 +128,7 @@ def predict(request: PredictRequest, log: Log) -> None:
                 label = "" if writer.is_unsure(prediction) else prediction.label
                 progress.labels[label] = progress.labels.get(label, 0) + 1
             output.write(b"".join(lines) + writer.rest())
-            progress.truncated, progress.answered = predictor.truncated, predictor.answered
+            progress.truncated = predictor.truncated
             progress.input_sha256 = digest.hexdigest()
             output.save(progress)
     predictor.stop_workers()
@@ -266,9 +266,6 @@ def _summary(
     for doubt in (each.records.doubt for each in inputs if each.records.doubt):
         log.warn(doubt)
     predictor.note_on_cuts(progress.rows, log)
-    if progress.answered:
-        read = progress.rows - progress.answered
-        log.note(f"the encoder read {read:,} of {progress.rows:,} rows; the linear model alone answered the others")
     if progress.rows:
         place = "" if str(request.output) == "-" else f"{request.output}: "
         log.note(f"{place}{pluralize(progress.rows, 'row')} ({_labels_in_words(progress.labels)})")

@@ -1,31 +1,23 @@
-"""From the logits of a kept model to its probabilities and labels: what a run keeps, its cascade, and the thresholds of labels.
+"""From the logits of a kept model to its probabilities and labels: what a run keeps, and the thresholds of labels.
 
 Shapes: N rows, C classes.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recurcli.evaluation.significance import exact_interval
-from recurcli.linear.ensemble import RowWeights
-from recurcli.linear.model import Cascade, Ensemble, Logits
+from recurcli.linear.model import Ensemble, Logits
 from recurcli.metrics import CountMetric, counts_of, metric_named
 
 Shares = NDArray[np.float64]
 """Probabilities (N, C)."""
 Labels = NDArray[np.int64]
 """Class indices (N,)."""
-CHANGED, MAX_CHANGED = 0.001, 0.005
-"""A cascade is chosen on rows of which at most the first share changes its label. Its check allows the second one, as the upper
-end of an interval. Ours."""
-WORSE, MAX_WORSE = 0.5, 1.0
-"""The same for its log loss above the ensemble's, in standard errors of the ensemble's. Ours."""
 THRESHOLD_FOLDS = 5
 """Folds of the rows by which the score of thresholds is cross-validated."""
 PASSES = 3
@@ -87,75 +79,6 @@ class KeptModel(NamedTuple):
 
 PLAIN = KeptModel(None)
 """A model alone: its most probable label by its own logits."""
-
-
-def choose_cascade(
-    kept: KeptModel,
-    encoder: Logits,
-    linear: Logits,
-    targets: Labels,
-    halves: Labels,
-    row_weights: RowWeights = None,
-    *,
-    labels_only: bool = False,
-) -> KeptModel:
-    """Return the ensemble `kept` with a cascade, if the linear model can answer enough of the rows alone [ours].
-
-    The rows have these logits (N, C), `targets` and `row_weights` (N,); `halves` (N,) are 0 and 1. On each half the smallest
-    threshold is chosen with which at most CHANGED of its rows have another label than by the ensemble, and the log loss is
-    larger by WORSE at most. It is checked on the other half: of the rows that the linear model answers there, MAX_CHANGED may
-    have another label, at the upper end of the exact 95 % interval, and the log loss of all rows may be larger by MAX_WORSE.
-    The larger threshold is kept. With `labels_only` the log loss may be as large as it comes.
-    """
-    assert kept.ensemble is not None and len(np.unique(halves)) == 2, "an ensemble, and rows in both halves"
-    if exact_interval(0, len(targets))[1] > MAX_CHANGED:
-        return kept  # too few rows to show it
-    joined, margins = kept.ensemble.join(encoder, linear), kept.ensemble.margins(linear)
-    alone = kept.ensemble.linear_alone_weight * linear
-    changes = joined.argmax(axis=1) != alone.argmax(axis=1)
-    factors = np.ones(len(targets)) if row_weights is None else row_weights / row_weights.mean()
-    before, after = (factors * log_losses(kept.probabilities(logits), targets) for logits in (joined, alone))
-    if labels_only:
-        after = before
-    chosen = np.empty(2)
-    for half in (0, 1):
-        own = halves == half
-        chosen[half] = _smallest_margin(margins[own], changes[own], before[own], after[own])
-    answered = margins > chosen[1 - halves]
-    checked, changed = int(answered.sum()), int((answered & changes).sum())
-    is_worse = (after - before)[answered].sum() > MAX_WORSE * before.std() * math.sqrt(len(targets))
-    if is_worse or not checked or exact_interval(changed, checked)[1] > MAX_CHANGED:
-        return kept
-    margin = float(chosen.max())
-    found = Cascade(margin=margin, share=float((margins > margin).mean()), checked=checked, changed=changed)
-    return kept._replace(ensemble=replace(kept.ensemble, cascade=found))
-
-
-def cascade_holds(kept: KeptModel, encoder: Logits | None, linear: Logits | None) -> bool:
-    """Return whether the thresholds of `kept` leave its cascade in the limits of `choose_cascade`; True without a cascade.
-
-    `encoder` and `linear` are logits (N, C) of rows.
-    """
-    if kept.ensemble is None or kept.ensemble.cascade is None or linear is None:
-        return True
-    whole = kept._replace(ensemble=replace(kept.ensemble, cascade=None))
-    labels = [kept.decide(each.probabilities(each.logits(encoder, linear))) for each in (kept, whole)]
-    changed, answered = (labels[0] != labels[1]).sum(), kept.ensemble.is_alone(linear).sum()
-    return exact_interval(int(changed), int(answered))[1] <= MAX_CHANGED
-
-
-def _smallest_margin(
-    margins: NDArray[np.float64], changes: NDArray[np.bool_], before: NDArray[np.float64], after: NDArray[np.float64]
-) -> float:
-    """Return the smallest threshold of the `margins` (N,) of rows for which a linear model may answer alone.
-
-    `changes` (N,): whether that changes the label; `before` and `after` (N,) are the log losses without and with it.
-    """
-    order = np.argsort(-margins, kind="stable")
-    few = changes[order].cumsum() <= CHANGED * len(order)
-    good = (after - before)[order].cumsum() <= WORSE * before.std() * math.sqrt(len(order))
-    rows = int(np.flatnonzero(np.append(True, few & good))[-1])
-    return float(margins[order[rows]]) if rows < len(order) else 0.0
 
 
 def log_losses(shares: Shares, targets: Labels) -> NDArray[np.float64]:

@@ -243,8 +243,6 @@ class Predictor:
     """Whether this is the linear model of an ensemble whose encoder is left out (`linear_model`)."""
     truncated: int = 0
     """Number of texts so far that were truncated to the model's `max_length` tokens."""
-    answered: int = 0
-    """Number of texts so far that the linear model answered alone, by the cascade of an ensemble."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -304,7 +302,7 @@ class Predictor:
         if not self.ensemble.encoder_weight:
             return self
         part = KeptModel(self.ensemble.without_encoder(), rows=self.kept.rows)
-        return replace(self, kept=part, is_linear=True, truncated=0, answered=0)
+        return replace(self, kept=part, is_linear=True, truncated=0)
 
     def note_on_cuts(self, rows: int, log: Log) -> None:
         """Log how many of the `rows` so far were truncated. The linear model of an ensemble reads whole texts."""
@@ -359,12 +357,7 @@ class Predictor:
         if not self.ensemble.encoder_weight:
             after_batch(len(texts))
             return self.ensemble.join(None, linear)
-        alone = self.ensemble.is_alone(linear)
-        encoder, answered = np.zeros_like(linear), int(alone.sum())
-        self.answered += answered
-        rest = [text for text, is_alone in zip(texts, alone.tolist(), strict=True) if not is_alone]
-        encoder[~alone] = self.encoder_logits(self.encode(rest), lambda done: after_batch(answered + done))
-        return self.ensemble.join(encoder, linear, alone)
+        return self.ensemble.join(self.encoder_logits(self.encode(texts), after_batch), linear)
 
     def encoder_logits(self, tokens: Tokens, after_batch: AfterBatch = ignore) -> np.ndarray:
         """Return the logits (N, C) of the encoder alone for the `tokens` of `encode`."""

@@ -25,8 +25,6 @@ from recurcli.evaluation.decision import (
     PLAIN,
     KeptModel,
     Labels,
-    cascade_holds,
-    choose_cascade,
     fit_thresholds,
     log_losses,
     probabilities,
@@ -361,44 +359,15 @@ class DevEvaluation:
         linear = linear and linear._replace(logits=linear.logits[rows])
         weights = None if weights is None else weights[rows]
         kept = choose_model(own, linear, targets, weights)._replace(rows=len(targets))
-        if self.config.cascade and kept.ensemble and kept.ensemble.encoder_weight and kept.ensemble.linear_weight:
-            assert own is not None and linear is not None, "an ensemble has two parts"
-            kept = choose_cascade(
-                kept,
-                own,
-                linear.logits,
-                targets,
-                self._halves(rows),
-                weights,
-                labels_only=self.config.cascade == "labels",
-            )
-        return self._with_thresholds(kept, own, linear and linear.logits, targets)
-
-    def _with_thresholds(
-        self, kept: KeptModel, encoder: Logits | None, linear: Logits | None, targets: NDArray[np.int64]
-    ) -> KeptModel:
-        """Return `kept` with the thresholds that the preset asks for, chosen on rows with these logits and `targets` (N,).
-
-        It has no cascade if that changes more labels by the thresholds than `choose_cascade` allows.
-        """
         if self.config.thresholds is None or not len(targets):
             return kept
-        shares = kept.probabilities(kept.logits(encoder, linear))
-        found = fit_thresholds(shares, targets, self.config.thresholds, self.task.labels)
-        kept = kept._replace(thresholds=found)
-        if kept.ensemble is None or cascade_holds(kept, encoder, linear):
-            return kept
-        whole = kept._replace(ensemble=replace(kept.ensemble, cascade=None))
-        return self._with_thresholds(whole, encoder, linear, targets)
+        shares = kept.probabilities(kept.logits(own, linear and linear.logits))
+        return kept._replace(thresholds=fit_thresholds(shares, targets, self.config.thresholds, self.task.labels))
 
-    def _halves(self, rows: Rows = slice(None)) -> NDArray[np.int64]:
-        """Return the half of each of these dev rows (N,), 0 or 1. Rows of one group (see `RowHashes`) are in one half."""
-        targets = np.array(self.task.targets(self.dev.labels))[rows]
-        return draw_folds(self._group_ids[rows], targets, self.halves_seed or 0, folds=2)
-
-    @cached_property
-    def _group_ids(self) -> NDArray[np.uint64]:
-        return np.asarray(RowHashes.of(self.dev.split.texts).group_ids)
+    def _halves(self) -> NDArray[np.int64]:
+        """Return the half of each dev row (N,), 0 or 1. Rows of one group (see `RowHashes`) are in one half."""
+        targets = np.array(self.task.targets(self.dev.labels))
+        return draw_folds(RowHashes.of(self.dev.split.texts).group_ids, targets, self.halves_seed or 0, folds=2)
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
         """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.

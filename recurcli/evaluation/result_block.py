@@ -65,9 +65,6 @@ def result_block(
             line += [percent(share), percent_interval(limits)]
         notes += _notes(scores, split, columns[-2], kept, is_told=split in told)
     named = f"{trained['preset']}, seed {trained['seed']}" if trained else "not finished"
-    if cascade := (next(iter(scored.values())).get("ensemble") or {}).get("cascade"):
-        answered = f"The linear model alone answers {percent(cascade['share'])} % of the dev rows"
-        notes.append(f"{answered}, and changed {cascade['changed']:,} labels of {cascade['checked']:,} in the check.")
     commands = _commands(run, trained, evaluated, has_page, kept)[:2]
     return ResultBlock((str(run), named), columns, [*lines.values()], notes, commands)
 

@@ -159,8 +159,6 @@ def _config(predictor: Predictor, weights: tuple[float, float]) -> dict[str, Any
         "pairs": bool(config.columns.get("pair")),
         "encoder_weight": weights[0],
         "linear_weight": weights[1],
-        "linear_alone_weight": None if ensemble is None else ensemble.linear_alone_weight,
-        "cascade": None if ensemble is None else ensemble.cascade and asdict(ensemble.cascade),
         "mixed": mixed_share(predictor.kept.rows, len(config.labels)),
         "thresholds": predictor.kept.divisors,
         "separator_id": tokenizer.separator_id,

@@ -5,7 +5,7 @@ the vocabulary, C classes.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -181,24 +181,6 @@ class LinearModel:
             return cls(ngrams, weights, bias, used, distinct, hyperparameters, vectors, own)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cascade:
-    """The rows that the linear model of an ensemble answers alone, so that no encoder reads them.
-
-    They are those whose margin is above a threshold. The margin of a row is the difference of the linear model's two largest
-    probabilities.
-    """
-
-    margin: float
-    """The threshold."""
-    share: float
-    """Fraction of the dev rows that the linear model answers without the encoder."""
-    checked: int
-    """Number of dev rows that it answers in the cross-check, which tests the threshold of each half on the other half."""
-    changed: int
-    """Number of `checked` rows whose label differs from that of the ensemble."""
-
-
 @dataclass(frozen=True)
 class Ensemble:
     """The linear model, and the weights of encoder and linear model in the sum of their logits."""
@@ -212,37 +194,17 @@ class Ensemble:
     """Number of dev rows on which the weights were fitted."""
     linear_alone_weight: float
     """The weight of the linear model where it is used without the encoder (`--fast`). It is larger than `linear_weight`."""
-    cascade: Cascade | None = None
-    """None: the encoder reads all rows."""
 
-    def join(self, encoder: Logits | None, linear: Logits, alone: NDArray[np.bool_] | None = None) -> Logits:
-        """Return the weighted sum of the logits (N, C) of encoder and linear model; None: the encoder has the weight 0.
-
-        A row that the linear model answers alone has its logits times `linear_alone_weight`. `alone` (N,) is the result of
-        `is_alone` if the caller has it.
-        """
-        if encoder is None:
-            return self.linear_weight * linear
-        joined = self.encoder_weight * encoder + self.linear_weight * linear
-        alone = self.is_alone(linear) if alone is None else alone
-        return np.where(alone[:, None], self.linear_alone_weight * linear, joined)
-
-    def margins(self, linear: Logits) -> NDArray[np.float64]:
-        """Return the margin (N,) of each row with the linear model's logits (N, C)."""
-        shares = torch.from_numpy(self.linear_alone_weight * linear).softmax(dim=1).numpy()
-        shares.partition(shares.shape[1] - 2, axis=1)
-        return np.asarray(shares[:, -1] - shares[:, -2])
-
-    def is_alone(self, linear: Logits) -> NDArray[np.bool_]:
-        """Return whether the linear model, with these logits (N, C), answers the row alone (N,)."""
-        return np.zeros(len(linear), np.bool_) if self.cascade is None else self.margins(linear) > self.cascade.margin
+    def join(self, encoder: Logits | None, linear: Logits) -> Logits:
+        """Return the weighted sum of the logits (N, C) of encoder and linear model; None: the encoder has the weight 0."""
+        return self.linear_weight * linear + (0.0 if encoder is None else self.encoder_weight * encoder)
 
     def without_encoder(self) -> "Ensemble":
         """Return the linear model with its own weight."""
-        return replace(self, encoder_weight=0.0, linear_weight=self.linear_alone_weight, cascade=None)
+        return replace(self, encoder_weight=0.0, linear_weight=self.linear_alone_weight)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of ensemble.json: the kind, the weights, the rows on which they were fitted, and the cascade."""
+        """Return the content of ensemble.json: the kind, the weights, and the rows on which they were fitted."""
         return {
             "kind": "linear",
             "encoder_weight": self.encoder_weight,
@@ -250,5 +212,4 @@ class Ensemble:
             "linear_alone_weight": self.linear_alone_weight,
             "fitted_on": "dev",
             "rows": self.rows,
-            "cascade": self.cascade and asdict(self.cascade),
         }

@@ -198,9 +198,6 @@ def compose(
         raise _located(fault.path, fault.reason, origins) from None
     if preset.is_linear:
         _check_linear(preset, origins, name, section)
-    cascade = ("finetuning", "cascade")
-    if preset.ensemble is None and preset.finetuning.cascade and origins[cascade].startswith(("--", "settings")):
-        raise _located(cascade, "there is no ensemble, so this key has no effect; leave it out", origins)
     for key in preset.encoder.keys() - keys.keys() - {"name"}:
         elsewhere = [path for path in preset_keys(section) if not path.startswith("encoder.")]
         reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere, ("encoder",))

@@ -37,7 +37,7 @@ from recurcli.files import (
     write_atomically,
     write_manifest,
 )
-from recurcli.linear.model import Cascade, Ensemble, LinearModel
+from recurcli.linear.model import Ensemble, LinearModel
 from recurcli.linear.static_vectors import StaticVectors
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
@@ -303,8 +303,7 @@ def read_ensemble(folder: CommittedFolder, num_classes: int) -> Ensemble | None:
     if linear is None:
         raise ModelError(f"{folder.path / ENSEMBLE}: is damaged: it needs {LINEAR_MODEL}")
     encoder, weight, alone = (float(stored[f"{name}_weight"]) for name in ("encoder", "linear", "linear_alone"))
-    cascade = stored["cascade"] and Cascade(**stored["cascade"])
-    return Ensemble(linear, encoder, weight, stored["rows"], alone, cascade)
+    return Ensemble(linear, encoder, weight, stored["rows"], alone)
 
 
 def write_predictions(

@@ -125,13 +125,11 @@ _OF_SPLIT = {
 """What stands beside the metrics of a classifier on the rows of a split."""
 _WEIGHT = cs.float_schema(ge=0, le=1e6)
 _SHARE = cs.float_schema(ge=0, le=1)
-_CASCADE = cs.nullable_schema(keys({"margin": _SHARE, "share": _SHARE, "checked": COUNT, "changed": COUNT}))
 WEIGHTS = {
     "encoder_weight": _WEIGHT,
     "linear_weight": _WEIGHT,
     "linear_alone_weight": _WEIGHT,
     "rows": COUNT,
-    "cascade": _CASCADE,
 }
 _OF_LABELS = cs.dict_schema(TEXT, cs.float_schema(gt=0, le=1))
 _THRESHOLDS = keys({"metric": TEXT, "thresholds": _OF_LABELS, "cross_validated": NUMBER, "most_probable": NUMBER})

@@ -160,7 +160,6 @@ def fault(*settings: str) -> str:
         (fault("finetuning: {epochs: 0}"), ":2: finetuning.epochs: 0 should be greater than 0 or"),
         (fault("finetuning: {beta1: .nan}"), ":2: finetuning.beta1: nan should be a finite number"),
         (fault("finetuning: {loss: hing}"), ":2: finetuning.loss: 'hing' should be 'hinge' or"),
-        (fault("finetuning: {cascade: on}"), ":2: finetuning.cascade: 'on' should be 'auto' or 'labels' or null"),
         (fault("finetuning: {metric: f1}"), ":2: finetuning.metric: must be one of accuracy"),
         (fault("finetuning:", "  class_weights: {a: 0}"), ":3: finetuning.class_weights.a: 0 should"),
         (fault("embedding: linear"), ":2: embedding: 'linear' should be a mapping"),
@@ -177,12 +176,6 @@ def fault(*settings: str) -> str:
 def test_a_fault_names_file_line_and_way_out(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=rf"x\.yaml.*{re.escape(message)}"):
         compose(write(tmp_path / "x.yaml", text))
-
-
-def test_a_cascade_without_an_ensemble_is_refused_where_an_option_asks_for_it() -> None:
-    with pytest.raises(UsageError, match="cascade: there is no ensemble, so this key has no effect; leave it out"):
-        compose("starsaber-custom", settings=["ensemble=null", "finetuning.cascade=labels"])
-    assert compose("starsaber-custom", settings=["ensemble=null"]).preset.finetuning.cascade == "auto"
 
 
 @pytest.mark.parametrize(

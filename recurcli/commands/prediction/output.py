@@ -72,8 +72,6 @@ class PredictionProgress:
     """Number of rows with each label; that of "" is the number of rows whose score was below the threshold."""
     truncated: int = 0
     """Number of rows that were truncated to the model's max_length tokens."""
-    answered: int = 0
-    """Number of rows that the linear model of an ensemble answered alone."""
     input_sha256: str = _EMPTY
     """Hash of the rows read; used only if the output can be resumed."""
     size: int = 0

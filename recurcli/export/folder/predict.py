@@ -80,20 +80,8 @@ class Encoder:
 
 
 def joined(parts: list[tuple[float, Any]], rows: Rows) -> Any:
-    """The weighted sum of the logits of the parts; the encoder reads no row on which the linear model is sure enough."""
-    cascade, logits = CONFIG["cascade"], np.zeros((len(rows), len(LABELS)))
-    left = np.ones(len(rows), bool)
-    if cascade:
-        linear = parts[1][1].logits(rows)
-        logits = CONFIG["linear_alone_weight"] * linear
-        ordered = np.sort(softmax(logits), axis=1)
-        left = ordered[:, -1] - ordered[:, -2] <= cascade["margin"]
-        logits[left] = parts[1][0] * linear[left]
-        parts = parts[:1]
-    rest = [row for row, is_left in zip(rows, left, strict=True) if is_left]
-    if rest:
-        logits[left] += sum(weight * part.logits(rest) for weight, part in parts)
-    return logits
+    """The weighted sum of the logits of the parts."""
+    return sum(weight * part.logits(rows) for weight, part in parts)
 
 
 def softmax(logits: Any) -> Any:
