@@ -237,8 +237,6 @@ PairPooling = Literal["joint", "sides"]
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
-Buckets = Annotated[int, Ge(1), Lt(2**31)]
-NgramLength = Annotated[int, Ge(1), Le(16)]
 FORMAT_VERSION = 6
 """Format version of preset.yaml, config.json and checkpoints."""
 
@@ -250,47 +248,6 @@ def check_format(version: object, path: Path) -> None:
             f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}: "
             "train the run again, or use the recur that wrote it"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NgramEmbeddingConfig:
-    """Embeddings of token n-grams, added to those of the tokens."""
-
-    __pydantic_config__ = STRICT
-
-    lengths: Annotated[tuple[Annotated[int, Ge(2), Le(16)], ...], MinLen(1)] = (2, 3)
-    """Numbers of tokens of the n-grams."""
-    buckets: Buckets = 65536
-    """Rows of the table that all n-grams share by their hash."""
-    dropout: Probability = 0.5
-    """Dropout probability on the sum of the n-gram embeddings of a token."""
-
-    def __post_init__(self) -> None:
-        if len(set(self.lengths)) < len(self.lengths):
-            raise ValueError(f"lengths must be different numbers, not {list(self.lengths)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class NgramBagConfig:
-    """A bag of n-grams of the whole text; its logits and those of the head are averaged."""
-
-    __pydantic_config__ = STRICT
-
-    tokens: Annotated[tuple[NgramLength, ...], MinLen(1)] = (1, 2)
-    """Numbers of tokens of the n-grams of tokens."""
-    characters: tuple[NgramLength, ...] = (3, 4, 5)
-    """Numbers of characters of the n-grams inside a token; [] means none."""
-    buckets: Buckets = 65536
-    """Rows of the table that all n-grams share by their hash."""
-    size: Positive[int] = 64
-    """Columns of the table."""
-    dropout: Probability = 0.5
-    """Probability that an n-gram is left out of the bag, drawn anew in each step."""
-
-    def __post_init__(self) -> None:
-        for name, lengths in (("tokens", self.tokens), ("characters", self.characters)):
-            if len(set(lengths)) < len(lengths):
-                raise ValueError(f"{name} must be different numbers, not {list(lengths)}")
 
 
 REQUIRED_VECTORS = "required"
@@ -322,11 +279,6 @@ class EmbeddingConfig:
     matches: bool = False
     """Add a learned vector to each token of a pair that stands in the other text too (exact match; Chen et al.,
     Reading Wikipedia to Answer Open-Domain Questions, ACL 2017, section 3.2)."""
-    ngrams: NgramEmbeddingConfig | None = None
-    """Embeddings of token n-grams, added to those of the tokens. null means none."""
-    bag: NgramBagConfig | None = None
-    """A bag of n-grams of tokens and of characters inside them (fastText), beside the encoder; null: none. Pairs and
-    pre-training have none."""
 
     def __post_init__(self) -> None:
         if self.freeze and self.vectors is None:
@@ -355,8 +307,6 @@ class ModelConfig:
     embedding_scaled: bool = False
     embedding_segments: bool = False
     embedding_matches: bool = False
-    embedding_ngrams: NgramEmbeddingConfig | None = None
-    embedding_bag: NgramBagConfig | None = None
     separator_id: int = -1
     """The token id between the texts of a pair; -1: not known."""
     unknown_id: int = -1
@@ -414,8 +364,6 @@ class OptimizationConfig:
     scalar_lr_factor: Positive[float] = 30.0
     """Learning rate of scalars such as alpha, as a multiple of learning_rate: per step Adam changes a parameter by about its
     learning rate. Ours: TransJect on 3,000 IMDb rows 67.7 -> 73.5 % and 68.1 -> 71.4 % accuracy (two seeds)."""
-    ngram_learning_rate: Positive[float] = 0.02
-    """Largest learning rate of the n-gram embeddings (`embedding.ngrams`), which row-wise Adagrad trains."""
     epochs: Positive[int] | Literal["auto"] = 10
     """Passes over the training rows. It is ignored if max_steps is set. auto: 3 to 20, the fewer the more rows there are."""
     max_steps: Positive[int] | None = None
@@ -532,8 +480,6 @@ class FinetuningConfig(OptimizationConfig):
     word_dropout: Probability | Literal["auto"] = 0.0
     """Probability that a token is left out of a training row, drawn anew in each step (word dropout; Iyyer et al.,
     2015, section 3.1; there whole words). auto: 0.5; for pairs, which are compared word by word, 0.2."""
-    bag_learning_rate: Positive[float] = 0.003
-    """Largest learning rate of the bag of n-grams (`embedding.bag`)."""
     label_smoothing: Probability = 0.0
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
 

@@ -29,7 +29,6 @@ from recurcli.files import sha256_of
 SETTINGS = {
     "encoder.hidden_size": 16,
     "encoder.num_layers": 1,
-    "embedding.bag": None,
     "tokenizer.kind": "char",
     "data.max_length": 16,
     "finetuning.encoder": "always",

@@ -44,7 +44,7 @@ from recurcli.preset.matching import match_parameters, parameters_of
 from recurcli.requests.bench import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
 from recurcli.requirements import unmet
 from recurcli.runs.model_files import build_shapes
-from recurcli.training.fit import AdamWWithSparseRows
+from recurcli.training.fit import AdamW
 
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01
 MIN_SECONDS, MAX_STEPS = 0.1, 50
@@ -315,9 +315,7 @@ class Workload:
         self.precision = "fp32" if half else setting.precision
         self.model = self.model.to(self.dtype)
         if self.training:
-            self.optimizer = AdamWWithSparseRows(
-                self.model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True
-            )
+            self.optimizer = AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
         shape = (setting.batch_size, setting.length, candidate.hidden_size)
         self.x = torch.randn(shape, device=device, dtype=self.dtype).requires_grad_(self.training)
         self.wanted = torch.randn(shape, device=device) if self.training else None

@@ -481,15 +481,10 @@ def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
         log.warn(doubt)
 
 
-_NGRAMS = "embedding.ngrams"
-
-
 def read_init(path: Path, preset: Preset, log: Log) -> TrainedFiles:
     """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
     before, now = (_architecture(values) for values in (files.folder.read_preset(), preset.to_dict()))
-    if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
-        now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := first_difference(before, now):
         raise UsageError(f"--init {path}: {difference} in the preset; give both the same")
     files.folder.note_if_unfinished(log)
@@ -512,7 +507,6 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
             (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
             or (path == ("embedding", "orthonormal") and value)
             or (path == ("embedding", "scaled") and not with_positions)
-            or (".".join(path).startswith(_NGRAMS) and path[-1] != "dropout" and value is not None)
         )
     }
 
@@ -520,15 +514,15 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
 def load_pretrained(model: Classifier, init: TrainedFiles) -> None:
     """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights.
 
-    The two pair vectors and the n-gram table of the embedding may be in only one of them. If the run has none, `model` keeps
+    The two pair vectors of the embedding may be in only one of them. If the run has none, `model` keeps
     its initial ones; if `model` has none, those of the run are ignored.
     """
     initial = model.state_dict()
     shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}
-    for name in ("embedding.second_text", "embedding.match", "embedding.ngrams.table"):
+    for name in ("embedding.second_text", "embedding.match"):
         if name in initial:
             shared.setdefault(name, initial[name])
         else:
             shared.pop(name, None)
-    head = {name: tensor for name, tensor in initial.items() if name.startswith(("head.", "bag."))}
+    head = {name: tensor for name, tensor in initial.items() if name.startswith("head.")}
     load_weights(model, {**shared, **head}, init.folder.path / "model.safetensors")

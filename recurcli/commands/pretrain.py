@@ -90,7 +90,6 @@ def _build_causal(started: Callable[..., Training], preset: Preset, device: torc
         "the data are rows, which do not go on from one to the next": not _is_corpus(preset),
         "the step that carries is not compiled, as runtime.compile asks": preset.runtime.compile,
         "layers that carry are not computed again, as runtime.checkpoint_layers asks": preset.runtime.checkpoint_layers,
-        "the n-grams of embedding.ngrams end where a window begins": preset.embedding.ngrams is not None,
     }
     if carry and any(obstacles.values()):
         reason = next(reason for reason, holds in obstacles.items() if holds)

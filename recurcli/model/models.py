@@ -1,8 +1,7 @@
 """The two models, a classifier and a language model for pre-training, and their parts: token embedding, pooling, head. At the
 end, the floating-point operations of an encoder, by torch's formulas.
 
-Shapes: B batch, T positions, D hidden, C classes, V vocabulary, W columns of the token embedding, N chosen positions, L lengths
-of n-grams, H buckets, S columns of a bag, K MOST_PARTS.
+Shapes: B batch, T positions, D hidden, C classes, V vocabulary, W columns of the token embedding, N chosen positions.
 """
 
 import math
@@ -15,55 +14,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode  # private to torch: a move breaks this import
 from torch.utils.flop_counter import flop_registry
 
-from recurcli.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig, PairPooling, Pooling
-from recurcli.device import to_device
+from recurcli.config import ModelConfig, PairPooling, Pooling
 from recurcli.encoders import build_encoder
 from recurcli.encoders.encoder import CarriedState, Encoder
 from recurcli.layers import CachedMap, Dropout, computed_once, normal_, sinusoidal_positions
 from recurcli.ops.attention import LONG
 from recurcli.ops.orthogonal import orthonormal
 from recurcli.ops.precision import at_least_float32, without_autocast
-
-_PRIME = (1 << 31) - 1
-_FACTOR, _SPREAD = 950706376, 742938285
-"""Multipliers modulo 2^31 - 1 (Fishman & Moore, SIAM J. Sci. Stat. Comput., 1986)."""
-MOST_PARTS = 40
-"""Most n-grams of characters of one token, those of a word of 14 characters by 3, 4 and 5; the others are left out."""
-
-
-def ngram_buckets(ids: Tensor, lengths: Sequence[int], buckets: int) -> Tensor:
-    """Return the buckets (B, T, L) of the n-grams that end at each token of `ids` (B, T), one for each of `lengths`.
-
-    A bucket is a polynomial in the ids modulo 2^31 - 1, then modulo `buckets`; different n-grams may share one. Tokens
-    before the first are one symbol that stands nowhere else. No product exceeds 2^62, so any device gives the same.
-    """
-    found = []
-    for length in lengths:
-        hashes = torch.full_like(ids, length)
-        for back in range(length - 1, -1, -1):
-            token = F.pad(ids, (back, 0), value=-1)[:, : ids.shape[1]]
-            hashes = (hashes * _FACTOR + token + 2) % _PRIME
-        found.append(hashes * _SPREAD % _PRIME % buckets)
-    return torch.stack(found, dim=2)
-
-
-class NgramEmbedding(nn.Module):
-    """Sums the vectors of the n-grams that end at a token, and applies dropout.
-
-    Bags of hashed n-grams are fastText's (Joulin et al., EACL 2017, section 2.2); one for each token is ours.
-    The table (H, D) is zero at first, and its gradient is sparse.
-    """
-
-    def __init__(self, hidden_size: int, config: NgramEmbeddingConfig) -> None:
-        super().__init__()
-        self.lengths = config.lengths
-        self.table = nn.Parameter(torch.zeros(config.buckets, hidden_size))
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return the sums: ids (B, T) -> (B, T, D)."""
-        buckets = ngram_buckets(ids, self.lengths, len(self.table))
-        return self.dropout(F.embedding(buckets, self.table, sparse=True).sum(dim=2))
 
 
 def _orthonormal_table(parameters: Sequence[Tensor]) -> list[Tensor]:
@@ -96,7 +53,6 @@ class TokenEmbedding(nn.Module):
     - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens from the first `separator_id` on (after
       it for an encoder with `second_after_separator`), and to those of a pair that stand in both texts (not to `unknown_id`,
       which stands for different words).
-    - `ngrams` adds the embeddings of the n-grams that end at each token.
     - With `orthonormal`, the table has orthonormal columns, computed from `weight` and scaled by sqrt(V/2) (TransJect), so
       that a row also has the norm sqrt(W/2). If V < W, the rows are orthonormal instead, scaled to that norm [ours].
     """
@@ -117,7 +73,6 @@ class TokenEmbedding(nn.Module):
         self.unknown_id = config.unknown_id
         self.second_text = nn.Parameter(torch.zeros(hidden_size)) if config.embedding_segments else None
         self.match = nn.Parameter(torch.zeros(hidden_size)) if config.embedding_matches else None
-        self.ngrams = NgramEmbedding(hidden_size, config.embedding_ngrams) if config.embedding_ngrams else None
         self.dropout = Dropout(config.embedding_dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -129,8 +84,7 @@ class TokenEmbedding(nn.Module):
             x = torch.cat([x, positions.expand(ids.shape[0], -1, -1)], dim=-1)  # (B, T, D)
         if self.second_text is not None or self.match is not None:
             x = self._mark_pairs(x, ids)
-        x = self.dropout(x)
-        return x if self.ngrams is None else x + self.ngrams(ids)
+        return self.dropout(x)
 
     def _mark_pairs(self, x: Tensor, ids: Tensor) -> Tensor:
         """Return `x` (B, T, D) plus the learned vectors of second texts and of matches; ids (B, T)."""
@@ -178,79 +132,6 @@ def pool(states: Tensor, mask: Tensor, how: Pooling) -> Tensor:
     position = mask.int().argmax(dim=1) if first else mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
     chosen = states[torch.arange(states.shape[0], device=states.device), position]
     return chosen * mask.any(dim=1, keepdim=True)
-
-
-def part_buckets(tokens: Sequence[str], lengths: Sequence[int], buckets: int) -> Tensor:
-    """Return the buckets (V, K) int32 of the n-grams of characters in each of `tokens`, and -1 where there are no more.
-
-    A word begins with < and ends with >, as in fastText (Bojanowski et al., TACL 2017, section 3.2); a piece that goes on with
-    a word (##) has no <. Tokens in brackets, which are special, and single characters have none.
-    """
-    texts = []
-    for token in tokens:
-        word = token.removeprefix("##")
-        whole = len(word) > 1 and not (token[0] == "[" and token[-1] == "]")
-        texts.append(f"{'<' if word == token else ''}{word}>"[: MOST_PARTS + 2] if whole else "")
-    width = max(map(len, texts), default=0)
-    codes = torch.tensor([[*map(ord, text), *[0] * (width - len(text))] for text in texts], dtype=torch.long)
-    ends = torch.arange(width)
-    inside = ends < torch.tensor([len(text) for text in texts]).unsqueeze(1)  # (V, width)
-    present = inside.unsqueeze(1) & (ends >= torch.tensor(lengths, dtype=torch.long).unsqueeze(1) - 1)
-    if not present.any():
-        return torch.full((len(tokens), MOST_PARTS), -1, dtype=torch.int32)
-    found = ngram_buckets(codes, lengths, buckets).transpose(1, 2).masked_fill(~present, -1).flatten(1).int()
-    first = (found < 0).int().argsort(dim=1, stable=True)[:, :MOST_PARTS]
-    return F.pad(found.gather(1, first), (0, MOST_PARTS - first.shape[1]), value=-1)
-
-
-class NgramBag(nn.Module):
-    """Logits of a bag of n-grams: a linear map of the sum of their vectors, divided by the root of their number [ours].
-
-    It is fastText's classifier (Joulin et al., EACL 2017), with n-grams of tokens and of the characters in each token. In
-    training each n-gram is left out with probability `config.dropout`. `parts` (V, K) are the `part_buckets` of the tokens.
-    """
-
-    parts: Tensor
-
-    def __init__(self, config: NgramBagConfig, vocab_size: int, classes: int) -> None:
-        super().__init__()
-        self.lengths = tuple(config.tokens)
-        self.dropout = config.dropout
-        self.table = nn.Parameter(normal_(torch.empty(config.buckets, config.size), std=0.1 * config.size**-0.5))
-        self.output = nn.Linear(config.size, classes, bias=False)
-        self.register_buffer("parts", torch.full((vocab_size, MOST_PARTS), -1, dtype=torch.int32))
-        self.sums_of_parts = CachedMap(self._sums_of_parts)
-
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the logits (B, C): ids, mask (B, T)."""
-        buckets = ngram_buckets(ids, self.lengths, len(self.table))  # (B, T, L)
-        first = (
-            to_device(torch.tensor(self.lengths), ids.device) - 1
-        )  # an n-gram needs as many tokens before its last one
-        present = mask.unsqueeze(2) & (torch.arange(ids.shape[1], device=ids.device).unsqueeze(1) >= first)
-        if not self.training:
-            sums, counts = self.sums_of_parts([self.table])
-            vectors = (F.embedding(buckets, self.table) * present.unsqueeze(3)).sum(dim=(1, 2))
-            vectors = vectors + (F.embedding(ids, sums) * mask.unsqueeze(2)).sum(dim=1)
-            count = present.sum(dim=(1, 2)) + (counts[ids] * mask).sum(dim=1)
-            return self.output(vectors * count.clamp_min(1).to(vectors.dtype).rsqrt().unsqueeze(1))
-        parts = self.parts[ids]  # (B, T, K)
-        buckets = torch.cat([buckets.flatten(1), parts.clamp_min(0).flatten(1)], dim=1)
-        present = torch.cat([present.flatten(1), ((parts >= 0) & mask.unsqueeze(2)).flatten(1)], dim=1)
-        if self.dropout:
-            present = present & (torch.rand(present.shape, device=ids.device) >= self.dropout)
-        weights = present / present.sum(dim=1, keepdim=True).clamp_min(1).sqrt()
-        return self.output(
-            F.embedding_bag(buckets, self.table, per_sample_weights=weights.to(self.table.dtype), mode="sum")
-        )
-
-    def _sums_of_parts(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """Return the sum of the vectors of each token's n-grams of characters (V, S), and their number (V,)."""
-        (table,) = parameters
-        present = self.parts >= 0
-        buckets = self.parts.clamp(0, len(table) - 1).long()
-        sums = F.embedding_bag(buckets, table, per_sample_weights=present.to(table.dtype), mode="sum")
-        return [sums, present.sum(dim=1)]
 
 
 class ClassificationHead(nn.Module):
@@ -308,35 +189,23 @@ def _full(mask: Tensor | None, ids: Tensor) -> Tensor:
 
 
 class Classifier(Backbone):
-    """A backbone with a classification head, and the logits of a bag of n-grams where the configuration has one."""
+    """A backbone with a classification head."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.head = ClassificationHead(config.hidden_size, len(config.labels), config.pooling, config.pair_pooling)
-        bag, classes = config.embedding_bag, len(config.labels)
-        self.bag = None if bag is None else NgramBag(bag, config.vocab_size, classes)
 
-    def forward(
-        self, ids: Tensor, mask: Tensor | None, whole: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode).
 
         `mask` None: all ids are real tokens.
-
-        With a bag the logits are the mean of those of the bag and of the head. In training they are those of the head, then
-        those of the bag (2B, C), so that each has a loss of its own (ours: with one loss the encoder overfits on the rows that
-        the bag gets wrong). The bag reads `whole`, the ids and the mask before word dropout. None means those of the encoder.
         """
         with computed_once():
             x, states = self.encode(ids, mask)
             losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
         mask = _full(mask, ids)
         with without_autocast(states):  # so that bf16 rounds no logit, of which a step is 0.06 above 8
-            logits = self.head(at_least_float32(states), mask, ids == self.config.separator_id)
-            if self.bag is None:
-                return logits, losses
-            of_bag = self.bag(*(whole or (ids, mask)))
-        return (torch.cat([logits, of_bag]) if self.training else (logits + of_bag) / 2), losses
+            return self.head(at_least_float32(states), mask, ids == self.config.separator_id), losses
 
 
 class LanguageModel(Backbone):

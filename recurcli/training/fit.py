@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.config import OptimizationConfig
@@ -27,56 +26,30 @@ from recurcli.tokens.batching import epoch_batches
 from recurcli.training.objectives import Objective
 
 
-class AdamWWithSparseRows(torch.optim.AdamW):
-    """AdamW, but a parameter (H, D) with a sparse gradient is trained by row-wise Adagrad.
+class AdamW(torch.optim.AdamW):
+    """torch's AdamW without the wrappers for graphs that hold an optimizer: they import torch._dynamo, over a second.
 
-    Row h of a table (H, D) has one sum of squares, s_h += mean_d g_hd^2, and changes by -lr g_h / sqrt(s_h): Adagrad (Duchi
-    et al., JMLR 2011) with one step size a row (Mudigere et al., ISCA 2022). Rows without a gradient stay as they are,
-    so a step costs what its batch holds.
+    A wrapper of torch without functools.wraps would stay on: training would be right, and start late.
     """
 
-    # torch wraps these for graphs that hold an optimizer, and the wrappers import torch._dynamo: over a second, for nothing.
-    # A wrapper of torch without functools.wraps would stay on: training would be right, and start late.
     add_param_group = unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = unwrap(torch.optim.AdamW.zero_grad)
-    _step_dense = unwrap(torch.optim.AdamW.step)
-
-    @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
-        """Do one step, and drop the sparse gradients."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and parameter.grad.is_sparse:
-                    self._step_rows(parameter, group["lr"])
-                    parameter.grad = None  # AdamW leaves out a parameter without a gradient
-        self._step_dense()
-
-    def _step_rows(self, table: Tensor, rate: float) -> None:
-        gradient = table.grad.coalesce()  # type: ignore[union-attr]
-        rows, values = gradient.indices()[0], gradient.values()
-        if "row_sum" not in self.state[table]:
-            self.state[table]["row_sum"] = table.new_zeros(len(table))
-        sums = self.state[table]["row_sum"]
-        sums[rows] += values.square().mean(dim=1)
-        table[rows] -= rate * values * sums[rows].clamp_min(1e-20).rsqrt().unsqueeze(1)
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
 
-def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSparseRows:
-    """Return the optimizer of the parameters that require gradients. Weight decay applies to matrices, but not to the n-gram
-    table, to an embedding with frozen rows and to the encoder's `undecayed_names`.
+def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamW:
+    """Return the optimizer of the parameters that require gradients. Weight decay applies to matrices, but not to
+    an embedding with frozen rows and to the encoder's `undecayed_names`.
 
     The `lr_factor` of a parameter group multiplies the learning rate. It is `config.scalar_lr_factor` for scalars, because
-    Adam changes a parameter by about one learning rate per step; the n-gram table and the bag have rates of their own.
+    Adam changes a parameter by about one learning rate per step.
     """
     assert config.learning_rate is not None
-    table, rate, decay = ngram_table(model), config.learning_rate, config.weight_decay
     frozen = model.embedding.weight if model.embedding.frozen else None
     settings = {
-        "matrices": (decay, 1.0),
+        "matrices": (config.weight_decay, 1.0),
         "vectors": (0.0, 1.0),  # and what else has no weight decay
         "scalars": (0.0, config.scalar_lr_factor),
-        "bag": (decay, getattr(config, "bag_learning_rate", rate) / rate),
-        "table": (0.0, config.ngram_learning_rate / rate),
     }
     groups: dict[str, dict[str, Any]] = {
         kind: {"params": [], "weight_decay": own_decay, "lr_factor": factor}
@@ -84,28 +57,19 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSpa
     }
     for name, parameter in model.named_parameters():
         kind, own_name = "matrices", name.rpartition(".")[2]
-        if parameter is table:
-            kind = "table"
-        elif name.startswith("bag."):
-            kind = "bag"
-        elif parameter.ndim == 0 or own_name in model.encoder.scalar_names:
+        if parameter.ndim == 0 or own_name in model.encoder.scalar_names:
             kind = "scalars"
         elif parameter.ndim == 1 or parameter is frozen or own_name in model.encoder.undecayed_names:
             kind = "vectors"
         if parameter.requires_grad:
             groups[kind]["params"].append(parameter)
-    return AdamWWithSparseRows(
+    return AdamW(
         [group for group in groups.values() if group["params"]],
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
         eps=config.adam_epsilon,
         fused=True,
     )
-
-
-def ngram_table(model: Backbone) -> nn.Parameter | None:
-    """Return the table (H, D) of the n-gram embeddings, whose gradient is sparse; None: the model has none."""
-    return None if model.embedding.ngrams is None else model.embedding.ngrams.table
 
 
 def learning_rate(step: int, total_steps: int, config: OptimizationConfig, steps_per_epoch: int) -> float:
@@ -307,14 +271,12 @@ def take_step(loop: TrainingLoop, rows: np.ndarray) -> None:
     if carry is not None:
         carry.begin()
     losses = compute_gradients(loop, rows, generator)
-    # Adagrad scales the rows of a sparse gradient by itself.
-    clipped = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
-    norm = nn.utils.clip_grad_norm_(clipped, loop.config.max_grad_norm or math.inf)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), loop.config.max_grad_norm or math.inf)
     loop.unread.append((state.step + 1, rate, {"gradient_norm": norm.double(), **losses}))
     if loop.device.type == "cpu":
         loop.read_losses()
     if loop.config.max_grad_value is not None:
-        nn.utils.clip_grad_value_(clipped, loop.config.max_grad_value)
+        nn.utils.clip_grad_value_(model.parameters(), loop.config.max_grad_value)
     optimizer.step()
     optimizer.zero_grad()
     with torch.no_grad():
@@ -358,38 +320,13 @@ def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Gen
 
 
 def _sum_gradients(model: Backbone, ranks: Ranks) -> None:
-    """Sum each gradient over the processes. A gradient that is None in every process stays None.
-
-    Of the n-gram table, only the rows that have a gradient in a process are exchanged.
-    """
-    table = ngram_table(model)
-    learning = [p for p in model.parameters() if p.requires_grad and p is not table]
+    """Sum each gradient over the processes. A gradient that is None in every process stays None."""
+    learning = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learning]
-    if table is not None:
-        rows, of_rows = _gather_rows(table, ranks)
-        learning, gradients = [*learning, table], [*gradients, of_rows]
     present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
     ranks.all_reduce_([*gradients, present])
     for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
-        if parameter is table:
-            gradient = torch.sparse_coo_tensor(rows.unsqueeze(0), gradient, parameter.shape, is_coalesced=True)
         parameter.grad = gradient if count else None
-
-
-def _gather_rows(table: nn.Parameter, ranks: Ranks) -> tuple[Tensor, Tensor]:
-    """Return the rows of `table` (H, D) that have a gradient in any process, and the gradient of these rows in this process.
-
-    The row numbers (R,) are ascending. The gradient (R, D) is 0 in rows without one in this process. All ranks must call it.
-    """
-    own = None if table.grad is None else table.grad.coalesce()
-    here = torch.zeros(0, dtype=torch.long, device=table.device) if own is None else own.indices()[0]
-    longest = max(int(count) for count in ranks.all_gather_(torch.tensor([len(here)], device=table.device)))
-    found = torch.cat(ranks.all_gather_(F.pad(here, (0, longest - len(here)), value=-1)))
-    rows = torch.unique(found[found >= 0])  # ascending
-    gradient = table.new_zeros(len(rows), table.shape[1])
-    if own is not None:
-        gradient[torch.searchsorted(rows, own.indices()[0])] = own.values()
-    return rows, gradient
 
 
 def _evaluate(loop: TrainingLoop) -> tuple[float, bool]:

@@ -43,8 +43,6 @@ class MicroBatch:
     """(N,) indices of the targets in the flattened (B·T,) input. None for classification, and with `streams`, where all are."""
     weight: float
     """This micro-batch's part of the batch weight, which divides the summed loss."""
-    whole: tuple[Tensor, Tensor] | None = None
-    """`ids` and `mask` before word dropout; None: no word was dropped."""
     teacher: tuple[Tensor, Tensor] | None = None
     """The teacher's softened probabilities (B, C), and the weight of its loss in that of each row (B,); None: no teacher."""
     row_weights: Tensor | None = None
@@ -74,11 +72,10 @@ class MicroBatch:
             streams, targets = self.streams[rank::size], self.targets.view_as(self.ids)[rank::size]
             return replace(self, ids=ids, mask=mask, targets=targets.flatten(), streams=streams)
         if self.positions is None:
-            targets, whole, teacher = self.targets[rank::size], self.whole, self.teacher
-            whole = whole and (whole[0][rank::size], whole[1][rank::size])
+            targets, teacher = self.targets[rank::size], self.teacher
             teacher = teacher and (teacher[0][rank::size], teacher[1][rank::size])
             row_weights = None if self.row_weights is None else self.row_weights[rank::size]
-            return MicroBatch(ids, mask, targets, None, self.weight, whole, teacher, row_weights)
+            return MicroBatch(ids, mask, targets, None, self.weight, teacher, row_weights)
         width = self.ids.shape[1]
         rows = self.positions // width
         mine = (rows % size == rank) & (self.targets != IGNORED)
@@ -227,25 +224,20 @@ class ClassificationObjective:
         """Return the micro-batch of `rows`; word dropout draws from `generator`."""
         pad_id = self.tokenizer.pad_id
         ids, mask = collate(self.tokens, rows, pad_id=pad_id)
-        chosen, whole = torch.from_numpy(rows), None
+        chosen = torch.from_numpy(rows)
         if rate := self.word_dropout:
-            whole, words = (ids, mask), self.tokenizer.word_ids
+            words = self.tokenizer.word_ids
             ids, mask = drop_words(ids, mask, probability=rate, word_ids=words, pad_id=pad_id, generator=generator)
         targets = self.targets[chosen]
         teacher = self.teacher and (self.teacher[0][chosen], self.teacher[1][chosen])
         row_weights = self.row_weights[chosen]
-        return MicroBatch(ids, mask, targets, None, float(row_weights.sum()), whole, teacher, row_weights)
+        return MicroBatch(ids, mask, targets, None, float(row_weights.sum()), teacher, row_weights)
 
     def loss(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weighted sum of the losses over the rows, and the auxiliary losses."""
         assert isinstance(model, Classifier) and batch.row_weights is not None
-        logits, auxiliary = model(batch.ids, batch.mask, None if model.bag is None else batch.whole)
-        parts = max(1, len(logits) // max(1, len(batch.targets)))  # the head, and the bag if there is one
-        targets, row_weights = batch.targets.repeat(parts), batch.row_weights.repeat(parts)
-        teacher = None
-        if batch.teacher is not None:
-            teacher = batch.teacher[0].repeat(parts, 1), batch.teacher[1].repeat(parts)
-        return self._summed(logits.float(), targets, row_weights, teacher) / parts, auxiliary
+        logits, auxiliary = model(batch.ids, batch.mask)
+        return self._summed(logits.float(), batch.targets, batch.row_weights, batch.teacher), auxiliary
 
     def mean_loss(self, logits: Tensor, targets: Tensor, row_weights: NDArray[np.float64] | None) -> float:
         """Return the mean loss of logits (N, C) and targets (N,), which training minimizes, by weights (N,); None: 1."""

@@ -25,7 +25,7 @@ from recurcli.model.models import Backbone
 from recurcli.process import signal_handlers
 from recurcli.runs.model_files import load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, check_same, checkpoint_folders, first_difference
-from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
+from recurcli.training.fit import TrainingLoop, TrainingState, fit
 from recurcli.validation import parse_config
 
 _REQUIRED = ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -157,14 +157,13 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Load the tensors of `optimizer_tensors` into `optimizer`. Raises ModelError if they do not fit the model."""
-    left, table = dict(tensors), ngram_table(model)
+    left = dict(tensors)
     for name, parameter in model.named_parameters():
-        keys = ("row_sum",) if parameter is table else ("step", "exp_avg", "exp_avg_sq")
-        state = {key: left.pop(f"{key}/{name}", None) for key in keys}
+        state = {key: left.pop(f"{key}/{name}", None) for key in ("step", "exp_avg", "exp_avg_sq")}
         if all(value is None for value in state.values()):
             continue
         for key, value in state.items():
-            shape = parameter.shape[: {"step": 0, "row_sum": 1}.get(key, parameter.ndim)]
+            shape = () if key == "step" else parameter.shape
             if value is None or value.shape != shape or not value.is_floating_point() or not parameter.requires_grad:
                 raise ModelError(f"the checkpoint's optimizer state does not fit the model: {key}/{name}")
         # A fused AdamW keeps its step count beside the parameter.

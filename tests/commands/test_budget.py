@@ -20,7 +20,6 @@ SETTINGS = (
     "finetuning.epochs=6",
     "encoder.dropout=0.2",
     "embedding.dropout=0.1",
-    "embedding.ngrams={buckets: 89}",
     "finetuning.word_dropout=0.2",
     "ensemble=linear",
     "finetuning.checkpoint_every=3",

@@ -24,7 +24,7 @@ from sized_encoders import SIZED
 from small_runs import copy_of, weighted
 from tiny_task import tiny
 
-from recurcli.config import ModelConfig, NgramEmbeddingConfig, Truncation
+from recurcli.config import ModelConfig, Truncation
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
 from recurcli.files import CommittedFolder, OpenedFile, to_json
@@ -316,7 +316,7 @@ def classifier(name: str, **keys: Any) -> Classifier:
     """A model of pairs whose every parameter was moved, so that nothing is 0 or the identity."""
     torch.manual_seed(0)
     marks = {"embedding_segments": True, "embedding_matches": True, "separator_id": 2, "unknown_id": 1}
-    own = ("pooling", "embedding_orthonormal", "embedding_ngrams")
+    own = ("pooling", "embedding_orthonormal")
     model_keys = {key: keys.pop(key) for key in own if key in keys}
     config = ModelConfig(
         encoder={"name": name, "hidden_size": 16, "num_layers": 2, **keys},
@@ -346,7 +346,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("starsaber", {"position": "sinusoidal", "bias": True, "pooling": "max"}),
     ("starsaber", {"direct_path": False, "initial": "linear", "pooling": "first"}),
     ("starsaber", {"initial": "zero", "pooling": "last", "embedding_orthonormal": True}),
-    ("starsaber", {"embedding_ngrams": NgramEmbeddingConfig(buckets=300)}),
     ("gated-starsaber", {"gate": "lstm"}),
     ("gated-starsaber", {"gate": "gru"}),
     ("rsa", {"causal": True}),

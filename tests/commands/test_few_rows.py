@@ -16,7 +16,7 @@ CHOSEN = ("--set", "linear.c=1", "--set", "linear.characters=null", "--set", "li
 DEFAULT = ("finetune", "--preset", "starsaber-custom", *CHOSEN)
 SMALL = [
     part
-    for key in ("encoder.hidden_size=8", "encoder.num_layers=1", "embedding.bag=null", "finetuning.max_steps=2")
+    for key in ("encoder.hidden_size=8", "encoder.num_layers=1", "finetuning.max_steps=2")
     for part in ("--set", key)
 ]
 

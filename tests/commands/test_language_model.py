@@ -128,7 +128,6 @@ CARRY = "pretraining.carry=true"
         ("truncated-lstm-tnews", [CARRY, "pretraining.objective=causal"], "the data are rows, which do not go on"),
         ("lstm-ptb", [CARRY, "pretraining.batch_size=99999"], "makes 99,999 streams of"),
         ("lstm-ptb", [CARRY, "runtime.compile=true"], "runtime.compile"),
-        ("lstm-ptb", [CARRY, "embedding.ngrams={}"], "embedding.ngrams"),
     ],
 )
 def test_what_cannot_be_causal_or_carried_is_refused(

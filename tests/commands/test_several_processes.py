@@ -25,7 +25,6 @@ HINGE = ("finetuning.loss=hinge", "finetuning.label_smoothing=0")
 UNEVEN = (
     *("finetuning.batch_size=7", "finetuning.gradient_accumulation_steps=2"),
     *("pretraining.batch_size=7", "pretraining.gradient_accumulation_steps=2"),
-    "embedding.ngrams={buckets: 97, dropout: 0}",
 )
 
 

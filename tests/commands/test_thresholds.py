@@ -77,7 +77,7 @@ def test_saved_thresholds_hold_in_the_files_of_the_run(plain: Path, moved: Path)
 
 
 def test_what_is_paired_on_the_test_rows_follows_them(recur: Recur, plain: Path, tmp_path: Path) -> None:
-    small = ("encoder.hidden_size=8", "encoder.num_layers=1", "embedding.bag=null", "finetuning.max_steps=2")
+    small = ("encoder.hidden_size=8", "encoder.num_layers=1", "finetuning.max_steps=2")
     settings = [word for setting in (*small, "finetuning.encoder=always") for word in ("--set", setting)]
     files = [word for name in ("train", "dev", "test") for word in (f"--{name}", plain.with_name(f"{name}.csv"))]
     run = tmp_path / "run"

@@ -53,10 +53,10 @@ class OtherOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.fixture(scope="module")
 def default(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The preset starsaber-custom: the encoder with its bag, and the linear model. Only the sizes are smaller."""
+    """The preset starsaber-custom: the encoder and the linear model. Only the sizes are smaller."""
     folder = tmp_path_factory.mktemp("default")
     write_rows(folder / "rows.jsonl", rows(300, seed=1, labelled=True))
-    sizes = ("encoder.hidden_size=32", "encoder.num_layers=2", "embedding.bag.size=16", "embedding.bag.buckets=512")
+    sizes = ("encoder.hidden_size=32", "encoder.num_layers=2")
     settings = (
         "data.max_length=512",
         "tokenizer.kind=char",
@@ -91,10 +91,9 @@ def groups(count: int) -> Iterator[tuple[int, list[list[int]]]]:
 def logits_of(
     run: Path, precision: Precision, batch_size: int, parts: Sequence[Sequence[int]], lengths: Sequence[int] = LENGTHS
 ) -> Scores:
-    """Return the logits (2, N, C) of the whole model, and of its encoder with the bag alone, for texts of these lengths."""
+    """Return the logits (2, N, C) of the whole model, and of its encoder alone, for texts of these lengths."""
     predictor = Predictor.load(run, device="cpu", precision=precision, batch_size=batch_size)
     ensemble = predictor.ensemble
-    assert predictor.model.bag is not None
     assert ensemble is not None and ensemble.encoder_weight and ensemble.linear_weight
     draw, characters = random.Random(5), "鼠牛虎兔龙蛇马羊猴鸡狗猪"
     texts = ["".join(draw.choices(characters, k=length)) for length in lengths]

@@ -89,7 +89,7 @@ def test_export(recur: Recur, in_bf16: Path, tmp_path: Path, monkeypatch: pytest
 def test_the_estimator(tmp_path: Path) -> None:
     made = rows(60, seed=5, labelled=True)
     sizes = {"encoder.hidden_size": 16, "encoder.num_layers": 1, "data.max_length": 16, "finetuning.max_steps": 2}
-    parts = {"tokenizer.kind": "char", "ensemble": None, "embedding.bag": None}
+    parts = {"tokenizer.kind": "char", "ensemble": None}
     classifier = recurcli.TextClassifier(settings={**sizes, **parts}, seed=1)
     classifier.fit([str(row["sentence"]) for row in made], [str(row["label"]) for row in made])
     classifier.save(tmp_path / "x")

@@ -19,8 +19,6 @@ from fake_gpu import fake_gpu
 from recurcli.config import (
     FinetuningConfig,
     ModelConfig,
-    NgramBagConfig,
-    NgramEmbeddingConfig,
     OptimizationConfig,
     PretrainingConfig,
     TokenizerConfig,
@@ -64,8 +62,6 @@ class Feature:
 
 FEATURES = {
     "plain": Feature(),
-    "n-gram embedding": Feature(model={"embedding_ngrams": NgramEmbeddingConfig()}),
-    "bag": Feature(model={"embedding_bag": NgramBagConfig()}),
     "class weights": Feature(finetuning={"class_weights": "balanced"}),
     "pairs": Feature(
         pairs=True, model={"embedding_segments": True, "embedding_matches": True, "pair_pooling": "sides"}

@@ -34,7 +34,6 @@ REVIEWS = (
     "finetuning.class_weights={war: 2.0, peace: 1}",
     "tokenizer.vocab_size=64",
     "encoder.hidden_size=8",
-    "embedding.ngrams={buckets: 97}",
     *("finetuning.max_steps=5", "finetuning.checkpoint_every=2", "finetuning.evaluate_every=2"),
     *("pretraining.max_steps=5", "pretraining.checkpoint_every=2"),
 )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recurcli.config import ModelConfig, NgramEmbeddingConfig, PairPooling
+from recurcli.config import ModelConfig, PairPooling
 from recurcli.model.models import Classifier
 
 SEPARATOR = 3
@@ -19,7 +19,6 @@ def build(pair_pooling: PairPooling, encoder: str = "starsaber") -> Classifier:
         max_length=9,
         embedding_segments=True,
         embedding_matches=True,
-        embedding_ngrams=NgramEmbeddingConfig(buckets=13),
         separator_id=SEPARATOR,
         pooling="max",
         pair_pooling=pair_pooling,

@@ -98,9 +98,7 @@ def test_a_preset_named_after_a_paper_keeps_its_values(name: str) -> None:
     assert preset.task in name.split("-")
     assert (preset.pooling, preset.pair_pooling, preset.ensemble) == ("mean", "joint", None)
     assert (preset.embedding.dropout, preset.finetuning.word_dropout) == (0.0, 0.0)
-    assert not (
-        preset.embedding.segments or preset.embedding.matches or preset.embedding.ngrams or preset.data.extra_rows
-    )
+    assert not (preset.embedding.segments or preset.embedding.matches or preset.data.extra_rows)
     assert preset.finetuning.label_smoothing == 0.0
     assert preset.data.close_brackets
     assert preset.data.max_length == {"tnews": 64, "imdb": 512, "agnews": 512}.get(preset.task, 128)
@@ -116,7 +114,7 @@ def test_the_language_models_of_transjects_table_have_its_optimizer(name: str) -
     assert {key: preset.encoder[key] for key in TABLE_3[name]} == TABLE_3[name]
     pretraining = {**{key: value for key, value in TRANSJECT.items() if key != "loss"}, "objective": "causal"}
     assert {key: getattr(preset.pretraining, key) for key in pretraining} == pretraining
-    assert (preset.task, preset.embedding.dropout, preset.embedding.ngrams) == ("ptb", 0.0, None)
+    assert (preset.task, preset.embedding.dropout) == ("ptb", 0.0)
 
 
 @pytest.mark.parametrize(("task", "length", "warmup"), [("listops", 2000, 1000), ("charimdb", 4000, 80)])

@@ -22,7 +22,7 @@ from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, training_facts
-from recurcli.training.fit import TrainingLoop, ngram_table
+from recurcli.training.fit import TrainingLoop
 from recurcli.validation import flatten
 from recurcli.version import __version__
 
@@ -34,11 +34,11 @@ def checkpoint_bytes(training: "Training") -> int:
     """Return the approximate size of a checkpoint in bytes.
 
     A checkpoint has the weights, the optimizer's state and, if the model is selected, the best weights. The optimizer stores
-    two numbers for a weight, and one for a row of the n-gram table.
+    two numbers for a weight.
     """
     model = training.loop.model
-    weights, table = sum(tensor.nbytes for tensor in model.state_dict().values()), ngram_table(model)
-    numbers = sum(len(p) if p is table else 2 * p.numel() for p in model.parameters() if p.requires_grad)
+    weights = sum(tensor.nbytes for tensor in model.state_dict().values())
+    numbers = sum(2 * p.numel() for p in model.parameters() if p.requires_grad)
     return weights + 4 * numbers + (0 if training.dev is None else weights)
 
 

@@ -46,7 +46,7 @@ from recurcli.files import MANIFEST, sha256_of, to_json
 from recurcli.linear.static_vectors import tokenizer_of_vectors, vectors_of_tokens
 from recurcli.log import Log
 from recurcli.metrics import format_score, metric_named, words_of
-from recurcli.model.models import Classifier, LanguageModel, part_buckets
+from recurcli.model.models import Classifier, LanguageModel
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.requests.training import Section, TrainingRequest
 from recurcli.runs.folder_weights import find_weights, load_folder
@@ -199,7 +199,6 @@ def build_model(
     their size does not fit the model.
     """
     assert preset.data.max_length != "auto", "settle replaces auto"
-    bag = preset.embedding.bag if kind is Classifier and not pairs else None
     config = ModelConfig(
         encoder=preset.encoder,
         vocab_size=tokenizer.vocab_size,
@@ -211,8 +210,6 @@ def build_model(
         embedding_scaled=preset.embedding.scaled,
         embedding_segments=preset.embedding.segments and pairs,
         embedding_matches=preset.embedding.matches and pairs,
-        embedding_ngrams=preset.embedding.ngrams,
-        embedding_bag=bag,
         separator_id=tokenizer.separator_id,
         unknown_id=-1 if tokenizer.unknown_id is None else tokenizer.unknown_id,
         pooling=preset.pooling,
@@ -232,8 +229,6 @@ def build_model(
         if reason := reason or ("runtime.compile makes a graph of all layers" if preset.runtime.compile else ""):
             raise UsageError(f"runtime.checkpoint_layers: encoder {preset.encoder['name']}: {reason}; set it to false")
         model.encoder.checkpoint_layers = True
-    if bag is not None and isinstance(model, Classifier) and model.bag is not None:
-        model.bag.parts.copy_(part_buckets(tokenizer.tokens, bag.characters, bag.buckets))
     if weights is not None:
         load_folder(model, weights)
         if kind is LanguageModel and weights.bias is None:
