@@ -34,8 +34,8 @@ from torch.autograd.profiler import profile
 
 from recurcli.config import FinetuningConfig
 from recurcli.device import Precision, autocast, choose_device, choose_precision
-from recurcli.encoders.config import LINEAR, PRETRAINED, build_encoder, causal_key, encoder_config
 from recurcli.encoders.encoder import Encoder, StepState
+from recurcli.encoders.registry import LINEAR, PRETRAINED, build_encoder, causal_key, encoder_config
 from recurcli.errors import UsageError, did_you_mean, escaped, is_lack_of_memory, pluralize
 from recurcli.layers import computed_once, sinusoidal_positions
 from recurcli.log import Log, Measured

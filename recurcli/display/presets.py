@@ -10,7 +10,7 @@ from rich.text import Text
 
 from recurcli.config import Preset, described
 from recurcli.display.screen import Styled, Table, cell, heading, listing, show, styled
-from recurcli.encoders.config import encoder_config
+from recurcli.encoders.registry import encoder_config
 from recurcli.errors import pluralize
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ Other packages register encoders as entry points of the group `recurcli.encoders
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from recurcli.encoders.config import ENCODERS, LINEAR, PRETRAINED, build_encoder, encoder_class
+from recurcli.encoders.registry import ENCODERS, LINEAR, PRETRAINED, build_encoder, encoder_class
 
 if TYPE_CHECKING:
     from recurcli.encoders.encoder import Encoder

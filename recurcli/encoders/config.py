@@ -1,32 +1,14 @@
-"""The keys of every encoder and their defaults, the table of encoders, and what is found by an encoder's name. This file does
-not import torch, and an encoder's module is imported on first use: `recur presets` and a preset's composition read only this
-file. It reads from what encoders share to each encoder; the table stands at the end.
+"""The keys of every encoder and their defaults, from what encoders share to each encoder. This file does not import torch.
 
 `presets/encoders/NAME.yaml` overrides these defaults and gives the reasons.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, MultipleOf
 
-from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.validation import (
-    STRICT,
-    Activation,
-    Fraction,
-    NonNegative,
-    OrthogonalMap,
-    Positive,
-    Probability,
-    parse_config,
-)
-
-if TYPE_CHECKING:
-    from recurcli.encoders.encoder import Encoder
+from recurcli.validation import STRICT, Activation, Fraction, NonNegative, OrthogonalMap, Positive, Probability
 
 Norm = Literal["post", "pre"]
 Gate = Literal["gru_light", "gru", "lstm"]
@@ -605,101 +587,8 @@ class PretrainedConfig:
     """What its config.json says of its architecture."""
 
 
-PRETRAINED = "pretrained"
-"""The name in `encoder.name` of an encoder in Hugging Face's layout, which has a path in place of sizes."""
-LINEAR = "linear"
-"""The name in `encoder.name` of a preset without an encoder, whose model is the linear one. It is not one of ENCODERS."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class NoEncoderConfig:
     """The keys of LINEAR: none."""
 
     __pydantic_config__ = STRICT
-
-
-class BuiltIn(NamedTuple):
-    """An encoder of this package: its Config, and the names of its module and class, which needs torch."""
-
-    config: type[EncoderConfig] | type[NoEncoderConfig] | type[PretrainedConfig]
-    module: str
-    name: str
-
-
-ENCODERS = {
-    "starsaber": BuiltIn(StarSaberConfig, "starsaber", "StarSaber"),
-    "gated-starsaber": BuiltIn(GatedStarSaberConfig, "gated_starsaber", "GatedStarSaber"),
-    "rsa": BuiltIn(RSAConfig, "rsa", "RSA"),
-    "transject": BuiltIn(TransJectConfig, "transject", "TransJect"),
-    "random-transject": BuiltIn(RandomTransJectConfig, "transject", "RandomTransJect"),
-    "transformer": BuiltIn(TransformerConfig, "transformer", "Transformer"),
-    "orthogonal-transformer": BuiltIn(OrthogonalTransformerConfig, "orthogonal_transformer", "OrthogonalTransformer"),
-    "rezero": BuiltIn(ReZeroConfig, "rezero", "ReZero"),
-    "bilstm": BuiltIn(BiLSTMConfig, "bilstm", "BiLSTM"),
-    "linear-transformer": BuiltIn(LinearTransformerConfig, "linear_transformer", "LinearTransformer"),
-    "truncated-rnn": BuiltIn(TruncatedRNNConfig, "truncated", "TruncatedRNN"),
-    "truncated-lstm": BuiltIn(TruncatedLSTMConfig, "truncated", "TruncatedLSTM"),
-    "linformer": BuiltIn(LinformerConfig, "efficient.linformer", "Linformer"),
-    "performer": BuiltIn(PerformerConfig, "efficient.performer", "Performer"),
-    "nystromformer": BuiltIn(NystromformerConfig, "efficient.nystromformer", "Nystromformer"),
-    "synthesizer": BuiltIn(SynthesizerConfig, "efficient.synthesizer", "Synthesizer"),
-    "skyformer": BuiltIn(SkyformerConfig, "efficient.skyformer", "Skyformer"),
-    "reformer": BuiltIn(ReformerConfig, "efficient.reformer", "Reformer"),
-    "bigbird": BuiltIn(BigBirdConfig, "efficient.bigbird", "BigBird"),
-    "informer": BuiltIn(InformerConfig, "efficient.informer", "Informer"),
-    "transformer-xl": BuiltIn(TransformerXLConfig, "transformer_xl", "TransformerXL"),
-    "block-recurrent-transformer": BuiltIn(BlockRecurrentConfig, "block_recurrent", "BlockRecurrentTransformer"),
-    "temporal-latent-bottleneck": BuiltIn(LatentBottleneckConfig, "latent_bottleneck", "TemporalLatentBottleneck"),
-    "mingru": BuiltIn(MinGRUConfig, "mingru", "MinGRU"),
-    "s4d": BuiltIn(S4DConfig, "s4d", "S4D"),
-    "gated-linear-attention": BuiltIn(GatedLinearAttentionConfig, "gated_linear_attention", "GatedLinearAttention"),
-    PRETRAINED: BuiltIn(PretrainedConfig, "pretrained", "Pretrained"),
-}
-_NO_ENCODER = BuiltIn(NoEncoderConfig, "encoder", "NoEncoder")
-
-
-def encoder_class(name: str) -> "type[Encoder]":
-    """Return the class of the encoder `name`, from ENCODERS or from an entry point of the group `recurcli.encoders`.
-
-    Raises UsageError if the name is unknown, or if the entry point is not a subclass of Encoder.
-    """
-    if (known := ENCODERS.get(name, _NO_ENCODER if name == LINEAR else None)) is not None:
-        kind: type[Encoder] = getattr(import_module(f"recurcli.encoders.{known.module}"), known.name)
-        return kind
-    offered = {entry.name: entry for entry in entry_points(group="recurcli.encoders")}
-    if name not in offered:
-        raise UsageError(f"encoder '{escaped(name)}' is unknown{did_you_mean(str(name), ENCODERS.keys() | offered)}")
-    found = offered[name].load()
-    if not (isinstance(found, type) and issubclass(found, import_module("recurcli.encoders.encoder").Encoder)):
-        raise UsageError(f"encoder '{name}': {offered[name].value} is not a subclass of recurcli.encoders.Encoder")
-    return found
-
-
-def encoder_config(name: str) -> type[Any]:
-    """Return the Config of the encoder `name`; torch is imported for those of other packages only.
-
-    Raises UsageError as `encoder_class`.
-    """
-    known = ENCODERS.get(name, _NO_ENCODER if name == LINEAR else None)
-    return encoder_class(name).Config if known is None else known.config
-
-
-def causal_key(name: str) -> tuple[str, bool] | None:
-    """Return the key, and its value, with which no position of the encoder `name` sees a later one; None: there is none.
-
-    It is `causal` or, for a recurrent network that can be `bidirectional`, one direction. Raises UsageError as `encoder_class`.
-    """
-    known = {field.name for field in fields(encoder_config(name))}
-    return next((pair for pair in (("causal", True), ("bidirectional", False)) if pair[0] in known), None)
-
-
-def build_encoder(config: Mapping[str, Any]) -> "Encoder":
-    """Build an encoder. `config` has the encoder's `name` and the keys of its Config.
-
-    Raises UsageError for an unknown name, an unknown or missing key, or an invalid value.
-    """
-    if not isinstance(config.get("name"), str):
-        raise UsageError(f"encoder.name is missing{did_you_mean('', ENCODERS)}")
-    keys = dict(config)
-    kind = encoder_class(keys.pop("name"))
-    return kind(parse_config(kind.Config, keys))

@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from recurcli.config import REQUIRED_VECTORS, Preset, check_encoder_length, preset_keys, type_members
 from recurcli.data.tasks import TASKS
-from recurcli.encoders.config import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
 from recurcli.encoders.folder import folder_of, read_folder
+from recurcli.encoders.registry import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.requirements import check_packages
 from recurcli.validation import (

@@ -19,7 +19,7 @@ from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as cs
 
 from recurcli.config import FORMAT_VERSION, DataConfig, check_format
-from recurcli.encoders.config import LINEAR
+from recurcli.encoders.registry import LINEAR
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import (
     MANIFEST,

@@ -16,7 +16,7 @@ from torchrun import command, completed
 from recurcli.commands.pretrain import pretrain
 from recurcli.config import DataConfig, TokenizerConfig
 from recurcli.data.tasks import task_named
-from recurcli.encoders.config import ENCODERS, causal_key
+from recurcli.encoders.registry import ENCODERS, causal_key
 from recurcli.errors import DataError
 from recurcli.files import extend_manifest, sha256_of
 from recurcli.model.models import LanguageModel

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recurcli import layers
 from recurcli.config import ModelConfig
-from recurcli.encoders.config import ENCODERS, causal_key
+from recurcli.encoders.registry import ENCODERS, causal_key
 from recurcli.encoders.s4d import S4D
 from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
 from recurcli.model.models import LanguageModel

@@ -9,7 +9,7 @@ from equations import batch, built, check_same
 from sized_encoders import SIZED
 from torch import Tensor
 
-from recurcli.encoders.config import causal_key, encoder_config
+from recurcli.encoders.registry import causal_key, encoder_config
 from recurcli.encoders.transformer_xl import Tables
 
 SIZE = 16

@@ -25,7 +25,7 @@ from recurcli.config import (
 )
 from recurcli.data.teacher import Teacher
 from recurcli.device import SettledPrecision
-from recurcli.encoders.config import PRETRAINED, causal_key
+from recurcli.encoders.registry import PRETRAINED, causal_key
 from recurcli.evaluation.inference import InferenceConfig, compute_logits, score_text
 from recurcli.model.models import Backbone, Classifier, LanguageModel
 from recurcli.tokens.texts import cut_windows, encode_stream

@@ -15,7 +15,7 @@ from cases import slow_but
 from steps import FEATURES
 
 from recurcli.encoders import ENCODERS, PRETRAINED, encoder_class
-from recurcli.encoders.config import causal_key
+from recurcli.encoders.registry import causal_key
 
 HERE = Path(__file__).resolve().parent
 BUDGET = 2

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 from cases import slow_but
 
-from recurcli.encoders.config import causal_key, encoder_class
+from recurcli.encoders.registry import causal_key, encoder_class
 from recurcli.errors import UsageError
 from recurcli.metrics import METRICS
 from recurcli.preset import compose, paper_presets, preset_folder, preset_names

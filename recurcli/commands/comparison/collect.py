@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.commands.training.resume import preset_facts
-from recurcli.encoders.config import LINEAR
+from recurcli.encoders.registry import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import is_locked, naming_damage
 from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, ScoredSplit, classification_report, words_of
