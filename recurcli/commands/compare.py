@@ -109,7 +109,7 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
 def _kept_one_linear_model(runs: Sequence[ComparedRun]) -> bool:
     """Return whether several runs, some of them with an encoder, all kept the same linear model."""
     scored = {(*run.rows.predictions, f"{run.result[run.split]['loss']:.6f}") for run in runs}
-    is_linear = [run.result.get("ensemble", {}).get("encoder_weight") == 0 for run in runs]
+    is_linear = [run.result.get("kept", {}).get("name") == "linear model" for run in runs]
     has_encoder = any("parts" in run.stored for run in runs)
     return len(runs) > 1 and len(scored) == 1 and all(is_linear) and has_encoder
 
@@ -223,8 +223,8 @@ def _tests(
 
 def _notes(runs: Sequence[ComparedRun], part: Part, log: Log) -> None:
     """Log notes on models that do not use their encoder, and on times of several machines."""
-    ensembles = [run.result["ensemble"] for run in runs if "parts" in run.result]
-    unused = sum(not ensemble["encoder_weight"] for ensemble in ensembles)
+    kept = [run.result["kept"]["name"] for run in runs if "parts" in run.result]
+    unused = kept.count("linear model")
     if part == "model" and unused:
         text = f"{pluralize(unused, 'kept model', 'are', of=len(runs))} the linear model alone, whatever the encoder"
         log.note(f"{text}; --part encoder compares the encoders alone")

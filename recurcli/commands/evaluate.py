@@ -27,7 +27,7 @@ from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one
 from recurcli.device import choose_device
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
-from recurcli.evaluation.decision import KeptModel, fit_thresholds
+from recurcli.evaluation.decision import Kept, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, paired_interval, report_with_parts
 from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, intervals
@@ -113,26 +113,23 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     log.stage("scoring the rows")
     labels = [*map(str, rows.examples.labels)]
     tokens = predictor.encode(rows.texts)
-    encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None
+    of = {"encoder": predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens)))} if has_encoder else {}
     predictor.stop_workers()
     predictor.note_on_cuts(len(tokens), log)
 
-    ensemble = predictor.ensemble
-    linear = None if ensemble is None else ensemble.linear
+    linear, kept = predictor.linear, predictor.kept
     if linear is None or (own_dev and LINEAR_FIRST_FIT in run):  # the first fit has not seen the dev rows
         linear = read_linear_model(run, len(predictor.labels), first_fit=own_dev)
-    if ensemble is not None and linear is not None:
-        ensemble = replace(ensemble, linear=linear)
-    parts = encoder_logits, None if linear is None else linear.logits(rows.texts)
+    if linear is not None:
+        of["linear"] = linear.logits(rows.texts)
     warn_of_unlearned_positions(split, run.read_preset()["encoder"], log)
     targets = np.array(task.targets(labels))
     known = task.baselines if split == "dev" else {}
-    kept = predictor.kept._replace(ensemble=ensemble)
     if request.fit_thresholds is not None:
-        shares = kept.probabilities(kept.logits(*parts))
-        kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, task.labels))
+        shares = kept.probabilities(kept.logits(of))
+        kept = replace(kept, thresholds=fit_thresholds(shares, targets, request.fit_thresholds, task.labels))
     metric = run.read_preset().get("finetuning", {}).get("metric", "accuracy")
-    metrics, facts, logits = report_with_parts(kept, *parts, labels, task, known, metric, trained)
+    metrics, facts, logits = report_with_parts(kept, of, labels, task, known, metric, trained)
     shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
         ids=[*map(str, rows.examples.ids)],
@@ -154,10 +151,11 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         "path": None if rows.path is None else str(rows.path),
         "sha256": rows.sha256,
     }
-    return _finish(request, run, evaluated, kept, about_rows, {"metric": metric, "metrics": metrics, **facts}, log)
+    facts = {"metric": metric, "metrics": metrics, "kept": kept.to_json(), **facts}
+    return _finish(request, run, evaluated, kept, about_rows, facts, log)
 
 
-def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: Task, log: Log) -> Evaluation:
+def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task, log: Log) -> Evaluation:
     """Return the scores of a cross-validated run, from its stored out-of-fold predictions."""
     trained, names = run.read_result(), task.labels
     rows, shares = _stored_predictions(run, PREDICTIONS, names)
@@ -169,13 +167,13 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: 
         )
     if request.fit_thresholds is not None:
         _check_kept_in_full(run, names)
-        kept = kept._replace(thresholds=fit_thresholds(shares, targets, request.fit_thresholds, names))
+        kept = replace(kept, thresholds=fit_thresholds(shares, targets, request.fit_thresholds, names))
         predictions = [names[each] for each in kept.decide(shares)]
         metrics |= classification_report(labels, predictions, names, loss=metrics["loss"])
     log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
     evaluated = EvaluatedRows([row["id"] for row in rows], texts, names, targets, shares, kept.decide(shares))
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
-    scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "ensemble", "calibration")}
+    scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "kept", "calibration")}
     return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
 
 
@@ -201,7 +199,7 @@ def _finish(
     request: EvaluateRequest,
     run: Run,
     rows: EvaluatedRows,
-    kept: KeptModel,
+    kept: Kept,
     about_rows: Mapping[str, Any],
     scores: Mapping[str, Any],
     log: Log,
@@ -227,7 +225,7 @@ def _finish(
     return Evaluation(result, run, rows)
 
 
-def _save(run: Run, kept: KeptModel, names: Sequence[str], facts: Mapping[str, Any]) -> None:
+def _save(run: Run, kept: Kept, names: Sequence[str], facts: Mapping[str, Any]) -> None:
     """Keep the thresholds in `run`: its predictions and its result follow them, in one change.
 
     `facts` are those of the dev rows that follow the thresholds: the scores on the rows that were not trained on, and what is

@@ -79,7 +79,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         log.stage(f"reading {request.run}")
         run = open_run(request.run)
         predictor = Predictor.load(run, **options)
-        if request.explain and (predictor.ensemble is None or not predictor.ensemble.linear_weight):
+        if request.explain and predictor.linear is None:
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
@@ -122,8 +122,8 @@ def predict(request: PredictRequest, log: Log) -> None:
             lines = []
             for place, prediction in enumerate(predictor.predictions(logits)):
                 why = None
-                if request.explain and predictor.ensemble is not None:
-                    why = explain(predictor.ensemble.linear, pairs[place], predictor.labels.index(prediction.label))
+                if request.explain and predictor.linear is not None:
+                    why = explain(predictor.linear, pairs[place], predictor.labels.index(prediction.label))
                 lines.append(writer.row(first + before + place, window[place], prediction, texts[place].fault, why))
                 label = "" if writer.is_unsure(prediction) else prediction.label
                 progress.labels[label] = progress.labels.get(label, 0) + 1

@@ -5,13 +5,15 @@ Shapes: N rows, C classes.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recurcli.linear.model import Ensemble, Logits
+from recurcli.linear.ensemble import RowWeights, fit_calibration, fit_ensemble
+from recurcli.linear.model import Logits
 from recurcli.metrics import CountMetric, counts_of, metric_named
 
 Shares = NDArray[np.float64]
@@ -44,24 +46,29 @@ def probabilities(logits: Logits, temperature: float = 1.0, rows: int = 0) -> Sh
     return shares
 
 
-class KeptModel(NamedTuple):
-    """What a run keeps: the encoder, the linear model, or an ensemble of both; and how its logits become labels."""
+KeptName = Literal["encoder", "linear model", "ensemble"]
 
-    ensemble: Ensemble | None
-    """The weights of encoder and linear model. None: the encoder, without a linear model."""
+
+@dataclass(frozen=True)
+class Kept:
+    """What a run keeps of its candidates, "encoder" and "linear", and how their logits become probabilities and labels."""
+
+    name: KeptName
+    weights: Mapping[str, float]
+    """The factors of the logits of the candidates that are kept; the logits of the model are their sum."""
+    alone: Mapping[str, float]
+    """The factor of each candidate among which was chosen, where its logits are used without the others."""
     temperature: float = 1.0
-    """The probabilities are those of logits / temperature. It is 1 with an ensemble, whose weights are fitted instead."""
+    """The probabilities are those of logits / temperature. It is 1 where the weights are fitted instead."""
     rows: int = 0
-    """Number of dev rows by which it was calibrated, which bounds the probabilities; 0: it is not known."""
+    """Number of dev rows by which it was chosen, which bounds the probabilities; 0: it was not chosen yet."""
     thresholds: Mapping[str, Any] | None = None
     """The content of thresholds.json (`fit_thresholds`). None: the label is the most probable one."""
 
-    def logits(self, encoder: Logits | None, linear: Logits | None) -> Logits:
-        """Return the logits (N, C) of the kept model, given those of its parts. A part that has the weight 0 may be None."""
-        if self.ensemble is not None and linear is not None:
-            return self.ensemble.join(encoder, linear)
-        assert encoder is not None, "a model without an encoder has a linear model"
-        return encoder
+    def logits(self, of: Mapping[str, Logits]) -> Logits:
+        """Return the logits (N, C) of the kept model, given those `of` the candidates by name."""
+        first, *others = (weight * of[name] for name, weight in self.weights.items())
+        return sum(others, first)
 
     def probabilities(self, logits: Logits) -> Shares:
         """Return the probabilities (N, C) of its logits (N, C)."""
@@ -76,9 +83,43 @@ class KeptModel(NamedTuple):
         """Return the class (N,) of each row with these probabilities (N, C)."""
         return (shares / self.divisors).argmax(axis=1)
 
+    @property
+    def only_linear(self) -> "Kept":
+        """The linear model in place of what is kept, by its own calibration and without thresholds."""
+        return _single("linear", self.alone, self.rows)
 
-PLAIN = KeptModel(None)
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of kept.json."""
+        return {key: value for key, value in vars(self).items() if key != "thresholds"}
+
+
+def _single(candidate: str, alone: Mapping[str, float], rows: int) -> Kept:
+    name: KeptName = "encoder" if candidate == "encoder" else "linear model"
+    return Kept(name, {candidate: alone[candidate]}, alone, rows=rows)
+
+
+PLAIN = Kept("encoder", {"encoder": 1.0}, {"encoder": 1.0})
 """A model alone: its most probable label by its own logits."""
+
+
+def choose(held_out: Mapping[str, Logits], targets: Labels, row_weights: RowWeights = None) -> Kept:
+    """Choose what is kept, by the logits (N, C) of each candidate on rows that it was not fitted on.
+
+    The rows have the `targets` and the `row_weights` (N,). An encoder that is the only candidate has a fitted temperature;
+    otherwise the candidates have fitted weights (`fit_ensemble`).
+    """
+    rows = len(targets)
+    if held_out.keys() == {"encoder"}:
+        temperature = 1 / fit_calibration(held_out["encoder"], targets, 1.0, row_weights)
+        return replace(PLAIN, temperature=temperature, rows=rows)
+    if held_out.keys() == {"linear"}:
+        return _single(
+            "linear", {"linear": fit_calibration(held_out["linear"], targets, row_weights=row_weights)}, rows
+        )
+    weights, alone = fit_ensemble(held_out["encoder"], held_out["linear"], targets, row_weights)
+    if len(weights) > 1:
+        return Kept("ensemble", weights, alone, rows=rows)
+    return _single(next(iter(weights)), alone, rows)
 
 
 def log_losses(shares: Shares, targets: Labels) -> NDArray[np.float64]:

@@ -21,12 +21,12 @@ from recurcli.device import Precision, autocast, choose_device, mask_to_device, 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
-from recurcli.evaluation.decision import PLAIN, KeptModel
-from recurcli.linear.model import Ensemble
+from recurcli.evaluation.decision import PLAIN, Kept
+from recurcli.linear.model import LinearModel
 from recurcli.log import AfterBatch, Log, ignore
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import build_trained, read_ensemble, read_model
-from recurcli.runs.run_directory import CALIBRATION, TEMPERATURE, THRESHOLDS, THRESHOLDS_FILE, Run, read_json
+from recurcli.runs.model_files import build_trained, read_linear_model, read_model
+from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, THRESHOLDS, THRESHOLDS_FILE, Run, read_json
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
@@ -237,8 +237,10 @@ class Predictor:
     config: InferenceConfig
     run: Path | None = None
     """The run directory of the model. None if it is not known."""
-    kept: KeptModel = PLAIN
+    kept: Kept = PLAIN
     """How the logits of encoder and linear model become probabilities and labels."""
+    linear: LinearModel | None = None
+    """The linear model, if it is a part of what is kept."""
     is_linear: bool = False
     """Whether this is the linear model of an ensemble whose encoder is left out (`linear_model`)."""
     truncated: int = 0
@@ -270,45 +272,43 @@ class Predictor:
         files = read_model(Path(run) if isinstance(run, str) else run)
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
-        ensemble = read_ensemble(files.folder, len(files.config.labels)) if ranks.is_main else None
-        kept = KeptModel(ensemble, rows=0 if ensemble is None else ensemble.rows)
-        if ensemble is None and CALIBRATION in files.folder:
-            stored = read_json(files.folder[CALIBRATION], TEMPERATURE)
-            kept = KeptModel(None, float(stored["temperature"]), stored["rows"])
+        kept, linear = PLAIN, None
+        if KEPT in files.folder:
+            kept = Kept(**read_json(files.folder[KEPT], KEPT_FILE))
+        if "linear" in kept.weights and ranks.is_main:
+            linear = read_linear_model(files.folder, len(files.config.labels))
+            if linear is None:
+                raise ModelError(f"{files.folder.path / KEPT}: is damaged: it needs {LINEAR_MODEL}")
         if THRESHOLDS in files.folder:
             thresholds = read_json(files.folder[THRESHOLDS], THRESHOLDS_FILE)
             if [*thresholds["thresholds"]] != [*files.config.labels]:
                 raise ModelError(f"{files.folder.path / THRESHOLDS}: is damaged: its labels are not those of the model")
-            kept = kept._replace(thresholds=thresholds)
+            kept = replace(kept, thresholds=thresholds)
         model = build_trained(Classifier, files, config.device)
-        predictor = cls(model=model, tokenizer=files.tokenizer, config=config, run=files.folder.name, kept=kept)
+        predictor = cls(
+            model=model, tokenizer=files.tokenizer, config=config, run=files.folder.name, kept=kept, linear=linear
+        )
         return predictor.linear_model() if fast and ranks.is_main else predictor
-
-    @property
-    def ensemble(self) -> Ensemble | None:
-        """The linear model whose logits are added to the encoder's. None if there is none."""
-        return self.kept.ensemble
 
     def linear_model(self) -> "Predictor":
         """Return a predictor with the linear model of the ensemble alone, which runs no encoder and has no thresholds.
 
         It is this one if its model is the linear model alone. Raises UsageError if its model is the encoder alone.
         """
-        if self.ensemble is None or not self.ensemble.linear_weight:
+        if self.kept.name == "encoder":
             where = "" if self.run is None else f"{self.run}: "
             raise UsageError(
                 f"{where}the model is the encoder alone, so it has no linear model; leave --fast out (in Python: fast=True)"
             )
-        if not self.ensemble.encoder_weight:
+        if self.kept.name == "linear model":
             return self
-        part = KeptModel(self.ensemble.without_encoder(), rows=self.kept.rows)
-        return replace(self, kept=part, is_linear=True, truncated=0)
+        return replace(self, kept=self.kept.only_linear, is_linear=True, truncated=0)
 
     def note_on_cuts(self, rows: int, log: Log) -> None:
         """Log how many of the `rows` so far were truncated. The linear model of an ensemble reads whole texts."""
-        if self.ensemble and not self.ensemble.encoder_weight:
+        if self.kept.name == "linear model":
             return
-        length = f"the {'encoder' if self.ensemble else 'model'}'s {self.model.config.max_length} tokens"
+        length = f"the {'encoder' if len(self.kept.alone) > 1 else 'model'}'s {self.model.config.max_length} tokens"
         note_on_cuts(self.truncated, rows, length, self.model.config.truncate, log)
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
@@ -351,13 +351,14 @@ class Predictor:
 
     def logits_of_pairs(self, texts: Sequence[Pair], after_batch: AfterBatch = ignore) -> np.ndarray:
         """Return the logits (N, C) of texts that are known to be of the kind that the model was trained on."""
-        if self.ensemble is None:
-            return self.encoder_logits(self.encode(texts), after_batch)
-        linear = self.ensemble.linear.logits(texts)
-        if not self.ensemble.encoder_weight:
+        of: dict[str, np.ndarray] = {}
+        if self.linear is not None:
+            of["linear"] = self.linear.logits(texts)
+        if "encoder" in self.kept.weights:
+            of["encoder"] = self.encoder_logits(self.encode(texts), after_batch)
+        else:
             after_batch(len(texts))
-            return self.ensemble.join(None, linear)
-        return self.ensemble.join(self.encoder_logits(self.encode(texts), after_batch), linear)
+        return self.kept.logits(of)
 
     def encoder_logits(self, tokens: Tokens, after_batch: AfterBatch = ignore) -> np.ndarray:
         """Return the logits (N, C) of the encoder alone for the `tokens` of `encode`."""

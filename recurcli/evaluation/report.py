@@ -1,7 +1,7 @@
 """Reports on a model: metrics, those of its parts, calibration; and the evaluation on dev data that selects it in a training.
 
-Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `choose_model` chooses what a run keeps of an
-encoder and a linear model. `DevEvaluation` scores the rows of a classifier, `DevPerplexity` the text of a language model.
+Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `DevEvaluation` scores the rows of a classifier,
+`DevPerplexity` the text of a language model.
 Shapes: N rows, C classes.
 """
 
@@ -23,8 +23,9 @@ from recurcli.data.tasks import Task
 from recurcli.device import SettledPrecision
 from recurcli.evaluation.decision import (
     PLAIN,
-    KeptModel,
+    Kept,
     Labels,
+    choose,
     fit_thresholds,
     log_losses,
     probabilities,
@@ -32,13 +33,13 @@ from recurcli.evaluation.decision import (
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
 from recurcli.evaluation.significance import tango
 from recurcli.files import to_json
-from recurcli.linear.ensemble import RowWeights, choose_ensemble, fit_calibration
-from recurcli.linear.model import Ensemble, LinearModel, Logits
+from recurcli.linear.ensemble import RowWeights
+from recurcli.linear.model import LinearModel, Logits
 from recurcli.linear.out_of_fold import draw_folds
 from recurcli.metrics import LOG_LOSS, PERPLEXITY, ScoredSplit, classification_report, rank_report, score_in
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import KnownRows, write_listed, write_predictions, write_refit
-from recurcli.runs.run_directory import CALIBRATION, ENSEMBLE, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, THRESHOLDS
+from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, THRESHOLDS
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
 
@@ -74,7 +75,7 @@ def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
     return float(F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(targets)))
 
 
-def report_of(logits: np.ndarray, labels: Sequence[str], task: Task, kept: KeptModel = PLAIN) -> dict[str, Any]:
+def report_of(logits: np.ndarray, labels: Sequence[str], task: Task, kept: Kept = PLAIN) -> dict[str, Any]:
     """Return the `classification_report` of the logits (N, C) of the model `kept`, or of a part, for the labels (N,).
 
     Its loss is that of softmax(logits). It has the `rank_report` of the probabilities too.
@@ -100,7 +101,7 @@ BINS = 15
 """Number of equal bins of the highest probability, as in Guo et al., section 4."""
 
 
-def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], kept: KeptModel) -> dict[str, Any]:
+def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], kept: Kept) -> dict[str, Any]:
     """Return the calibration of the probabilities of `kept` with these logits (N, C) on the targets (N,), for the JSON.
 
     `ece` is the expected calibration error (Guo et al., equation 3): the mean over the rows of |accuracy - confidence| of
@@ -150,8 +151,8 @@ class ScoredLinear(NamedTuple):
     logits: Logits
     scores: dict[str, Any]
     """The metrics and the loss, with the metric that selects the encoder's step."""
-    alone: Ensemble | None
-    """The linear model as the whole model, calibrated. None: the encoder is only compared with it."""
+    is_part: bool
+    """Whether it may be kept, alone or in an ensemble. False: the encoder is only compared with it."""
 
 
 def score_linear_model(
@@ -162,37 +163,12 @@ def score_linear_model(
     Rows that it is trained on have `out_of_fold` logits (N, C) of models that are not.
     """
     logits = model.logits(dev.split.texts) if out_of_fold is None else out_of_fold
-    targets, alone = np.array(task.targets(dev.labels)), None
-    if is_part:
-        weight = fit_calibration(logits, targets, row_weights=dev.row_weights)
-        alone = Ensemble(model, 0.0, weight, len(targets), weight)
-    return ScoredLinear(model, logits, _scores(report_of(logits, dev.labels, task), metric), alone)
-
-
-def choose_model(
-    encoder: Logits | None,
-    linear: ScoredLinear | None,
-    targets: NDArray[np.int64],
-    row_weights: RowWeights = None,
-) -> KeptModel:
-    """Choose what is kept, by the dev rows with these logits (N, C) of the encoder, `targets` (N,) and weights (N,).
-
-    `encoder` is None without an encoder, `linear` is None without a linear model. The probabilities of an encoder alone have a
-    fitted temperature.
-    """
-    if linear is None or linear.alone is None:
-        assert encoder is not None, "a model without an encoder has a linear model"
-        return KeptModel(None, 1 / fit_calibration(encoder, targets, 1.0, row_weights))
-    if encoder is None:
-        weight = fit_calibration(linear.logits, targets, row_weights=row_weights)
-        return KeptModel(replace(linear.alone, linear_weight=weight, rows=len(targets), linear_alone_weight=weight))
-    return KeptModel(choose_ensemble(linear.model, (encoder, linear.logits), targets, row_weights))
+    return ScoredLinear(model, logits, _scores(report_of(logits, dev.labels, task), metric), is_part)
 
 
 def report_with_parts(
-    kept: KeptModel,
-    encoder: Logits | None,
-    linear: Logits | None,
+    kept: Kept,
+    of: Mapping[str, Logits],
     labels: Sequence[str],
     task: Task,
     known: Mapping[str, float],
@@ -203,35 +179,32 @@ def report_with_parts(
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
     """Return the report on the kept model, facts for the JSON, and its logits (N, C).
 
-    `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
-    linear model. Without an ensemble, the linear model is only compared with the encoder. The facts are the `baselines` (the
-    accuracy of the most frequent label, of the linear model beside an encoder, and the task's own, `known`), and the
-    `calibration`. With both parts they have `paired`: by part the 95 % interval of the accuracy of the kept model less that of
-    the part. With an ensemble they also have its weights and the scores of both parts, by `metric` too. Where some of the
-    rows, but not all, were `trained` on (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it
-    is not known which were. `refitted` are the logits of a linear model that takes the place of the one of `linear` in the
-    ensemble; the scores of the linear model are those of `linear`, which was fitted on the encoder's rows (`linear_scores`, if
-    they are known).
+    `of` has the logits (N, C) of each candidate. The facts are the `baselines` (the accuracy of the most frequent label, of the
+    linear model beside an encoder, and the task's own, `known`), and the `calibration`. With two candidates they have
+    `paired`: by candidate the 95 % interval of the accuracy of the kept model less that of the candidate. Where both could be
+    kept, they also have the scores of both `parts`, by `metric` too. Where some of the rows, but not all, were `trained` on
+    (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which were.
+
+    `refitted` are the logits of the linear model that was fitted again, which takes the place of the one in `of` in what is
+    kept. The scores of the linear model are those of the one in `of` (`linear_scores`, if they are known).
     """
-    logits, targets = kept.logits(encoder, linear if refitted is None else refitted), np.array(task.targets(labels))
+    logits = kept.logits(of if refitted is None else {**of, "linear": refitted})
+    targets = np.array(task.targets(labels))
     facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
-    if kept.ensemble is not None:
-        facts["ensemble"] = kept.ensemble.to_json()
     if trained is not None and 0 < (rows := int((~trained).sum())) < len(labels):
         others = [label for label, is_trained in zip(labels, trained, strict=True) if not is_trained]
         facts["unseen"] = {"rows": rows, **_scores(report_of(logits[~trained], others, task, kept), metric)}
-    if encoder is not None and linear is not None:
+    if len(of) > 1:
         parts = {
-            "encoder": _scores(report_of(encoder, labels, task), metric),
-            "linear": linear_scores or _scores(report_of(linear, labels, task), metric),
+            "encoder": _scores(report_of(of["encoder"], labels, task), metric),
+            "linear": linear_scores or _scores(report_of(of["linear"], labels, task), metric),
         }
         facts["baselines"]["linear"] = parts["linear"]["accuracy"]
-        if kept.ensemble is not None:
+        if len(kept.alone) > 1:
             facts["parts"] = parts
         right = kept.decide(kept.probabilities(logits)) == targets
         facts["paired"] = {
-            part: paired_interval(right, PLAIN.decide(PLAIN.probabilities(own)) == targets)
-            for part, own in (("encoder", encoder), ("linear", linear))
+            part: paired_interval(right, PLAIN.decide(PLAIN.probabilities(own)) == targets) for part, own in of.items()
         }
     facts["calibration"] = calibration_of(logits, targets, kept)
     return report_of(logits, labels, task, kept), facts, logits
@@ -324,14 +297,11 @@ class DevEvaluation:
         if not self.inference.ranks.is_main:
             return {}
         kept = self._choose(encoder)
-        if kept.ensemble is not None:
-            write_listed(folder / ENSEMBLE, to_json(kept.ensemble.to_json()))
-        else:
-            calibration = {"temperature": kept.temperature, "fitted_on": "dev", "rows": kept.rows}
-            write_listed(folder / CALIBRATION, to_json(calibration))
+        write_listed(folder / KEPT, to_json(kept.to_json()))
         if kept.thresholds is not None:
             write_listed(folder / THRESHOLDS, to_json(kept.thresholds))
         dev, facts = self._write_scores(folder / PREDICTIONS, self.dev, kept, encoder, self.task.baselines)
+        facts["kept"] = kept.to_json()
         if self.halves_seed is not None:
             facts["held_out"] = self._held_out(encoder)
         if self.linear is not None:
@@ -339,30 +309,40 @@ class DevEvaluation:
             if self.halves_seed is not None:
                 scores[LOG_LOSS] = self._held_out(None)[LOG_LOSS]
             facts["linear_baseline"] = {**self.linear.model.facts(self.dev.split.texts), "dev": scores}
-        if self.refit is not None and kept.ensemble is not None and kept.ensemble.linear_weight:
+        fitted = None
+        if self.refit is not None and "linear" in kept.weights:
             fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             write_refit(folder, fitted)
-            kept = kept._replace(ensemble=replace(kept.ensemble, linear=fitted))
             facts["linear_baseline"]["refit_rows"] = fitted.rows
         for split, rows in self.tests.items():
-            test, of_test = self._write_scores(folder / TEST_PREDICTIONS[split], rows, kept, tested.get(split), {})
-            of_test.pop("ensemble", None)  # stands beside the dev metrics
+            path, encoder = folder / TEST_PREDICTIONS[split], tested.get(split)
+            test, of_test = self._write_scores(path, rows, kept, encoder, {}, fitted)
             facts[split] = {**test, **of_test}
         if self.folds is not None:
             facts["cross_validation"] = {"folds": self.folds, "rows": kept.rows}
         return {"metric": self.metric_name, "dev": dev, **facts, "thresholds": kept.thresholds}
 
-    def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> KeptModel:
+    @cached_property
+    def first_kept(self) -> Kept:
+        """What is kept until the encoder is trained: the linear model if it may be kept, else the encoder as it is."""
+        return self._choose(None) if self.linear is not None and self.linear.is_part else PLAIN
+
+    def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> Kept:
         """Choose what is kept, and its thresholds, by these `rows` (N,) of the dev rows; `encoder`: its logits (N, C)."""
         targets, weights = np.array(self.task.targets(self.dev.labels))[rows], self.dev.row_weights
-        own, linear = None if encoder is None else encoder[rows], self.linear
-        linear = linear and linear._replace(logits=linear.logits[rows])
-        weights = None if weights is None else weights[rows]
-        kept = choose_model(own, linear, targets, weights)._replace(rows=len(targets))
+        held_out = {} if encoder is None else {"encoder": encoder[rows]}
+        if self.linear is not None and self.linear.is_part:
+            held_out["linear"] = self.linear.logits[rows]
+        kept = choose(held_out, targets, None if weights is None else weights[rows])
         if self.config.thresholds is None or not len(targets):
             return kept
-        shares = kept.probabilities(kept.logits(own, linear and linear.logits))
-        return kept._replace(thresholds=fit_thresholds(shares, targets, self.config.thresholds, self.task.labels))
+        shares = kept.probabilities(kept.logits(held_out))
+        return replace(kept, thresholds=fit_thresholds(shares, targets, self.config.thresholds, self.task.labels))
+
+    def _of_dev(self, encoder: Logits | None) -> dict[str, Logits]:
+        """Return the logits (N, C) of each candidate on the dev rows; `encoder`: those of the encoder, None without one."""
+        of = {} if encoder is None else {"encoder": encoder}
+        return of if self.linear is None else {**of, "linear": self.linear.logits}
 
     def _halves(self) -> NDArray[np.int64]:
         """Return the half of each dev row (N,), 0 or 1. Rows of one group (see `RowHashes`) are in one half."""
@@ -379,36 +359,44 @@ class DevEvaluation:
         halves = self._halves()
         for half in (0, 1):
             own, kept = halves == half, self._choose(encoder, halves != half)
-            of_all = kept.probabilities(kept.logits(encoder, self.linear and self.linear.logits))
+            of_all = kept.probabilities(kept.logits(self._of_dev(encoder)))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
         report = classification_report(self.dev.labels, [names[index] for index in predictions], names)
         loss = np.average(log_losses(shares, targets), weights=self.dev.row_weights)
         return {**report, **rank_report(targets, shares), LOG_LOSS: loss}
 
     def _write_scores(
-        self, path: Path, rows: ScoredRows, kept: KeptModel, encoder: Logits | None, known: Mapping[str, float]
+        self,
+        path: Path,
+        rows: ScoredRows,
+        kept: Kept,
+        encoder: Logits | None,
+        known: Mapping[str, float],
+        fitted: LinearModel | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Write the predictions of `rows` to `path`; return their metrics and `report_with_parts`' facts.
 
-        `encoder` are the encoder's logits (N, C). The scores of the linear model are those of its first fit.
+        `encoder` are the encoder's logits (N, C), `fitted` is the linear model that was fitted again. The scores of the linear
+        model are those of its first fit.
         """
-        texts, linear, linear_scores, refitted, seen = rows.split.texts, None, None, None, self.known
+        texts, linear_scores, refitted, seen = rows.split.texts, None, None, self.known
+        of = self._of_dev(encoder)
         if self.linear is not None:
-            is_dev = rows is self.dev
-            linear = self.linear.logits if is_dev else self.linear.model.logits(texts)
-            linear_scores = self.linear.scores if is_dev else None
-            if kept.ensemble is not None and kept.ensemble.linear is not self.linear.model:
-                refitted, seen = kept.ensemble.linear.logits(texts), seen.refitted()
+            if rows is self.dev:
+                linear_scores = self.linear.scores
+            else:
+                of["linear"] = self.linear.model.logits(texts)
+            if fitted is not None:
+                refitted, seen = fitted.logits(texts), seen.refitted()
         trained = None if rows is self.dev and self.folds else seen.trains(rows.split.hashes)
         report, facts, logits = report_with_parts(
-            kept, encoder, linear, rows.labels, self.task, known, self.metric_name, trained, refitted, linear_scores
+            kept, of, rows.labels, self.task, known, self.metric_name, trained, refitted, linear_scores
         )
         if trained is not None and rows is not self.dev:
             facts["training_rows"] = int(trained.sum())
         shares = {"probabilities": kept.probabilities(logits)}
-        if kept.ensemble is not None and encoder is not None and linear is not None:
-            shares["encoder_probabilities"] = probabilities(encoder, rows=kept.rows)
-            shares["linear_probabilities"] = probabilities(linear, rows=kept.rows)
+        if len(kept.alone) > 1:
+            shares |= {f"{part}_probabilities": probabilities(own, rows=kept.rows) for part, own in of.items()}
         ids = [*map(str, rows.split.examples.ids)]
         shown = texts if self.config.keep_texts and rows is self.dev else None
         predictions = kept.decide(shares["probabilities"])
@@ -436,6 +424,7 @@ class DevPerplexity:
     """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
     metric_name: str = PERPLEXITY
     linear: None = None
+    first_kept: None = None
 
     def score(self) -> DevScore:
         """Return the perplexity and the loss of the dev text. Raises what `check_stop` raises."""

@@ -49,9 +49,9 @@ def result_block(
     else:
         found: list[str] = [each for each in ("dev", *TEST_SPLITS) if each in trained["data"].keys() & trained.keys()]
         for split in found:
-            facts = trained if split == "dev" else {key: trained.get(key) for key in ("metric", "ensemble")}
+            facts = trained if split == "dev" else {key: trained.get(key) for key in ("metric", "kept")}
             scored[split] = {**facts, **trained[split], "rows": trained["data"][split]["rows"]}
-    kept = _kept(next(iter(scored.values())))
+    kept = next(iter(scored.values()))["kept"]["name"]
     columns, notes = [f"kept: {_IN_FULL.get(kept, kept)}"], list[str]()
     lines: dict[str, list[str]] = {}
     compared = [split for split, scores in scored.items() if "paired" in scores] or [*scored]
@@ -67,14 +67,6 @@ def result_block(
     named = f"{trained['preset']}, seed {trained['seed']}" if trained else "not finished"
     commands = _commands(run, trained, evaluated, has_page, kept)[:2]
     return ResultBlock((str(run), named), columns, [*lines.values()], notes, commands)
-
-
-def _kept(scores: Scores) -> str:
-    """Return the name of the kept model."""
-    weights = scores.get("ensemble")
-    if not weights or not weights["linear_weight"]:
-        return "encoder"
-    return "ensemble" if weights["encoder_weight"] and "parts" in scores else "linear model"
 
 
 def _by_model(scores: Scores, kept: str, metric: str = "accuracy") -> dict[str, float]:
@@ -109,7 +101,7 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_told: bool) -
         if paired[best][1] >= 0:
             yield f"{rows} are too few to tell the {kept} from the {best} {limits}."
         else:
-            was_chosen = kept != "encoder" or scores.get("ensemble")  # the scores of test rows do not have it
+            was_chosen = len(scores["kept"]["alone"]) > 1
             why = f"; the {kept} was chosen by its log loss on the dev rows" if was_chosen else ""
             yield f"The {best} has more of the {rows} right {limits}{why}."
     if (metric := scores["metric"]) != "accuracy":

@@ -56,13 +56,10 @@ def export_onnx(
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
-    ensemble, finished = predictor.ensemble, run.folder.is_finished
-    weights = 1 / predictor.kept.temperature, 0.0
-    if ensemble is not None:
-        weights = ensemble.encoder_weight, ensemble.linear_weight
-    if weights[0]:
+    linear, finished, weights = predictor.linear, run.folder.is_finished, predictor.kept.weights
+    if "encoder" in weights:
         check_packages("onnx", "--format onnx")
-        check_exportable(predictor.model, has_linear=bool(weights[1]))
+        check_exportable(predictor.model, has_linear=linear is not None)
     if not finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
@@ -70,7 +67,7 @@ def export_onnx(
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
     fp32, graph, facts, runtime = None, None, {}, None
-    if weights[0]:
+    if "encoder" in weights:
         fp32, difference = interruptible(partial(onnx_model, predictor.model.cpu()))
         graph, within = fp32, f"its logits are within {difference:.0e} of the run's"
         if min_agreement is not None:
@@ -80,12 +77,12 @@ def export_onnx(
         files["tokenizer.json"] = predictor.tokenizer.to_json().encode(), "tokenizer"
     else:
         log.note("the linear model labels alone, so there is no model.onnx: no encoder needs to run")
-    if ensemble is not None and weights[1]:
+    if linear is not None:
         half = ", in half precision" if dev else ""
-        files["linear.npz"] = _npz(ensemble.linear, half=bool(dev)), f"linear model on n-grams{half}"
-        if (vectors := ensemble.linear.vectors) is not None:
+        files["linear.npz"] = _npz(linear, half=bool(dev)), f"linear model on n-grams{half}"
+        if (vectors := linear.vectors) is not None:
             files["vectors.npz"] = (
-                _vectors_npz(ensemble.linear, half=bool(dev)),
+                _vectors_npz(linear, half=bool(dev)),
                 f"static vectors of {vectors.name}",
             )
             files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
@@ -99,7 +96,7 @@ def export_onnx(
         facts = {"quantization": {"type": "int8", **asdict(agreement)}}
         script = script.replace(*ONE_AT_A_TIME)
         about += f"\n## int8\n\n{agreement}.\n"
-    config = to_json({**_config(predictor, weights), "onnxruntime": runtime, **facts})
+    config = to_json({**_config(predictor), "onnxruntime": runtime, **facts})
     files["config.json"] = config.encode(), "labels and settings"
     files["predict.py"] = script, "labels texts: python predict.py < texts.txt"
     files["README.md"] = _card(predictor, about, runtime).encode(), "model card"
@@ -122,17 +119,17 @@ def _compare(run: TrainedRun, rows: list[RowText], fp32: bytes | None, int8: byt
     """Compare the run with the quantised one on its dev rows; the linear model is the one that was not fitted on them."""
     config, texts = run.predictor.model.config, [(row.text, row.pair) for row in rows]
     kept, labels = run.predictor.kept, config.labels
-    encoders: list[Logits | None] = [None, None]
+    of: tuple[dict[str, Logits], dict[str, Logits]] = {}, {}  # in fp32 and in int8
     if fp32 is not None and int8 is not None:
         tokens = run.predictor.tokenizer.encode(texts, config.max_length, config.truncate)
-        encoders = [onnx_logits(content, tokens, config.pad_id) for content in (fp32, int8)]
-    linears = [np.zeros((len(rows), len(labels)))] * 2
-    if kept.ensemble is not None and kept.ensemble.linear_weight:
+        for logits, content in zip(of, (fp32, int8), strict=True):
+            logits["encoder"] = onnx_logits(content, tokens, config.pad_id)
+    if run.predictor.linear is not None:
         linear = read_linear_model(run.folder, len(labels), first_fit=True)
-        assert linear is not None, "the run has an ensemble"
-        linears = [model.logits(texts) for model in (linear, in_half(linear))]
-    joined = map(kept.logits, encoders, linears)
-    fp32_labels, int8_labels = (kept.decide(kept.probabilities(logits)) for logits in joined)
+        assert linear is not None, "the run has a linear model"
+        for logits, model in zip(of, (linear, in_half(linear)), strict=True):
+            logits["linear"] = model.logits(texts)
+    fp32_labels, int8_labels = (kept.decide(kept.probabilities(kept.logits(logits))) for logits in of)
     return Agreement.of(fp32_labels, int8_labels, np.array([labels.index(row.label) for row in rows]))
 
 
@@ -151,23 +148,22 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
     return buffer.getvalue()
 
 
-def _config(predictor: Predictor, weights: tuple[float, float]) -> dict[str, Any]:
+def _config(predictor: Predictor) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
-    tokenizer, config, ensemble = predictor.tokenizer, predictor.model.config, predictor.ensemble
+    tokenizer, config, kept, linear = predictor.tokenizer, predictor.model.config, predictor.kept, predictor.linear
     return {
         **config_to_dict(config),
         "pairs": bool(config.columns.get("pair")),
-        "encoder_weight": weights[0],
-        "linear_weight": weights[1],
-        "mixed": mixed_share(predictor.kept.rows, len(config.labels)),
-        "thresholds": predictor.kept.divisors,
+        "weights": {name: weight / kept.temperature for name, weight in kept.weights.items()},
+        "mixed": mixed_share(kept.rows, len(config.labels)),
+        "thresholds": kept.divisors,
         "separator_id": tokenizer.separator_id,
         "unknown_id": tokenizer.unknown_id,
         "special_ids": [] if tokenizer.unknown_id is None else tokenizer.special_ids,  # as in Tokenizer.encode
         "template": tokenizer.template,
         "characters_per_token": CHARACTERS_PER_TOKEN,
-        "ngrams": None if ensemble is None else asdict(ensemble.linear.ngrams.config),
-        "vectors": None if ensemble is None else ensemble.linear.vectors and ensemble.linear.vectors.about,
+        "ngrams": linear and asdict(linear.ngrams.config),
+        "vectors": linear and linear.vectors and linear.vectors.about,
     }
 
 
@@ -186,8 +182,8 @@ def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
 
     `runtime` is the least version of onnxruntime. None: there is no encoder.
     """
-    packages, ensemble = f"'onnxruntime>={runtime}' tokenizers numpy" if runtime else "numpy", predictor.ensemble
-    if not runtime and ensemble is not None and ensemble.linear.vectors is not None:
+    packages, linear = f"'onnxruntime>={runtime}' tokenizers numpy" if runtime else "numpy", predictor.linear
+    if not runtime and linear is not None and linear.vectors is not None:
         packages = "tokenizers numpy"
     texts = (
         "two texts a line, separated by a TAB"

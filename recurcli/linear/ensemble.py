@@ -1,4 +1,4 @@
-"""The rule by which a run keeps the encoder, the linear model, or an ensemble of both: `choose_ensemble` [ours].
+"""The rule by which a run keeps the encoder, the linear model, or an ensemble of both: `fit_ensemble` [ours].
 
 The weights are fitted on the dev rows. Nothing else of the package depends on how they were found. Shapes: N rows, C classes.
 """
@@ -6,7 +6,7 @@ The weights are fitted on the dev rows. Nothing else of the package depends on h
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.linear.model import Ensemble, LinearModel, Logits
+from recurcli.linear.model import Logits
 
 RowWeights = NDArray[np.float64] | None
 """(N,) factors of the rows' losses; None: 1."""
@@ -23,24 +23,27 @@ STANDARD_ERRORS = 1.0
 ENCODER, LINEAR = 0, 1
 
 
-def choose_ensemble(
-    linear: LinearModel, logits: tuple[Logits, Logits], targets: NDArray[np.int64], row_weights: RowWeights = None
-) -> Ensemble:
-    """Choose what is kept by rows with these `logits` of encoder and linear model (each N, C) and `targets` (N,).
+def fit_ensemble(
+    encoder: Logits, linear: Logits, targets: NDArray[np.int64], row_weights: RowWeights = None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the weights of the parts that are kept, and the weight of each part without the other.
 
-    It is the ensemble with the smallest cross-entropy, with ENCODER_FACTOR of the encoder's weight. A part whose weight is not
-    above 0 by one standard error is left out. Where neither is, the linear model is kept.
+    Both parts have logits (N, C) of rows with the `targets` (N,). The weights are those with the smallest cross-entropy, with
+    ENCODER_FACTOR of the encoder's. A part whose weight is not above 0 by one standard error is left out, and the other one has
+    its own weight. Where neither is, the linear model is kept.
     """
-    parts, rows = np.stack(logits), len(targets)
-    alone = [fit_calibration(parts[part], targets, PRIOR_WEIGHTS[part], row_weights) for part in (ENCODER, LINEAR)]
+    parts, names = np.stack([encoder, linear]), ("encoder", "linear")
+    alone = [
+        fit_calibration(part, targets, prior, row_weights) for part, prior in zip(parts, PRIOR_WEIGHTS, strict=True)
+    ]
     weights = fit_weights(parts, targets, PRIOR_WEIGHTS, row_weights)
     kept = weights > STANDARD_ERRORS * standard_errors(weights, parts, targets, row_weights)
     if kept.all():
         weights[ENCODER] *= ENCODER_FACTOR
         weights *= fit_calibration(np.tensordot(weights, parts, 1), targets, 1.0, row_weights)
-    else:
-        weights = np.where([kept[ENCODER], not kept[ENCODER]], alone, 0.0)
-    return Ensemble(linear, float(weights[ENCODER]), float(weights[LINEAR]), rows, alone[LINEAR])
+        return dict(zip(names, weights.tolist(), strict=True)), dict(zip(names, alone, strict=True))
+    best = ENCODER if kept[ENCODER] else LINEAR
+    return {names[best]: alone[best]}, dict(zip(names, alone, strict=True))
 
 
 def fit_calibration(

@@ -1,11 +1,9 @@
-"""The linear classifier on TF-IDF vectors of character and word n-grams, and the ensemble that joins it with an encoder.
-
-Both are trained apart on the training rows, so the encoder is that of a run without an ensemble. Shapes: N rows, V n-grams of
+"""The linear classifier on TF-IDF vectors of character and word n-grams. Shapes: N rows, V n-grams of
 the vocabulary, C classes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -179,37 +177,3 @@ class LinearModel:
             if own is not None and own.shape[1:] != bias.shape:
                 raise ValueError(f"weights {own.shape} of the vectors are not those of {len(bias)} classes")
             return cls(ngrams, weights, bias, used, distinct, hyperparameters, vectors, own)
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """The linear model, and the weights of encoder and linear model in the sum of their logits."""
-
-    linear: LinearModel
-    encoder_weight: float
-    """0 if the kept model is the linear model."""
-    linear_weight: float
-    """0 if the kept model is the encoder."""
-    rows: int
-    """Number of dev rows on which the weights were fitted."""
-    linear_alone_weight: float
-    """The weight of the linear model where it is used without the encoder (`--fast`). It is larger than `linear_weight`."""
-
-    def join(self, encoder: Logits | None, linear: Logits) -> Logits:
-        """Return the weighted sum of the logits (N, C) of encoder and linear model; None: the encoder has the weight 0."""
-        return self.linear_weight * linear + (0.0 if encoder is None else self.encoder_weight * encoder)
-
-    def without_encoder(self) -> "Ensemble":
-        """Return the linear model with its own weight."""
-        return replace(self, encoder_weight=0.0, linear_weight=self.linear_alone_weight)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of ensemble.json: the kind, the weights, and the rows on which they were fitted."""
-        return {
-            "kind": "linear",
-            "encoder_weight": self.encoder_weight,
-            "linear_weight": self.linear_weight,
-            "linear_alone_weight": self.linear_alone_weight,
-            "fitted_on": "dev",
-            "rows": self.rows,
-        }

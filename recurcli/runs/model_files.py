@@ -15,8 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic_core import SchemaValidator
-from pydantic_core import core_schema as cs
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -37,24 +35,21 @@ from recurcli.files import (
     write_atomically,
     write_manifest,
 )
-from recurcli.linear.model import Ensemble, LinearModel
+from recurcli.linear.model import LinearModel
 from recurcli.linear.static_vectors import StaticVectors
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.run_directory import (
-    ENSEMBLE,
+    KEPT,
     KNOWN_ROWS,
     LINEAR_FIRST_FIT,
     LINEAR_MODEL,
     MODEL_FILES,
     OF_MODEL,
     VECTORS,
-    WEIGHTS,
     Run,
-    keys,
     open_run,
-    read_json,
 )
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
@@ -153,7 +148,6 @@ def read_known_rows(folder: CommittedFolder, log: Log | None = None) -> KnownRow
 
 
 Model = TypeVar("Model", Classifier, LanguageModel)
-ENSEMBLE_FILE = SchemaValidator(keys({"kind": cs.literal_schema(["linear"]), **WEIGHTS}))
 MAX_PROBABLE = 10
 """Probabilities of a row in predictions.dev.jsonl if there are more than MAX_IN_FULL classes."""
 
@@ -245,7 +239,7 @@ def write_model(
 ) -> None:
     """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies.
 
-    `more`: the content of `linear.safetensors`, of its static vectors, of the known rows and of the ensemble. Without it the
+    `more`: the content of `linear.safetensors`, of its static vectors, of the known rows and of what is kept. Without it the
     first three stay, if they are already there.
     """
     old = (VECTORS,) if more and KNOWN_ROWS in more else ()  # the first model may have none
@@ -256,7 +250,7 @@ def write_model(
     write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
     for name, content in (more or {}).items():
         write_atomically(folder / name, content)
-    present = (name for name in (LINEAR_MODEL, VECTORS, KNOWN_ROWS, ENSEMBLE) if (folder / name).is_file())
+    present = (name for name in (LINEAR_MODEL, VECTORS, KNOWN_ROWS, KEPT) if (folder / name).is_file())
     write_manifest(folder, (*MODEL_FILES, *present))
 
 
@@ -290,20 +284,6 @@ def write_listed(path: Path, content: str) -> None:
     """Write a file beside the model, and list it in the manifest."""
     write_atomically(path, content)
     extend_manifest(path.parent, path.name)
-
-
-def read_ensemble(folder: CommittedFolder, num_classes: int) -> Ensemble | None:
-    """Read the ensemble of a run; None if its manifest lists none.
-
-    Raises ModelError if it is damaged, or does not have `num_classes` classes.
-    """
-    if ENSEMBLE not in folder:
-        return None
-    stored, linear = read_json(folder[ENSEMBLE], ENSEMBLE_FILE), read_linear_model(folder, num_classes)
-    if linear is None:
-        raise ModelError(f"{folder.path / ENSEMBLE}: is damaged: it needs {LINEAR_MODEL}")
-    encoder, weight, alone = (float(stored[f"{name}_weight"]) for name in ("encoder", "linear", "linear_alone"))
-    return Ensemble(linear, encoder, weight, stored["rows"], alone)
 
 
 def write_predictions(

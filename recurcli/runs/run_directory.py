@@ -19,7 +19,6 @@ from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as cs
 
 from recurcli.config import FORMAT_VERSION, DataConfig, check_format
-from recurcli.encoders.registry import LINEAR
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import (
     MANIFEST,
@@ -58,15 +57,13 @@ LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
 LINEAR_FIRST_FIT = "linear.first-fit.safetensors"
 """The linear model on the training rows alone, which scores the dev rows, if LINEAR_MODEL was fitted again on these too."""
-ENSEMBLE = "ensemble.json"
-"""The weights of encoder and linear model, if their logits are joined."""
+KEPT = "kept.json"
+"""What is kept of the candidates, and with which weights (`evaluation.decision.Kept`)."""
 KNOWN_ROWS = "training_rows.safetensors"
 """Hashes of the rows that the model was trained on and selected on."""
-CALIBRATION = "calibration.json"
-"""The temperature of the probabilities. A run with an ensemble has none, because the ensemble's weights are fitted instead."""
 THRESHOLDS = "thresholds.json"
 """The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
-OF_MODEL = (ENSEMBLE, CALIBRATION, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
+OF_MODEL = (KEPT, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
 _FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, VECTORS, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
 CONTENTS = (*_FILES, CHECKPOINTS, TRACKS)
@@ -125,12 +122,16 @@ _OF_SPLIT = {
 """What stands beside the metrics of a classifier on the rows of a split."""
 _WEIGHT = cs.float_schema(ge=0, le=1e6)
 _SHARE = cs.float_schema(ge=0, le=1)
-WEIGHTS = {
-    "encoder_weight": _WEIGHT,
-    "linear_weight": _WEIGHT,
-    "linear_alone_weight": _WEIGHT,
-    "rows": COUNT,
-}
+_WEIGHTS = cs.dict_schema(cs.literal_schema(["encoder", "linear"]), _WEIGHT, min_length=1)
+_KEPT = keys(
+    {
+        "name": cs.literal_schema(["encoder", "linear model", "ensemble"]),
+        "weights": _WEIGHTS,
+        "alone": _WEIGHTS,
+        "temperature": cs.float_schema(ge=1e-6, le=1e6),
+        "rows": COUNT,
+    }
+)
 _OF_LABELS = cs.dict_schema(TEXT, cs.float_schema(gt=0, le=1))
 _THRESHOLDS = keys({"metric": TEXT, "thresholds": _OF_LABELS, "cross_validated": NUMBER, "most_probable": NUMBER})
 _VECTORS = keys({"source": TEXT, "licence": TEXT, "scale": FINITE, "share": FINITE})
@@ -160,7 +161,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "metric?": TEXT,
     **dict.fromkeys((f"{split}?" for split in TEST_SPLITS), keys({**_SCORES, **_OF_SPLIT})),
     "columns?": cs.dict_schema(TEXT, cs.list_schema(TEXT)),
-    "ensemble?": keys(WEIGHTS),
+    "kept?": _KEPT,
     "thresholds?": cs.nullable_schema(_THRESHOLDS),
     "cross_validation?": keys({"folds": COUNT, "rows": COUNT}),
     "linear_baseline?": _LINEAR_BASELINE,
@@ -170,17 +171,16 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "forward_flops_per_token?": cs.nullable_schema(COUNT),
     "init?": cs.nullable_schema(TEXT),
 }
-_CLASSIFIER_KEYS = {"metric": TEXT, "dev": _DEV, "data": keys({"dev": _DATA, "*": _DATA}), **_OF_SPLIT}
+_CLASSIFIER_KEYS = {"metric": TEXT, "kept": _KEPT, "dev": _DEV, "data": keys({"dev": _DATA, "*": _DATA}), **_OF_SPLIT}
 _LANGUAGE_MODEL_KEYS = {"metric": TEXT, "dev": keys({"perplexity": FINITE, "loss": FINITE, "tokens": COUNT})}
 """The further keys of a language model that was selected by a dev metric."""
-_WITH_ENSEMBLE_KEYS = {"parts": _PARTS, "linear_baseline": _LINEAR_BASELINE}
-_WITHOUT_ENCODER_KEYS = {"ensemble": keys(WEIGHTS), "linear_baseline": _LINEAR_BASELINE}
+_WITH_PARTS_KEYS = {"parts": _PARTS, "linear_baseline": _LINEAR_BASELINE}
 _RESUME_KEY = keys({"steps": COUNT, "train sha256?": TEXT, "dev sha256?": TEXT})
 _STATE = SchemaValidator(keys({"state": keys({"step": COUNT}), "resume_key": _RESUME_KEY}))
 """state.json of a checkpoint, for a reader that does not resume from it."""
 _METRICS_LINE = SchemaValidator(keys({"step": COUNT, "*": cs.nullable_schema(FINITE)}))
-TEMPERATURE = SchemaValidator(keys({"temperature": cs.float_schema(ge=1e-6, le=1e6), "rows": COUNT}))
-"""calibration.json."""
+KEPT_FILE = SchemaValidator(_KEPT)
+"""kept.json."""
 THRESHOLDS_FILE = SchemaValidator(_THRESHOLDS)
 """thresholds.json."""
 
@@ -244,11 +244,11 @@ def check_same(stored: Facts, current: Facts, path: Path) -> None:
 
 def parameters_in_words(result: Mapping[str, Any]) -> str:
     """Return the number of parameters that `recur predict` runs, from the content of result.json."""
-    encoder, ensemble = result["parameters"]["total"], result.get("ensemble")
-    if not ensemble or not ensemble["linear_weight"]:
+    encoder, kept = result["parameters"]["total"], result.get("kept", {"name": "encoder"})["name"]
+    if kept == "encoder":
         return f"{encoder:,}"
     linear = result["linear_baseline"]["parameters"]
-    if "parts" not in result or not ensemble["encoder_weight"]:  # no encoder is run
+    if kept == "linear model":
         return f"{linear:,} of the linear model"
     return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"
 
@@ -258,7 +258,7 @@ def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "parameters", parameters_in_words(result)
     if not result["steps"]:  # there is no encoder
         return
-    of = f"{words_of(result.get('metric', ''))}{' of the encoder' if result.get('ensemble') else ''}"
+    of = f"{words_of(result.get('metric', ''))}{' of the encoder' if 'parts' in result else ''}"
     best = f"; best dev {of} at step {result['best_step']:,}" if "metric" in result else ""
     yield "steps", f"{result['steps']:,} ({result['epochs']} epochs{best})"
     yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
@@ -407,10 +407,8 @@ class RunReader:
                 wanted |= _CLASSIFIER_KEYS
             elif "metric" in result or "dev" in result:
                 wanted |= _LANGUAGE_MODEL_KEYS
-            if result["encoder"] == LINEAR:
-                wanted |= _WITHOUT_ENCODER_KEYS
-            elif "ensemble" in result:
-                wanted |= _WITH_ENSEMBLE_KEYS
+            if len(result.get("kept", {}).get("alone", ())) > 1:
+                wanted |= _WITH_PARTS_KEYS
             check(result, SchemaValidator(keys(wanted)))
         return result
 

@@ -81,7 +81,7 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     state, section = training.loop.state, training.request.section
     steps, best_step = result["steps"], result["best_step"]
     note_on_capped_layers(training.loop.model.encoder, section, log)
-    whose = "encoder" if "ensemble" in result else "model"
+    whose = "encoder" if "parts" in result else "model"
     if stopped := result["early_stopping"]:
         metric, change = stopped["metric"], "fall" if training.loop.minimize else "rise"
         since = f"in {pluralize(stopped['evaluations'], 'evaluation')} since step {best_step:,}"
@@ -96,7 +96,7 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     if "dev" not in result or section == "pretraining":
         return
     if "parts" in result:
-        log.note(ensemble_in_words(result["ensemble"]))
+        log.note(kept_in_words(result["kept"]))
     of, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
     own = {"linear": "the linear model", "majority": "the majority class"}
     above = [
@@ -139,14 +139,14 @@ def warn_of_unlearned_positions(split: str, encoder: Mapping[str, Any], log: Log
         log.warn("no training row was so long: the encoder's learned weights of the last positions were not trained")
 
 
-def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
-    """Return which model is kept, by the weights in `ensemble` (the content of ensemble.json)."""
-    encoder, linear, rows = ensemble["encoder_weight"], ensemble["linear_weight"], ensemble["rows"]
-    if encoder and linear:
-        fitted = f"fitted on {pluralize(rows, 'dev row')}"
-        return f"the ensemble is kept: logits = {encoder:.3g} encoder + {linear:.3g} linear model, {fitted}"
-    kept, other = ("encoder", "linear model") if encoder else ("linear model", "encoder")
-    return f"the {kept} is kept: {pluralize(rows, 'dev row')} give the {other} no weight beside it"
+def kept_in_words(kept: Mapping[str, Any]) -> str:
+    """Return which model is kept beside another one, by the content of kept.json."""
+    name, rows = kept["name"], pluralize(kept["rows"], "dev row")
+    if name == "ensemble":
+        encoder, linear = kept["weights"]["encoder"], kept["weights"]["linear"]
+        return f"the ensemble is kept: logits = {encoder:.3g} encoder + {linear:.3g} linear model, fitted on {rows}"
+    other = "linear model" if name == "encoder" else "encoder"
+    return f"the {name} is kept: {rows} give the {other} no weight beside it"
 
 
 def _facts_of(training: "Training") -> dict[str, Any]:

@@ -52,7 +52,7 @@ from recurcli.requests.training import Section, TrainingRequest
 from recurcli.runs.folder_weights import find_weights, load_folder
 from recurcli.runs.model_files import KnownRows, build_shapes, known_to_bytes, write_model
 from recurcli.runs.run_directory import (
-    ENSEMBLE,
+    KEPT,
     KNOWN_ROWS,
     LINEAR_MODEL,
     VECTORS,
@@ -398,7 +398,7 @@ class Training:
                 if ranks.is_main and self.status != "new":
                     self.run.write_preset(values, command)
                 if self.linear is not None and self.dev is not None:  # on rank 0 alone
-                    if self.linear.alone is not None and not self.run.has(MANIFEST):
+                    if self.linear.is_part and not self.run.has(MANIFEST):
                         self.publish(self.loop.model.state_dict())
                     metric = self.dev.metric_name
                     score = format_score(metric, self.linear.scores[metric])
@@ -471,8 +471,8 @@ class Training:
                 linear = self.linear.model
                 more[LINEAR_MODEL] = linear.to_bytes()
                 more |= {} if linear.vectors is None else {VECTORS: linear.vectors.content}
-        if self.linear is not None and self.linear.alone is not None:
-            more[ENSEMBLE] = to_json(self.linear.alone.to_json()).encode()
+        if self.dev is not None and self.dev.first_kept is not None:
+            more[KEPT] = to_json(self.dev.first_kept.to_json()).encode()
         write_model(self.run.path, self.loop.model.config, self.tokenizer, tensors, more)
         self.has_published = True
 

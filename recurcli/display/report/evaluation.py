@@ -77,12 +77,12 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         metrics=metric_table(result),
         ece=percent(result["calibration"]["ece"]),
         bins=BINS,
-        temperature=None if result.get("ensemble") else result["calibration"]["temperature"],
+        temperature=result["kept"]["temperature"] if result["kept"]["alone"].keys() == {"encoder"} else None,
         reliability_plot=reliability_chart(result["calibration"]["bins"]),
         lengths=_lengths(rows, right),
         facts=listing(model_facts(trained) if trained else []),
         curves=_curves(run.read_metrics(), trained),
-        is_run=result.get("ensemble", {"encoder_weight": 1.0})["encoder_weight"] > 0,
+        is_run="encoder" in result["kept"]["weights"],
         diagnosis=diagnosis and _diagnosis(diagnosis),
     )
 
@@ -98,7 +98,7 @@ def _answer(block: ResultBlock) -> str:
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on the dev rows among those that are scored."""
     known = result.get("dev_rows")
-    selected = "ensemble" not in result or "parts" in result  # dev rows select nothing of a linear model alone
+    selected = "encoder" in result["kept"]["alone"]  # dev rows select nothing of a linear model alone
     if selected and result["split"] == "dev" and known == result["rows"]:
         yield "The model was selected on these rows, so its scores here are slightly too high."
     elif known and known < result["rows"]:

@@ -133,13 +133,13 @@ def main() -> None:
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `| head` ends it silently
     parts: list[tuple[float, Any]] = []
-    if CONFIG["encoder_weight"]:
-        parts.append((CONFIG["encoder_weight"], Encoder()))
-    if CONFIG["linear_weight"]:
+    if "encoder" in CONFIG["weights"]:
+        parts.append((CONFIG["weights"]["encoder"], Encoder()))
+    if "linear" in CONFIG["weights"]:
         from linear_model import Linear
 
         try:
-            parts.append((CONFIG["linear_weight"], Linear(FOLDER / "linear.npz", CONFIG)))
+            parts.append((CONFIG["weights"]["linear"], Linear(FOLDER / "linear.npz", CONFIG)))
         except ImportError as error:
             tell(f"error: {error}: pip install tokenizers numpy")
             sys.exit(2)
