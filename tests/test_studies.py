@@ -386,21 +386,36 @@ def test_the_readme_has_the_verdicts_that_the_kept_results_give(
         assert claim.split(": ")[1] in row
 
 
-def test_the_readme_has_the_accuracies_by_length_of_the_kept_counts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copy(PAPERS / "results/recurrence/lengths.json", tmp_path)
-    runpy.run_path(str(PAPERS / "recurrence/lengths.py"))["main"](tmp_path)
-    readme = {*(PAPERS / "README.md").read_text(encoding="utf-8").splitlines()}
-    head, _, *rows = capsys.readouterr().out.splitlines()
-    assert head in readme and len(rows) == 11
+def test_the_documented_command_prints_the_accuracies_that_are_kept(tmp_path: Path) -> None:
+    readme = (PAPERS / "README.md").read_text(encoding="utf-8").splitlines()
+    [command] = [line for line in readme if line.startswith("python presets/papers/recurrence/lengths.py ")]
+    interpreter, script, folder = shlex.split(command)
+    (tmp_path / script).parent.mkdir(parents=True)
+    shutil.copy(PAPERS.parent.parent / script, tmp_path / script)
+    shutil.copytree(PAPERS.parent.parent / folder, tmp_path / folder)
+    done = subprocess.run([sys.executable, script, folder], cwd=tmp_path, capture_output=True, text=True, check=True)
+    head, _, *rows = done.stdout.splitlines()
+    assert interpreter == "python" and head in readme and len(rows) == 11
     for row in rows:  # "–" stands for runs that were not kept
+        assert row.count("–") <= 2
         assert any(re.fullmatch(re.escape(row).replace("–", "[^|]+"), line) for line in readme), row
+    kept = "recurrence/lengths.json"
+    assert (tmp_path / folder / "lengths.json").read_bytes() == (PAPERS / "results" / kept).read_bytes()
+
+
+def test_no_kept_count_by_length_is_replaced_by_fewer_seeds() -> None:
+    merged = runpy.run_path(str(PAPERS / "recurrence/lengths.py"))["merged"]
+    two, one = {"test": [[1], [2]], "test-long": [[3], [4]]}, {"test": [[9]], "test-long": [[9]]}
+    none: dict[str, list[list[int]]] = {"test": [], "test-long": []}
+    kept = {"parity": {"rnn": two, "lstm": one}, "recall-distance": {"rnn": one}}
+    counted = {"parity": {"rnn": one, "lstm": two, "rsa": one}, "tomita-5": {"rnn": none}}
+    parity = {"rnn": two, "lstm": two, "rsa": one}
+    assert merged(kept, counted) == {"parity": parity, "recall-distance": {"rnn": one}}
 
 
 def test_the_kept_results_are_small_and_hold_no_paths_and_nothing_beside_their_tables() -> None:
     results = PAPERS / "results"
-    files = {path for path in results.rglob("*") if path.is_file()}
+    files = {path for path in results.rglob("*") if path.is_file() and path.name != "lengths.png"}
     assert sum(path.stat().st_size for path in files) <= 2_000_000
     named = {results / "recurrence/lengths.json"}
     for claim in results.glob("*/*.claim"):
