@@ -5,7 +5,7 @@ FOLDER is that of a study, such as runs/studies/rsa. RESULTS, by default results
     PAPER/TABLE.claim, .json   the claim, and the names and runs of the groups that the table compares
     RUN.json                   result.json without paths, command line and what is said of single classes; for each row one bit,
                                in hex: whether it is right; of a language model its loss on each block of the text
-    PAPER/lengths.json         what recurrence/lengths.py has counted, if the study has it
+    PAPER/lengths.json         what recurrence/lengths.py has counted, if the study has it, and what was kept of more seeds
     rows/SHA256.txt            once a file of rows: the hash of each row's id, in the order of the bits; of a text the number of
                                tokens of each block
 
@@ -14,6 +14,7 @@ No text and no label of a row is kept. PAPER/TABLE and RUN are as below the fold
 
 import hashlib
 import json
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,10 @@ def main(folder: Path, results: Path = Path(__file__).parent / "results") -> Non
         _write(results / folder.name / claim.name, f"{kind} {margin} {_below(studies, claimed)}\n")
     lengths = folder / "lengths.json"
     if lengths.exists():
-        _write(results / folder.name / lengths.name, lengths.read_text())
+        merged = runpy.run_path(str(Path(__file__).parent / "recurrence/lengths.py"))["merged"]
+        path = results / folder.name / lengths.name
+        wrong = merged(json.loads(path.read_text()) if path.exists() else {}, json.loads(lengths.read_text()))
+        _write(path, json.dumps(wrong, separators=(",", ":")) + "\n")
     size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
     print(f"{results}: {size / 1e6:.2f} MB in all", file=sys.stderr)
 

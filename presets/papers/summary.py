@@ -2,7 +2,8 @@
 
 FOLDER has the tables that study.sh wrote, the JSON of `recur compare`, and beside each its claim: what it says of the runs in
 a folder, a margin, and that folder. Their tests against the other runs count. Accuracies and margins are in per cent, and
-perplexities are not. The minutes are the CPU time of a table's trainings.
+perplexities are not. The minutes are the CPU time of a table's trainings. An encoder with a run that is not better than the
+majority class does not train with this recipe, and a claim on it cannot be told.
 
 Or it has what keep.py kept of a study, such as results/rsa. The tests are then made again, as `recur compare` makes them.
 """
@@ -10,7 +11,7 @@ Or it has what keep.py kept of a study, such as results/rsa. The tests are then 
 import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,6 +29,9 @@ from recurcli.evaluation.significance import (
     resampled_scores,
 )
 from recurcli.metrics import PERPLEXITY, accuracy, metric_named
+
+MAJORITY = "majority class"
+"""The name of the baseline in the JSON of `recur compare`; a language model has none."""
 
 
 def main(folder: Path) -> None:
@@ -60,7 +64,9 @@ def main(folder: Path) -> None:
         seconds = [group["n"] * (group["cpu_seconds"] or 0) for group in groups.values()]
         difference = f"{factor * test['difference']:+.1f}"
         power = f"{power_of(2 * margin, test['errors']):.2f}" if test["errors"] else "–"
-        verdict = verdict_on(kind, test["difference"] * (-1 if factor == 1 else 1), p_differ, p_alike)
+        verdict = untrained(groups, test, tables[name]["baselines"])
+        if not verdict:
+            verdict = verdict_on(kind, test["difference"] * (-1 if factor == 1 else 1), p_differ, p_alike)
         numbers = f"{difference} | {interval} | {test['p_value']:.3f} | {p_differ:.3f} | {p_alike:.3f} | {power}"
         print(
             f"| {name} | {test['a']} | {test['b']} | {scores} | {numbers} | {kind}: {verdict} | {sum(seconds) / 60:.0f} |"
@@ -80,7 +86,8 @@ def compared(kept: dict[str, Any], results: Path) -> dict[str, Any]:
     ):
         std = float(scores.std(ddof=1)) if len(scores) > 1 else None
         seconds = fmean(run["result"]["cpu_seconds"] for run in runs)
-        groups.append({**group, "n": len(runs), "mean": float(scores.mean()), "std": std, "cpu_seconds": seconds})
+        own_scores = {"n": len(runs), "mean": float(scores.mean()), "std": std, "scores": scores.tolist()}
+        groups.append({**group, **own_scores, "cpu_seconds": seconds})
         members[group["name"]] = Runs(scores, drawn)
         stored[group["name"]] = sorted(run.tobytes() for run in own)
     low, high = metric_named(kept["metric"]).bounds
@@ -100,7 +107,10 @@ def compared(kept: dict[str, Any], results: Path) -> dict[str, Any]:
                 "errors": found.errors,
             }
         )
-    return {**kept, "groups": groups, "tests": tests}
+    scored = trained[0][0]["result"]
+    shares = (scored if kept["split"] == "dev" else scored[kept["split"]]).get("baselines", {})
+    baselines = [{"name": MAJORITY, "mean": shares["majority"]}] if shares else []
+    return {**kept, "groups": groups, "baselines": baselines, "tests": tests}
 
 
 def _resampled(
@@ -117,6 +127,14 @@ def _resampled(
     packed = [np.frombuffer(bytes.fromhex(run["right"]), dtype=np.uint8) for run in runs]
     right = np.array([np.unpackbits(bits, count=len(units)) for bits in packed])
     return right.mean(axis=1), resampled_scores(accuracy, np.ones(len(units), dtype=np.uint8), right), right
+
+
+def untrained(groups: Mapping[str, Any], test: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -> str:
+    """Return that a claim on A and B cannot be told, where a run of either is not better than the majority class; else ""."""
+    least = next((each["mean"] for each in baselines if each["name"] == MAJORITY), None)
+    names = [test[side] for side in ("a", "b") if least is not None and min(groups[test[side]]["scores"]) <= least]
+    does = "does" if len(names) == 1 else "do"
+    return f"cannot be told: {' and '.join(names)} {does} not train with this recipe" if names else ""
 
 
 def verdict_on(kind: str, better_by: float, p_differ: float, p_alike: float) -> str:

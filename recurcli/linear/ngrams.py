@@ -24,12 +24,12 @@ MAX_COUNTED = 16_000_000
 MAX_VALUES = 50_000_000
 """Vectors are made of rows with this many values, n-grams of a row. Ours: 0.4 GB."""
 KEPT_WEIGHTS = 1 << 24
-"""The most frequent n-grams are kept up to this number of n-grams x classes: 64 MB of weights. Ours: without the n-grams of a
-single row TNEWS lost 0.5 points."""
+"""The most frequent n-grams are kept up to this number of n-grams x classes: 64 MB of weights. Ours: those of a
+single row help too."""
 FEW_WORDS = 2
 """Texts with at most this many words on average may have no n-grams of words. Ours; presets/RESULTS.md shows the gain."""
 IDF_POWER = 1.3
-"""Exponent of the inverse document frequency; ours: 1.0 lost 0.2 points on TNEWS and 0.3 to 0.5 on two English sets."""
+"""Exponent of the inverse document frequency; ours: 1.0 is worse on Chinese and English texts."""
 
 
 def ngram_sets(texts: Texts) -> list[NgramConfig]:
@@ -70,8 +70,8 @@ class Ngrams:
     """A vocabulary of n-grams, and the TF-IDF vectors of texts over it.
 
     The value of an n-gram is (1 + ln tf) idf^IDF_POWER, idf = 1 + ln((1 + N) / (1 + df)). The n-grams of characters of a row
-    have norm 1, and so have those of words [ours: one norm for both lost 0.3 to 0.6 points on two English sets]. The n-grams of
-    a pair are of three sorts: in the first text only, in the second only, in both.
+    have norm 1, and so have those of words [ours: one norm for both is worse]. The n-grams of a pair are of three sorts: in the
+    first text only, in the second only, in both.
     """
 
     def __init__(self, config: NgramConfig, keys: Keys, weights: NDArray[np.float32]) -> None:

@@ -2,8 +2,9 @@
 
 FOLDER has the runs TASK/ENCODER/SEED. Accuracies are in per cent, mean and standard deviation over the seeds.
 FOLDER/lengths.png has the mean accuracy of the rows whose lengths are in one range of ten tokens, if there are at least 40
-of them. FOLDER/lengths.json has the numbers of wrong rows, [task][encoder][split][seed][range]. A folder that holds this
-file alone, such as ../results/recurrence, gives the same table and figure.
+of them. FOLDER/lengths.json keeps the numbers of wrong rows, [task][encoder][split][seed][range]: those of the runs, and of
+encoders that have fewer runs there than the file has seeds what it has kept. So a folder without runs, such as
+../results/recurrence, gives the same table and figure.
 """
 
 import json
@@ -33,15 +34,16 @@ Ranges = dict[str, dict[str, list[int]]]
 
 def main(folder: Path) -> None:
     """Print the table and draw the figure."""
-    kept = folder / "lengths.json"
-    tasks = [task for task in TASKS if (folder / task).is_dir()]
-    wrong: Wrong = json.loads(kept.read_text()) if kept.exists() and not tasks else {}
+    path = folder / "lengths.json"
+    kept: Wrong = json.loads(path.read_text()) if path.exists() else {}
+    folders = {task: sorted((folder / task).glob("*/")) for task in TASKS}
     ranges: Ranges = {
         task: {split: [_range_of(text) for text, _ in recurrence_rows(task_named(task), split)] for split in SPLITS}
-        for task in tasks or wrong
+        for task in TASKS
+        if task in kept or folders[task]
     }
-    for task in tasks:
-        wrong[task] = {path.name: _wrong_rows(path, ranges[task]) for path in sorted((folder / task).glob("*/"))}
+    counted = {task: {each.name: _wrong_rows(each, ranges[task]) for each in folders[task]} for task in ranges}
+    wrong = merged(kept, counted)
     print("| | " + " | ".join(f"{task}, {length}" for task in wrong for length in SPLITS.values()) + " |")
     print("|---" * (1 + len(SPLITS) * len(wrong)) + "|")
     for encoder in sorted({encoder for encoders in wrong.values() for encoder in encoders}):
@@ -53,8 +55,20 @@ def main(folder: Path) -> None:
         print(f"| `{encoder}` | " + " | ".join(cells) + " |")
     if wrong:
         draw(wrong, ranges, folder / "lengths.png")
-    if tasks:
-        kept.write_text(json.dumps(wrong, separators=(",", ":")) + "\n")
+    if wrong != kept:
+        path.write_text(json.dumps(wrong, separators=(",", ":")) + "\n")
+
+
+def merged(kept: Wrong, counted: Wrong) -> Wrong:
+    """Return for each task and encoder the numbers of what has more seeds, those `counted` where both have as many."""
+    wrong: Wrong = {}
+    for task in (task for task in TASKS if task in kept or task in counted):
+        old, new = kept.get(task, {}), counted.get(task, {})
+        for encoder in sorted({*old, *new}):
+            found = max(new.get(encoder, {}), old.get(encoder, {}), key=lambda splits: len(splits.get("test", [])))
+            if found.get("test"):
+                wrong.setdefault(task, {})[encoder] = found
+    return wrong
 
 
 def _wrong_rows(runs: Path, ranges: dict[str, list[int]]) -> dict[str, list[list[int]]]:
