@@ -6,15 +6,12 @@ import gc
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TypeVar
 
 Result = TypeVar("Result")
 SignalHandler = Callable[[int, FrameType | None], object]
-STARTED = time.monotonic()
-"""When this process began, but for the start of Python."""
 SECONDS_BETWEEN_LOOKS = 0.2
 """Seconds between two checks of the main thread for a signal that the system gave to another thread."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4

@@ -42,7 +42,7 @@ OPTIONS = {
     "Data": ("data", "train", "dev", "test", "split", "task", "input_format", "shard"),
     "Columns": ("text", "pair", "label", "id", "header", "delimiter", "quote", "encoding"),
     "Model": ("preset", "settings", "init", "teacher", "match_parameters", "hidden_size", "layers", "fast"),
-    "Training": ("seed", "epochs", "learning_rate", "budget", "trials", "ranges", "storage", "fit_thresholds", "save"),
+    "Training": ("seed", "epochs", "learning_rate", "trials", "ranges", "storage", "fit_thresholds", "save"),
     "Output": (
         *("output", "format", "report", "errors", "suspects", "out_of_fold", "probabilities", "top_k", "threshold"),
         *("explain", "resume", "overwrite", "track", "verbose", "json", "quiet"),

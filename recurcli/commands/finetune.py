@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.commands.training.budget import with_planned_steps
 from recurcli.commands.training.report import warn_of_unlearned_positions
 from recurcli.commands.training.resume import finished_run, source_of_run
 from recurcli.commands.training.trainer import (
@@ -176,7 +175,7 @@ def finetune(
             folds=OUTER_FOLDS if is_folded else None,
             tests={split: ScoredRows(splits[split], tokens[split]) for split in TEST_SPLITS if split in splits},
         )
-        training = Training(
+        return Training(
             request=request,
             resolved=given,
             preset=preset,
@@ -190,10 +189,7 @@ def finetune(
             known=seen if all_known and preset.finetuning.keep_texts else None,
             teacher=None if teacher is None else teacher.facts,
             init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
-        )
-        if not is_linear:
-            training = with_planned_steps(training, evaluation, request.budget, log)
-        return training.execute(log)
+        ).execute(log)
 
 
 def _with_vectors(
@@ -216,14 +212,9 @@ def _with_vectors(
 
 def _check_options(request: FinetuneRequest, given: ResolvedPreset) -> None:
     """Raise UsageError for a task without labels, and for options that have no effect with the preset `given`."""
-    is_linear = given.preset.is_linear
     if task_named(given.preset.task).plain_text:
         raise UsageError(f"task {given.preset.task} is text without labels; `recur pretrain` trains on it")
-    if request.budget and (is_linear or request.dry_run):
-        without = f"the linear model of preset {given.name} takes no steps"
-        what = without if is_linear else "a dry run measures none"
-        raise UsageError(f"--budget: plans training steps, but {what}; leave it out")
-    if request.init is not None and is_linear:
+    if request.init is not None and given.preset.is_linear:
         raise UsageError(f"--init: preset {given.name} has no encoder to start from a run; leave it out")
 
 
@@ -238,8 +229,6 @@ def _without_encoder(given: ResolvedPreset, request: FinetuneRequest, splits: Ma
         f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS_OF_ENCODER:,}; "
         "--set finetuning.encoder=always trains one"
     )
-    if request.budget:
-        log.warn("--budget has no effect: the linear model takes no steps")
     return without_encoder(preset)
 
 

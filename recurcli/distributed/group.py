@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,9 @@ STARTED = "recur/started"
 class Ranks:
     """This process as rank `rank` of `world_size`, and as `local_rank` of `local_world_size` on its machine.
 
-    `broadcast`, `all_gather` and `all_reduce` take JSON values and return the result; `broadcast_` and `all_reduce_` take
-    tensors and change them in place. Every rank must call the same collectives in the same order. They raise RankError if
-    the connection to another rank breaks.
+    `broadcast` and `all_gather` take JSON values and return the result; `broadcast_` and `all_reduce_` take tensors and
+    change them in place. Every rank must call the same collectives in the same order. They raise RankError if the connection
+    to another rank breaks.
     """
 
     heartbeat: Heartbeat | None = None
@@ -74,14 +74,6 @@ class Ranks:
     def broadcast(self, value: Any) -> Any:
         """Send the `value` of rank 0, as JSON, to all ranks, and return it on each of them."""
         return self.all_gather(value if self.is_main else None)[0]
-
-    def all_reduce(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Return the sum of each named value over the ranks that have the name."""
-        total: dict[str, float] = {}
-        for some in self.all_gather(dict(values)):
-            for name, value in some.items():
-                total[name] = total.get(name, 0.0) + value
-        return total
 
     def all_reduce_(self, tensors: Sequence["Tensor"]) -> None:
         """Sum `tensors` over all ranks, in place, in one message.

@@ -1,6 +1,5 @@
 """The requests of `recur pretrain` and `recur finetune`: their options, and the preset that these give."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from recurcli.errors import UsageError, check_not_both, escaped
+from recurcli.errors import check_not_both
 from recurcli.requests.options import (
     OUTPUT,
     Columns,
@@ -36,15 +35,6 @@ if TYPE_CHECKING:
 
 Section = Literal["pretraining", "finetuning"]
 Tracker = StrEnum("Tracker", ["TENSORBOARD", "WANDB", "MLFLOW"])
-
-
-def _seconds(text: str) -> float:
-    """Return the seconds of a time such as 60s, 5m, 1h or 90. Raises UsageError for other text and for 0."""
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh]?)", text)
-    seconds = float(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1) if found else 0.0
-    if not seconds:
-        raise UsageError(f"--budget {escaped(text)}: is no time above 0, such as 60s, 5m or 1h")
-    return seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,15 +191,6 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
                 "File with another model's soft labels of rows, as `recur predict --probabilities` writes them: the key "
                 "finetuning.teacher. Rows without a label of their own are trained on too.",
             )
-        ),
-    ] = None
-    budget: Annotated[
-        float | None,
-        option(
-            "TIME",
-            "Time that the whole command may take, such as 60s, 5m or 1h: CPU time of all threads, on CUDA wall time. It "
-            "gives the key finetuning.max_steps.",
-            parser=_seconds,
         ),
     ] = None
 

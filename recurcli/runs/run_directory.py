@@ -78,9 +78,7 @@ RunStatus = Literal["new", "unfinished", "finished"]
 _STEP = re.compile(r"step-(\d{8,12})")
 _CHECKPOINT = re.compile(rf"{_STEP.pattern}|\.{_STEP.pattern}\.\w+\.(tmp|old)")
 """A checkpoint, or what a killed process left of one (`commit_directory`)."""
-_HEADER = re.compile(
-    rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})(?: --budget ([0-9]{1,20}\.[0-9]{1,20})s)?\n)?"
-)
+_HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})\n)?")
 
 
 def keys(schemas: Mapping[str, cs.CoreSchema]) -> cs.CoreSchema:
@@ -385,11 +383,6 @@ class RunReader:
         header = _HEADER.match(self.file(PRESET).content[:120].tobytes())
         check_format(int(header[1]) if header else 1, self.path / PRESET)
         return header[2].decode() if header and header[2] else None
-
-    def read_budget(self) -> float | None:
-        """Return the --budget that gave finetuning.max_steps, in the header of preset.yaml; None if it names none."""
-        header = _HEADER.match(self.file(PRESET).content[:120].tobytes())
-        return float(header[3]) if header and header[3] else None
 
     def read_data_config(self) -> DataConfig:
         """Return the `data` section of preset.yaml. Raises ModelError if it is invalid."""

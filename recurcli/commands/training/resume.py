@@ -19,8 +19,6 @@ FREE_KEYS = ("runtime.", "data.path", "data.files")
 FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every", ".teacher", ".teacher_run")
 """Endings of keys that a resume may change. The teacher's file is compared by hash."""
 
-MAX_STEPS = "finetuning.max_steps"
-
 
 def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     """Return the keys of a preset that a resume must match, as dotted paths, with their values."""
@@ -47,15 +45,13 @@ def facts_before_and_now(
     """Return the facts of the preset of `run` and of the preset `values`, which a resume compares.
 
     A delimiter that nobody names is that of the run, which recognised it: the same data, compared by hash, have the same. So
-    are the static vectors that `auto` came to. The steps that the run has planned by --budget stay, unless fewer are asked for.
+    are the static vectors that `auto` came to.
     """
     before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
     if now["data.delimiter"] is None:
         now["data.delimiter"] = before["data.delimiter"]
     for key in ("linear.vectors", "embedding.vectors"):
         now[key] = source_of_run(now[key], before[key])
-    if section == "finetuning" and run.read_budget() and isinstance(planned := before.get(MAX_STEPS), int):
-        now[MAX_STEPS] = min(planned, now[MAX_STEPS] or planned)
     return before, now
 
 

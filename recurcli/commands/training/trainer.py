@@ -367,8 +367,6 @@ class Training:
     texts too, and in a dry run."""
     teacher: Mapping[str, Any] | None = None
     init_sha256: str | None = None
-    budget: float | None = None
-    """Seconds of the --budget that gave `finetuning.max_steps`; None: there was none."""
     has_published: bool = False
 
     @property
@@ -382,7 +380,6 @@ class Training:
         if self.request.dry_run:
             return plan_of(self)
         ranks, values, command = self.loop.ranks, self.resolved.preset.to_dict(), self.request.command
-        command += "" if self.budget is None else f" --budget {self.budget}s"
         try:
             with self.stop.listening():
                 session = self.session()
