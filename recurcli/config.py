@@ -234,6 +234,8 @@ class LinearConfig:
 
 Pooling = Literal["mean", "max", "first", "last"]
 PairPooling = Literal["joint", "sides"]
+Section = Literal["pretraining", "finetuning"]
+"""The sections of a preset of which a training reads one."""
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from recurcli.commands.finetune import RowsInMemory, finetune
+from recurcli.commands.finetune import finetune
 from recurcli.config import DataConfig, LabelType
 from recurcli.data.splits import Split, check_dev_rows, dev_share, draw_dev_rows, split_in_memory
 from recurcli.data.tasks import task_named
@@ -31,6 +31,7 @@ from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 from recurcli.evaluation.inference import Predictor, as_pair, text_rows
 from recurcli.files import write_atomically
 from recurcli.log import Log
+from recurcli.models.data import RowsInMemory
 from recurcli.preset import ResolvedPreset, compose
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.run_directory import CONTENTS, RESULT

@@ -11,6 +11,7 @@ LAYERS = [
     {"display"},
     {"commands"},
     {"requests"},
+    {"models"},
     {"preset"},
     {"training"},
     {"export"},

@@ -17,10 +17,10 @@ from recurcli.commands.training.report import (
     model_card,
     note_on_capped_layers,
     warn_of_thresholds,
-    warn_of_unlearned_positions,
 )
 from recurcli.config import DataConfig
 from recurcli.data.columns import ColumnSchema
+from recurcli.data.known import Hashes, log_known_rows
 from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one_file, task_with_columns
@@ -44,15 +44,9 @@ from recurcli.files import (
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL, TEST_SPLITS, classification_report, metric_named
 from recurcli.model.models import Backbone, LanguageModel
+from recurcli.models.data import warn_of_unlearned_positions
 from recurcli.requests.evaluate import EvaluateRequest
-from recurcli.runs.model_files import (
-    Hashes,
-    build_trained,
-    log_known_rows,
-    read_known_rows,
-    read_linear_model,
-    read_model,
-)
+from recurcli.runs.model_files import build_trained, read_known_rows, read_linear_model, read_model
 from recurcli.runs.predictions import FILES, Part, read_predictions
 from recurcli.runs.run_directory import (
     LINEAR_FIRST_FIT,

@@ -10,15 +10,8 @@ import torch
 
 from recurcli.cache import cache_folder
 from recurcli.commands.training.resume import finished_run
-from recurcli.commands.training.trainer import (
-    Training,
-    build_loop,
-    build_model,
-    enter_run,
-    resolve_tokens,
-    settle,
-    settle_kernel,
-)
+from recurcli.commands.training.trainer import Training, enter_run
+from recurcli.data.known import KnownRows, log_known_rows
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
 from recurcli.device import choose_precision
@@ -29,9 +22,9 @@ from recurcli.evaluation.report import DevPerplexity
 from recurcli.linear.static_vectors import resolve_vectors_of_tokens
 from recurcli.log import Log
 from recurcli.model.models import LanguageModel
+from recurcli.models.build import build_loop, build_model, resolve_tokens, settle, settle_kernel
 from recurcli.preset import Preset
 from recurcli.requests.training import PretrainRequest
-from recurcli.runs.model_files import KnownRows, log_known_rows
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.texts import (
     WINDOW,

@@ -1,13 +1,12 @@
 """Reports on a model: metrics, those of its parts, calibration; and the evaluation on dev data that selects it in a training.
 
-Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `DevEvaluation` scores the rows of a classifier,
-`DevPerplexity` the text of a language model.
-Shapes: N rows, C classes.
+Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `DevPerplexity` scores the text of a language
+model. Shapes: N rows, C classes.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,31 +16,22 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from recurcli.config import FinetuningConfig
-from recurcli.data.splits import RowHashes, Split
 from recurcli.data.tasks import Task
 from recurcli.device import SettledPrecision
 from recurcli.evaluation.decision import (
     PLAIN,
     Kept,
     Labels,
-    choose,
-    fit_thresholds,
-    log_losses,
-    probabilities,
 )
-from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, score_text
+from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
 from recurcli.evaluation.significance import tango
 from recurcli.files import to_json
-from recurcli.linear.ensemble import RowWeights
-from recurcli.linear.model import LinearModel, Logits
-from recurcli.linear.out_of_fold import draw_folds
-from recurcli.metrics import LOG_LOSS, PERPLEXITY, ScoredSplit, classification_report, rank_report, score_in
-from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import KnownRows, write_listed, write_predictions, write_refit
-from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES, THRESHOLDS
+from recurcli.linear.model import Logits
+from recurcli.metrics import PERPLEXITY, classification_report, rank_report, score_in
+from recurcli.model.models import LanguageModel
+from recurcli.runs.model_files import write_listed
+from recurcli.runs.run_directory import TEXT_LOSSES
 from recurcli.tokens.texts import Windows
-from recurcli.tokens.tokenizer import Tokens
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,7 @@ def report_of(logits: np.ndarray, labels: Sequence[str], task: Task, kept: Kept 
     return {**report, **rank_report(targets, shares)}
 
 
-def _scores(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
+def scores_of(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
     """Return the metrics and the loss of a `report_of` without its tables, and `metric`, which may be in one of them."""
     scores = {name: value for name, value in report.items() if not isinstance(value, dict | list)}
     return scores | {metric: score_in(report, metric)}
@@ -130,42 +120,6 @@ def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], kept
     }
 
 
-class ScoredRows(NamedTuple):
-    """Labelled rows and their tokens."""
-
-    split: Split
-    tokens: Tokens
-    row_weights: RowWeights = None
-    """(N,) factors of the rows' losses where these choose or fit anything; metrics have none. None: 1."""
-
-    @property
-    def labels(self) -> list[str]:
-        """The label of each row."""
-        return [*map(str, self.split.examples.labels)]
-
-
-class ScoredLinear(NamedTuple):
-    """The linear model that is fitted on the training rows, and what it scores on the dev rows."""
-
-    model: LinearModel
-    logits: Logits
-    scores: dict[str, Any]
-    """The metrics and the loss, with the metric that selects the encoder's step."""
-    is_part: bool
-    """Whether it may be kept, alone or in an ensemble. False: the encoder is only compared with it."""
-
-
-def score_linear_model(
-    model: LinearModel, dev: ScoredRows, task: Task, metric: str, out_of_fold: Logits | None = None, *, is_part: bool
-) -> ScoredLinear:
-    """Score the linear model on the dev rows, by `metric` too. `is_part`: it may be kept, alone or in an ensemble.
-
-    Rows that it is trained on have `out_of_fold` logits (N, C) of models that are not.
-    """
-    logits = model.logits(dev.split.texts) if out_of_fold is None else out_of_fold
-    return ScoredLinear(model, logits, _scores(report_of(logits, dev.labels, task), metric), is_part)
-
-
 def report_with_parts(
     kept: Kept,
     of: Mapping[str, Logits],
@@ -193,11 +147,11 @@ def report_with_parts(
     facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
     if trained is not None and 0 < (rows := int((~trained).sum())) < len(labels):
         others = [label for label, is_trained in zip(labels, trained, strict=True) if not is_trained]
-        facts["unseen"] = {"rows": rows, **_scores(report_of(logits[~trained], others, task, kept), metric)}
+        facts["unseen"] = {"rows": rows, **scores_of(report_of(logits[~trained], others, task, kept), metric)}
     if len(of) > 1:
         parts = {
-            "encoder": _scores(report_of(of["encoder"], labels, task), metric),
-            "linear": linear_scores or _scores(report_of(of["linear"], labels, task), metric),
+            "encoder": scores_of(report_of(of["encoder"], labels, task), metric),
+            "linear": linear_scores or scores_of(report_of(of["linear"], labels, task), metric),
         }
         facts["baselines"]["linear"] = parts["linear"]["accuracy"]
         if len(kept.alone) > 1:
@@ -210,204 +164,12 @@ def report_with_parts(
     return report_of(logits, labels, task, kept), facts, logits
 
 
-Rows = NDArray[np.bool_] | slice
-"""Some of the dev rows."""
-
-
 class DevScore(NamedTuple):
     """The dev metric and dev loss of a model. Between equal metrics the smaller loss is better."""
 
     metric: float
     loss: float
     """The mean of the loss that training minimizes: of the dev rows, or of the tokens of the dev text in nats."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DevEvaluation:
-    """Evaluates `model` on the dev rows, and in the end on the test rows. The ranks share the batches."""
-
-    model: Classifier
-    dev: ScoredRows
-    task: Task
-    config: FinetuningConfig
-    mean_loss: Callable[[torch.Tensor, torch.Tensor, RowWeights], float]
-    """The mean of the loss that training minimizes, of logits (N, C), targets (N,) and factors of the rows (N,); it decides
-    between equal dev metrics."""
-    precision: SettledPrecision = "fp32"
-    """The precision of the evaluations that select the encoder's step: on CUDA that of the training, on CPUs fp32."""
-    max_selecting: int
-    """The largest number of dev rows that select the encoder's step; in the end all are scored."""
-    inference: InferenceConfig
-    """How the last evaluation is computed: in fp32, as all that reads the stored model."""
-    check_stop: Callable[[], None]
-    """Called between batches; an exception that it raises ends the evaluation."""
-    linear: ScoredLinear | None = None
-    """The linear model on n-grams of the training rows. None if it is not fitted, and on ranks other than 0."""
-    refit: Callable[[], LinearModel] | None = None
-    """Fits the linear model again, on the dev rows too. None if it is not fitted again."""
-    known: KnownRows
-    """The rows that the model is trained on, those of a run that it starts from too, and the dev rows."""
-    folds: int | None = None
-    """Number of folds by which the dev rows, which are the training rows, are scored out of fold. None: they are others."""
-    tests: Mapping[ScoredSplit, ScoredRows] = field(default_factory=dict)
-    """Rows that select nothing: the chosen model is scored on them once."""
-    halves_seed: int | None = None
-    """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is no such trial."""
-
-    @property
-    def metric_name(self) -> str:
-        """The dev metric that selects the encoder's step."""
-        return self.config.metric
-
-    @cached_property
-    def selecting(self) -> ScoredRows:
-        """The dev rows, or `max_selecting` of them: of each class its share, chosen by the hashes of the texts."""
-        split, count, most = self.dev.split, len(self.dev.split.examples), self.max_selecting
-        if count <= most:
-            return self.dev
-        order = np.lexsort((split.hashes, np.array(self.task.targets(self.dev.labels))))
-        rows = np.sort(order[np.arange(most) * count // most])
-        examples = split.examples.take(np.isin(np.arange(count), rows))
-        weights = None if self.dev.row_weights is None else self.dev.row_weights[rows]
-        return ScoredRows(split.with_examples(examples, split.hashes[rows]), self.dev.tokens.take(rows), weights)
-
-    def score(self) -> DevScore:
-        """Evaluate the encoder on the `selecting` rows: its dev metric, and the mean of the loss that training minimizes.
-
-        The ensemble is left out, so it does not affect training. Raises what `check_stop` raises.
-        """
-        rows = self.selecting
-        logits = self._encoder_logits(rows, self.precision)
-        score = None
-        if self.inference.ranks.is_main:
-            targets = torch.tensor(self.task.targets(rows.labels))
-            loss = self.mean_loss(torch.from_numpy(logits), targets, rows.row_weights)
-            score = DevScore(score_in(report_of(logits, rows.labels, self.task), self.metric_name), loss)
-        return DevScore(*self.inference.ranks.broadcast(score))
-
-    def write_report(self, folder: Path) -> dict[str, Any]:
-        """Choose what is kept, write it and its predictions in `folder` (rank 0), and return result.json's facts.
-
-        In the end the linear model is fitted again, if it is to be, and is a part of the kept model: the test rows are scored
-        with it, the dev rows without. Raises what `check_stop` raises.
-        """
-        has_encoder = not self.model.config.is_linear
-        encoder = self._encoder_logits(self.dev) if has_encoder else None
-        tested = {split: self._encoder_logits(rows) for split, rows in self.tests.items() if has_encoder}
-        if not self.inference.ranks.is_main:
-            return {}
-        kept = self._choose(encoder)
-        write_listed(folder / KEPT, to_json(kept.to_json()))
-        if kept.thresholds is not None:
-            write_listed(folder / THRESHOLDS, to_json(kept.thresholds))
-        dev, facts = self._write_scores(folder / PREDICTIONS, self.dev, kept, encoder, self.task.baselines)
-        facts["kept"] = kept.to_json()
-        if self.halves_seed is not None:
-            facts["held_out"] = self._held_out(encoder)
-        if self.linear is not None:
-            scores = dict(self.linear.scores)
-            if self.halves_seed is not None:
-                scores[LOG_LOSS] = self._held_out(None)[LOG_LOSS]
-            facts["linear_baseline"] = {**self.linear.model.facts(self.dev.split.texts), "dev": scores}
-        fitted = None
-        if self.refit is not None and "linear" in kept.weights:
-            fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
-            write_refit(folder, fitted)
-            facts["linear_baseline"]["refit_rows"] = fitted.rows
-        for split, rows in self.tests.items():
-            path, encoder = folder / TEST_PREDICTIONS[split], tested.get(split)
-            test, of_test = self._write_scores(path, rows, kept, encoder, {}, fitted)
-            facts[split] = {**test, **of_test}
-        if self.folds is not None:
-            facts["cross_validation"] = {"folds": self.folds, "rows": kept.rows}
-        return {"metric": self.metric_name, "dev": dev, **facts, "thresholds": kept.thresholds}
-
-    @cached_property
-    def first_kept(self) -> Kept:
-        """What is kept until the encoder is trained: the linear model if it may be kept, else the encoder as it is."""
-        return self._choose(None) if self.linear is not None and self.linear.is_part else PLAIN
-
-    def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> Kept:
-        """Choose what is kept, and its thresholds, by these `rows` (N,) of the dev rows; `encoder`: its logits (N, C)."""
-        targets, weights = np.array(self.task.targets(self.dev.labels))[rows], self.dev.row_weights
-        held_out = {} if encoder is None else {"encoder": encoder[rows]}
-        if self.linear is not None and self.linear.is_part:
-            held_out["linear"] = self.linear.logits[rows]
-        kept = choose(held_out, targets, None if weights is None else weights[rows])
-        if self.config.thresholds is None or not len(targets):
-            return kept
-        shares = kept.probabilities(kept.logits(held_out))
-        return replace(kept, thresholds=fit_thresholds(shares, targets, self.config.thresholds, self.task.labels))
-
-    def _of_dev(self, encoder: Logits | None) -> dict[str, Logits]:
-        """Return the logits (N, C) of each candidate on the dev rows; `encoder`: those of the encoder, None without one."""
-        of = {} if encoder is None else {"encoder": encoder}
-        return of if self.linear is None else {**of, "linear": self.linear.logits}
-
-    def _halves(self) -> NDArray[np.int64]:
-        """Return the half of each dev row (N,), 0 or 1. Rows of one group (see `RowHashes`) are in one half."""
-        targets = np.array(self.task.targets(self.dev.labels))
-        return draw_folds(RowHashes.of(self.dev.split.texts).group_ids, targets, self.halves_seed or 0, folds=2)
-
-    def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
-        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
-
-        `encoder`: its logits (N, C); None: it is left out.
-        """
-        targets, names = np.array(self.task.targets(self.dev.labels)), self.task.labels
-        shares, predictions = np.empty((len(targets), len(names))), np.empty_like(targets)
-        halves = self._halves()
-        for half in (0, 1):
-            own, kept = halves == half, self._choose(encoder, halves != half)
-            of_all = kept.probabilities(kept.logits(self._of_dev(encoder)))
-            shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
-        report = classification_report(self.dev.labels, [names[index] for index in predictions], names)
-        loss = np.average(log_losses(shares, targets), weights=self.dev.row_weights)
-        return {**report, **rank_report(targets, shares), LOG_LOSS: loss}
-
-    def _write_scores(
-        self,
-        path: Path,
-        rows: ScoredRows,
-        kept: Kept,
-        encoder: Logits | None,
-        known: Mapping[str, float],
-        fitted: LinearModel | None = None,
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Write the predictions of `rows` to `path`; return their metrics and `report_with_parts`' facts.
-
-        `encoder` are the encoder's logits (N, C), `fitted` is the linear model that was fitted again. The scores of the linear
-        model are those of its first fit.
-        """
-        texts, linear_scores, refitted, seen = rows.split.texts, None, None, self.known
-        of = self._of_dev(encoder)
-        if self.linear is not None:
-            if rows is self.dev:
-                linear_scores = self.linear.scores
-            else:
-                of["linear"] = self.linear.model.logits(texts)
-            if fitted is not None:
-                refitted, seen = fitted.logits(texts), seen.refitted()
-        trained = None if rows is self.dev and self.folds else seen.trains(rows.split.hashes)
-        report, facts, logits = report_with_parts(
-            kept, of, rows.labels, self.task, known, self.metric_name, trained, refitted, linear_scores
-        )
-        if trained is not None and rows is not self.dev:
-            facts["training_rows"] = int(trained.sum())
-        shares = {"probabilities": kept.probabilities(logits)}
-        if len(kept.alone) > 1:
-            shares |= {f"{part}_probabilities": probabilities(own, rows=kept.rows) for part, own in of.items()}
-        ids = [*map(str, rows.split.examples.ids)]
-        shown = texts if self.config.keep_texts and rows is self.dev else None
-        predictions = kept.decide(shares["probabilities"])
-        write_predictions(path, ids, rows.labels, self.task.labels, shares, predictions, shown)
-        return report, facts
-
-    def _encoder_logits(self, rows: ScoredRows, precision: SettledPrecision = "fp32") -> np.ndarray:
-        """Return the logits (N, C) of the encoder. Raises what `check_stop` raises."""
-        self.check_stop()
-        config = self.inference._replace(precision=precision)
-        return compute_logits(self.model, rows.tokens, config, lambda done: self.check_stop())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,7 +181,7 @@ class DevPerplexity:
     inference: InferenceConfig
     check_stop: Callable[[], None]
     precision: SettledPrecision = "fp32"
-    """As that of `DevEvaluation`."""
+    """The precision of the evaluations that select the step: on CUDA that of the training, on CPUs fp32."""
     carry: bool = False
     """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
     metric_name: str = PERPLEXITY
@@ -447,7 +209,3 @@ class DevPerplexity:
         config = self.inference._replace(precision=precision)
         after_batch = lambda done: self.check_stop()  # noqa: E731
         return score_text(self.model, self.windows, config, after_batch, carry=self.carry)
-
-
-Evaluation = DevEvaluation | DevPerplexity
-"""The evaluation on dev rows, or on dev text, that selects the model of a training."""

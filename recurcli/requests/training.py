@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from recurcli.config import Section
 from recurcli.errors import check_not_both
 from recurcli.requests.options import (
     OUTPUT,
@@ -33,7 +34,6 @@ from recurcli.requirements import check_packages
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
 
-Section = Literal["pretraining", "finetuning"]
 Tracker = StrEnum("Tracker", ["TENSORBOARD", "WANDB", "MLFLOW"])
 
 

@@ -15,13 +15,14 @@ from tiny_task import LABELS, rows, tiny, write_rows
 
 from recurcli.cli import run as run_command
 from recurcli.config import DataConfig
+from recurcli.data.known import KnownRows
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.evaluation.result_block import ResultBlock
 from recurcli.files import extend_manifest, read_manifest, write_manifest
 from recurcli.metrics import METRICS, classification_report
-from recurcli.runs.model_files import KnownRows, read_known_rows
+from recurcli.runs.model_files import read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, Run
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.commands.training.resume import preset_facts
+from recurcli.config import Section
 from recurcli.encoders.registry import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import is_locked, naming_damage
 from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, ScoredSplit, classification_report, words_of
 from recurcli.preset.compose import is_for_encoder
-from recurcli.requests.training import Section
 from recurcli.runs.predictions import (
     FILES,
     Part,

@@ -133,12 +133,6 @@ def warn_of_thresholds(chosen: Mapping[str, Any] | None, way_out: str, log: Log)
         log.warn(f"thresholds do not raise the dev {words_of(chosen['metric'])} by cross-validation; {way_out}")
 
 
-def warn_of_unlearned_positions(split: str, encoder: Mapping[str, Any], log: Log) -> None:
-    """Warn before rows of `split` are scored that are too long for what an encoder with these keys has learned."""
-    if split == "test-long" and encoder.get("max_length"):
-        log.warn("no training row was so long: the encoder's learned weights of the last positions were not trained")
-
-
 def kept_in_words(kept: Mapping[str, Any]) -> str:
     """Return which model is kept beside another one, by the content of kept.json."""
     name, rows = kept["name"], pluralize(kept["rows"], "dev row")

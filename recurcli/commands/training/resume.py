@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recurcli.config import SOURCE_DIGEST, DataConfig, Preset, canonical_encoding
+from recurcli.config import SOURCE_DIGEST, DataConfig, Preset, Section, canonical_encoding
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, UsageError
 from recurcli.files import sha256_of
 from recurcli.log import Log
-from recurcli.requests.training import Section, TrainingRequest
+from recurcli.requests.training import TrainingRequest
 from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory, check_same, first_difference
 from recurcli.validation import flatten
 

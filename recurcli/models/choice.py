@@ -1,0 +1,160 @@
+"""The choice among the candidates of a fine-tuning, and the scores of what is kept. Shapes: M dev rows, N rows, C classes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurcli.data.known import KnownRows
+from recurcli.data.splits import RowHashes
+from recurcli.evaluation.decision import PLAIN, Kept, choose, fit_thresholds, log_losses, probabilities
+from recurcli.evaluation.report import report_with_parts
+from recurcli.files import to_json
+from recurcli.linear.model import LinearModel, Logits
+from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
+from recurcli.metrics import LOG_LOSS, classification_report, rank_report
+from recurcli.models.encoder import EncodedRows, Encoder
+from recurcli.models.linear import Linear
+from recurcli.runs.model_files import write_listed, write_predictions, write_refit
+from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, THRESHOLDS
+
+Rows = NDArray[np.bool_] | slice
+"""Some of the dev rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The candidates of a fine-tuning, of which one or both are kept."""
+
+    encoder: Encoder
+    linear: Linear | None
+    """None if it is not fitted, and on ranks other than 0."""
+    known: KnownRows
+    """The rows that the model is trained on, those of a run that it starts from too, and the dev rows."""
+    halves_seed: int | None = None
+    """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is no such trial."""
+
+    @property
+    def metric_name(self) -> str:
+        """The dev metric that selects the encoder's step."""
+        return self.encoder.metric_name
+
+    @cached_property
+    def first_kept(self) -> Kept:
+        """What is kept until the encoder is trained: the linear model if it may be kept, else the encoder as it is."""
+        return self._choose(None) if self.linear is not None and self.linear.may_be_kept else PLAIN
+
+    def write_report(self, folder: Path) -> dict[str, Any]:
+        """Choose what is kept, write it and its predictions in `folder` (rank 0), and return result.json's facts.
+
+        In the end the linear model is fitted again, if it is to be, and is a part of the kept model: the test rows are scored
+        with it, the dev rows without. Raises StopTraining on a signal.
+        """
+        dev, data = self.encoder.logits(self.encoder.dev), self.encoder.data
+        tested = {split: self.encoder.logits(rows) for split, rows in self.encoder.tests.items()}
+        if not self.encoder.inference.ranks.is_main:
+            return {}
+        kept = self._choose(dev)
+        write_listed(folder / KEPT, to_json(kept.to_json()))
+        if kept.thresholds is not None:
+            write_listed(folder / THRESHOLDS, to_json(kept.thresholds))
+        report, facts = self._write_scores(folder / PREDICTIONS, self.encoder.dev, kept, dev, data.task.baselines)
+        facts["kept"] = kept.to_json()
+        if self.halves_seed is not None:
+            facts["held_out"] = self._held_out(dev)
+        if self.linear is not None:
+            scores = dict(self.linear.scores)
+            if self.halves_seed is not None:
+                scores[LOG_LOSS] = self._held_out(None)[LOG_LOSS]
+            facts["linear_baseline"] = {**self.linear.model.facts(data.choosing.texts), "dev": scores}
+        fitted = None
+        if self.linear is not None and self.linear.refit is not None and "linear" in kept.weights:
+            fitted = self.linear.refit()  # on rank 0 alone, so no signal is agreed upon here
+            write_refit(folder, fitted)
+            facts["linear_baseline"]["refit_rows"] = fitted.rows
+        for split, rows in self.encoder.tests.items():
+            test, of_test = self._write_scores(folder / TEST_PREDICTIONS[split], rows, kept, tested[split], {}, fitted)
+            facts[split] = {**test, **of_test}
+        if data.dev is None:
+            facts["cross_validation"] = {"folds": OUTER_FOLDS, "rows": kept.rows}
+        return {"metric": self.metric_name, "dev": report, **facts, "thresholds": kept.thresholds}
+
+    def _of_dev(self, encoder: Logits | None) -> dict[str, Logits]:
+        """Return the logits (M, C) of each candidate on the dev rows; `encoder`: those of the encoder, None without one."""
+        of = {} if encoder is None else {"encoder": encoder}
+        return of if self.linear is None else {**of, "linear": self.linear.held_out}
+
+    def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> Kept:
+        """Choose what is kept, and its thresholds, by these `rows` of the dev rows; `encoder`: its logits (M, C)."""
+        data, thresholds = self.encoder.data, self.encoder.preset.finetuning.thresholds
+        held_out = {name: logits[rows] for name, logits in self._of_dev(encoder).items()}
+        if self.linear is not None and not self.linear.may_be_kept:
+            del held_out["linear"]
+        targets = data.choosing_targets[rows]
+        kept = choose(held_out, targets, data.choosing_weights[rows])
+        if thresholds is None or not len(targets):
+            return kept
+        shares = kept.probabilities(kept.logits(held_out))
+        return replace(kept, thresholds=fit_thresholds(shares, targets, thresholds, data.task.labels))
+
+    def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
+        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
+
+        Rows of one group (see `RowHashes`) are in one half. `encoder`: its logits (M, C); None: it is left out.
+        """
+        data = self.encoder.data
+        targets, names = data.choosing_targets, data.task.labels
+        shares, predictions = np.empty((len(targets), len(names))), np.empty_like(targets)
+        group_ids = RowHashes.of(data.choosing.texts).group_ids
+        halves = draw_folds(group_ids, targets, self.halves_seed or 0, folds=2)
+        for half in (0, 1):
+            own, kept = halves == half, self._choose(encoder, halves != half)
+            of_all = kept.probabilities(kept.logits(self._of_dev(encoder)))
+            shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
+        labels = [*map(str, data.choosing.examples.labels)]
+        report = classification_report(labels, [names[index] for index in predictions], names)
+        loss = np.average(log_losses(shares, targets), weights=data.choosing_weights)
+        return {**report, **rank_report(targets, shares), LOG_LOSS: loss}
+
+    def _write_scores(
+        self,
+        path: Path,
+        rows: EncodedRows,
+        kept: Kept,
+        encoder: Logits | None,
+        known: Mapping[str, float],
+        fitted: LinearModel | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Write the predictions of `rows` to `path`; return their metrics and `report_with_parts`' facts.
+
+        `encoder` are the encoder's logits (N, C), `fitted` is the linear model that was fitted again. The scores of the linear
+        model are those of its first fit.
+        """
+        data, split, seen, is_dev = self.encoder.data, rows.split, self.known, rows is self.encoder.dev
+        of, linear_scores, refitted = self._of_dev(encoder), None, None
+        if self.linear is not None:
+            if is_dev:
+                linear_scores = self.linear.scores
+            else:
+                of["linear"] = self.linear.model.logits(split.texts)
+            if fitted is not None:
+                refitted, seen = fitted.logits(split.texts), seen.refitted()
+        trained = None if is_dev and data.dev is None else seen.trains(split.hashes)
+        labels = [*map(str, split.examples.labels)]
+        report, facts, logits = report_with_parts(
+            kept, of, labels, data.task, known, self.metric_name, trained, refitted, linear_scores
+        )
+        if trained is not None and not is_dev:
+            facts["training_rows"] = int(trained.sum())
+        shares = {"probabilities": kept.probabilities(logits)}
+        if len(kept.alone) > 1:
+            shares |= {f"{part}_probabilities": probabilities(own, rows=kept.rows) for part, own in of.items()}
+        ids = [*map(str, split.examples.ids)]
+        shown = split.texts if self.encoder.preset.finetuning.keep_texts and is_dev else None
+        predictions = kept.decide(shares["probabilities"])
+        write_predictions(path, ids, labels, data.task.labels, shares, predictions, shown)
+        return report, facts

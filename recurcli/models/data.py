@@ -1,0 +1,316 @@
+"""The rows of a fine-tuning: `Data`, which is read once and handed on. N training rows, M dev rows, C classes."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurcli.config import DataConfig, FinetuningConfig, LabelType, Preset
+from recurcli.data.columns import check_same_kind, label_doubts
+from recurcli.data.known import KnownRows, log_known_rows
+from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
+from recurcli.data.tasks import Task, has_split, is_local, is_one_file, splits_of, task_named
+from recurcli.data.teacher import Teacher, read_teacher
+from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
+from recurcli.linear.out_of_fold import OUTER_FOLDS
+from recurcli.log import Log, Note
+from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit, metric_named
+from recurcli.runs.model_files import read_known_rows, read_model
+from recurcli.runs.run_directory import LINEAR_FIRST_FIT
+from recurcli.training.objectives import class_weights
+
+
+class RowsInMemory(NamedTuple):
+    """Labelled rows that are in no file."""
+
+    train: Split
+    """The training rows. Its `dev` are the dev rows if these were drawn from them."""
+    dev: Split
+    label_type: LabelType
+    """Python's type of the labels, whose names the examples hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """All rows of a fine-tuning, with their classes and the factors of their losses."""
+
+    task: Task
+    """The task with its C labels."""
+    own: Split
+    """The training rows of the task's files."""
+    train: Split
+    """The N rows to train on: `own`, and those that extra columns and a teacher add."""
+    dev: Split | None
+    """The M rows that choose what is kept; None: the training rows are cross-validated."""
+    tests: Mapping[ScoredSplit, Split]
+    """Rows that choose nothing: what is kept is scored on them once."""
+    teacher: Teacher | None
+    """The soft labels of the training rows; None: there are none."""
+    targets: NDArray[np.int64]
+    """(N,) the class of each training row."""
+    weights: NDArray[np.float64]
+    """(N,) the factor of each training row's loss: its own weight times that of its class."""
+    class_weights: NDArray[np.float64]
+    """(C,) the weight of each class."""
+    label_type: LabelType
+    """Python's type of the labels."""
+
+    @property
+    def choosing(self) -> Split:
+        """The rows that choose what is kept: the dev rows, or all rows where these are cross-validated."""
+        return self.train if self.dev is None else self.dev
+
+    @cached_property
+    def choosing_targets(self) -> NDArray[np.int64]:
+        """The class of each of the `choosing` rows."""
+        return self.targets if self.dev is None else self.targets_of(self.dev)
+
+    @cached_property
+    def choosing_weights(self) -> NDArray[np.float64]:
+        """The factor of each of the `choosing` rows where these choose or fit anything; metrics have none."""
+        if self.dev is None:
+            return self.weights
+        return self.class_weights[self.choosing_targets] * self.dev.examples.weights
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """All rows by the name of their split."""
+        splits = {"train": self.train} if self.dev is None else {"train": self.train, "dev": self.dev}
+        return splits | {str(name): rows for name, rows in self.tests.items()}
+
+    @property
+    def known(self) -> KnownRows:
+        """The rows that train the model, and those that select it."""
+        return known_in(self.splits)
+
+    def targets_of(self, rows: Split) -> NDArray[np.int64]:
+        """Return the class of each of the `rows`."""
+        return np.array(self.task.targets(map(str, rows.examples.labels)))
+
+
+def known_in(splits: Mapping[str, Split]) -> KnownRows:
+    """Return the rows of `splits` that train a model, and those that select it."""
+    return KnownRows.of(splits["train"].hashes, *(rows.hashes for name, rows in splits.items() if name == "dev"))
+
+
+def read_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Task, dict[str, Split]]:
+    """Read the rows of a training: those in memory, else those that the preset names.
+
+    Returns the task with its labels, and the rows of "train" and "dev", and of "test" and "test-long" if there are any to
+    score. The test rows are those that the preset names, else those of the task; there are none if they have no labels. Raises
+    DataError for a fault in the file that the preset names. A note says why the task's test rows cannot be scored.
+    """
+    task, config = task_named(preset.task), preset.data
+    if rows is not None:
+        trained = rows.train.column_schema._replace(source="texts")
+        check_same_kind("dev texts", rows.dev.columns, trained)
+        task = replace(with_labels_of(task, rows.train, config), baselines={}, hub=None)
+        return task, {"train": rows.train, "dev": rows.dev}
+    train = load_split(task, "train", config, use_dev_split=True)
+    task, trained = with_labels_of(task, train, config), train.column_schema
+    splits = {"train": train, "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, trained=trained)}
+    for split in TEST_SPLITS if preset.finetuning.score_test else ():
+        named = config.named_file(split) is not None
+        if not named and not (task.has_labels(split) and _has_test_rows(task, split, config)):
+            continue
+        try:
+            test = load_split(task, split, config, trained=trained)
+            if test.label is not None:
+                splits[split] = test
+        except DataError as error:
+            if named:
+                raise
+            log.add(Note(f"no {split} score: {error}", "info" if config.path is None else "warning"))
+    return task, splits
+
+
+def prepare(
+    preset: Preset, task: Task, splits: dict[str, Split], log: Log, in_memory: RowsInMemory | None = None
+) -> Data:
+    """Return the data of a training from its `splits`: with the rows that extra columns and a teacher add, and all classes.
+
+    Logs notes on the rows. Raises UsageError for a class weight, a metric or thresholds of an unknown label.
+    """
+    config = preset.finetuning
+    if _are_cross_validated(preset, splits):
+        rows, drawn = splits["train"], splits.pop("dev")
+        hashes = np.concatenate([rows.hashes, drawn.hashes])
+        splits["train"] = rows.with_examples([*rows.examples, *drawn.examples], hashes, dev=None)
+    own, teacher = _read_rows(preset, task, splits, log, are_files=in_memory is None)
+    for name in splits:
+        warn_of_unlearned_positions(name, preset.encoder, log)
+    train, dev = splits["train"], splits.get("dev")
+    _check_metrics(config, task, train if dev is None else dev)
+    targets = task.targets(map(str, train.examples.labels))
+    by_class = class_weights(config, task.labels, targets)
+    return Data(
+        task=task,
+        own=own,
+        train=train,
+        dev=dev,
+        tests={name: splits[name] for name in TEST_SPLITS if name in splits},
+        teacher=teacher,
+        targets=np.array(targets),
+        weights=by_class[targets] * train.examples.weights,
+        class_weights=by_class,
+        label_type="str" if in_memory is None else in_memory.label_type,
+    )
+
+
+def _are_cross_validated(preset: Preset, splits: Mapping[str, Split]) -> bool:
+    """Return whether a linear model is cross-validated, since fewer than FEWEST_DEV_ROWS would be drawn as dev rows."""
+    config = preset.data
+    return (
+        preset.is_linear
+        and splits["train"].dev is not None
+        and len(splits["dev"].examples) < FEWEST_DEV_ROWS
+        and config.train_share == 1
+        and not config.extra_rows
+        and preset.finetuning.teacher is None
+        and preset.finetuning.refit is not False
+    )
+
+
+def _read_rows(
+    preset: Preset, task: Task, splits: dict[str, Split], log: Log, *, are_files: bool
+) -> tuple[Split, Teacher | None]:
+    """Add to the training rows of `splits` those of extra columns and of a teacher, and log notes on all rows.
+
+    Returns the training rows without those, and the teacher's soft labels.
+    """
+    train, dev, config = splits["train"], splits.get("dev", splits["train"]), preset.data
+    if train is dev:
+        few = f"fewer than {FEWEST_DEV_ROWS} dev rows would be drawn"
+        log.note(
+            f"{OUTER_FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
+        )
+    notes_on_dev_rows(train, task, config, log)
+    if len(dev.examples) > config.max_dev_rows and not preset.is_linear:
+        log.note(
+            f"{config.max_dev_rows:,} of {len(dev.examples):,} dev rows choose the step (data.max_dev_rows); "
+            "in the end all are scored"
+        )
+    _notes_on_labels(task, train, dev, log)
+    if train.dev is None and train is not dev:
+        note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)
+    if config.train_share < 1:
+        drawn = draw_share(train, config.train_share, config.dev_seed)
+        size = pluralize(len(drawn.examples), "training row", of=len(train.examples))
+        log.note(f"{size}, drawn by data.dev_seed {config.dev_seed} from each class")
+        train = drawn
+    own, teacher = train, None
+    if config.extra_rows:
+        train = _add_extra_rows(train, dev, config, log)
+    if preset.finetuning.teacher is not None:
+        teacher, train = _with_teacher(preset, {**splits, "train": train}, task, log, are_files=are_files)
+    splits["train"] = train
+    note_on_known_rows(known_in(splits), {name: splits[name] for name in TEST_SPLITS if name in splits}, log)
+    for name, split in splits.items():
+        if empty := sum(not f"{text}{pair or ''}".strip() for text, pair in split.texts):
+            log.warn(f"{name}: {pluralize(empty, 'row', 'have')} no text; `recur check` names the lines")
+    return own, teacher
+
+
+def _with_teacher(
+    preset: Preset, splits: Mapping[str, Split], task: Task, log: Log, *, are_files: bool
+) -> tuple[Teacher, Split]:
+    """Return the soft labels of the teacher's file, and the training rows with those that it adds.
+
+    Test rows that are not among `splits`, by `finetuning.score_test` or since they have no labels, are left out too. Logs
+    warnings on dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it.
+    """
+    train, file = splits["train"], Path(str(preset.finetuning.teacher))
+    held_out = [split for name, split in splits.items() if name != "train"]
+    for split in (name for name in TEST_SPLITS if are_files and name not in splits):
+        if preset.data.named_file(split) or _has_test_rows(task, split, preset.data):
+            with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
+                held_out.append(load_split(task, split, preset.data, labelled=False, trained=train.column_schema))
+    teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
+    if preset.is_linear and not teacher.facts["added"]:
+        log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
+    if (run := preset.finetuning.teacher_run) is not None:
+        folder = read_model(Path(run)).folder
+        folder.note_if_unfinished(log)
+        if (before := read_known_rows(folder, log)) is not None:
+            note_on_known_rows(before.refitted() if LINEAR_FIRST_FIT in folder else before, splits, log, run)
+    return teacher, longer
+
+
+def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> Split:
+    """Return the training rows with those of `data.extra_rows`; notes their number.
+
+    Raises UsageError if the rows are pairs.
+    """
+    columns = " and ".join(f"'{escaped(str(name))}'" for name in config.extra_rows)
+    if train.columns.pair:
+        raise UsageError(
+            f"data.extra_rows: rows of {columns} would be single texts, but the others are pairs; --set data.extra_rows=[]"
+        )
+    longer = train.with_extra_rows(dev)
+    added = len(longer.examples) - len(train.examples)
+    reason = "each with the label of its row" if added else "since no row has a text there"
+    log.add(Note(f"train: {pluralize(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning"))
+    return longer
+
+
+def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
+    """Log notes on the columns and labels of your own rows, and warnings about suspicious labels."""
+    if len(dev.labels) == 1:
+        log.warn(
+            f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
+            "metrics on them mean little",
+        )
+    rows = Counter(train.examples.labels)
+    if single := [str(label) for label, count in rows.items() if count == 1]:
+        has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
+        log.warn(f"{has} one training row ({quoted(single)}), from which a model learns little")
+    if task_named(task.name).labels:
+        return
+    read = " and ".join(
+        f"'{escaped(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
+    )
+    log.note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {quoted(task.labels)}")
+    for doubt in label_doubts(task.labels):
+        log.warn(doubt)
+
+
+def _check_metrics(config: FinetuningConfig, task: Task, dev: Split) -> None:
+    """Raise UsageError for a metric of a label that does not exist, or one that dev rows of one label do not define."""
+    for name in filter(None, (config.metric, config.thresholds)):
+        metric_named(name, task.labels)
+    labels = {*dev.examples.labels}
+    if config.metric in OF_PROBABILITIES and len(labels) == 1:
+        own = f"all {pluralize(len(dev.examples), 'dev row')} have the label '{escaped(labels.pop())}'"
+        raise UsageError(f"finetuning.metric {config.metric} is not defined: {own}; choose other dev rows or accuracy")
+
+
+def _has_test_rows(task: Task, split: str, config: DataConfig) -> bool:
+    """Return whether the data may have these test rows, if the task has the `split`.
+
+    A folder is searched for them; the Hub and the generator always may.
+    """
+    if split not in splits_of(task):
+        return False
+    if config.path is None:
+        return not is_local(config, "train")
+    return not is_one_file(Path(config.path)) and has_split(task, split, config)
+
+
+def note_on_known_rows(known: KnownRows, splits: Mapping[str, Split], log: Log, run: str = "") -> None:
+    """Log how many dev and test rows are among the `known` ones, which are those of an earlier `run` if it is given."""
+    for name, rows in splits.items():
+        counts = known.count(rows.hashes)
+        if name != "train" and (counts["training_rows"] or (name != "dev" and counts["dev_rows"])):
+            log_known_rows(log, counts, len(rows.hashes), name=name, run=run)
+
+
+def warn_of_unlearned_positions(split: str, encoder: Mapping[str, Any], log: Log) -> None:
+    """Warn before rows of `split` are scored that are too long for what an encoder with these keys has learned."""
+    if split == "test-long" and encoder.get("max_length"):
+        log.warn("no training row was so long: the encoder's learned weights of the last positions were not trained")

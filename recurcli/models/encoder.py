@@ -1,0 +1,173 @@
+"""The candidate "encoder" of a fine-tuning: its tokens, network and objective, and the evaluations that choose its step.
+
+Shapes: N rows, C classes.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from recurcli.config import Preset
+from recurcli.data.splits import Split
+from recurcli.device import SettledPrecision, choose_precision
+from recurcli.distributed.group import current
+from recurcli.encoders import encoder_class
+from recurcli.errors import UsageError
+from recurcli.evaluation.inference import InferenceConfig, compute_logits
+from recurcli.evaluation.report import DevScore, report_of
+from recurcli.linear.model import Logits
+from recurcli.log import Log
+from recurcli.metrics import score_in
+from recurcli.model.models import Classifier
+from recurcli.models.build import build_loop, build_model, resolve_tokens, settle, settle_kernel
+from recurcli.models.data import Data
+from recurcli.runs.model_files import TrainedFiles, load_weights
+from recurcli.runs.run_directory import first_difference
+from recurcli.tokens.tokenizer import Tokens, encode_splits
+from recurcli.training.fit import TrainingLoop
+from recurcli.training.objectives import ClassificationObjective
+from recurcli.training.session import StopRequest
+from recurcli.validation import flatten
+
+
+class EncodedRows(NamedTuple):
+    """Labelled rows and their tokens."""
+
+    split: Split
+    tokens: Tokens
+
+
+class Encoder:
+    """The tokens, the network and the loop of a fine-tuning on `data`, from random weights or from those of `init`.
+
+    Its evaluations score the encoder alone, so the linear model beside it does not affect its training. Without an encoder in
+    the preset it has no tokens and takes no steps; the files of the run then hold a tokenizer of the labels' characters.
+    """
+
+    def __init__(
+        self, preset: Preset, data: Data, init: TrainedFiles | None, device: torch.device, stop: StopRequest, log: Log
+    ) -> None:
+        self.data, self.stop, train = data, stop, data.train
+        is_read, pairs = not preset.is_linear, bool(train.columns.pair)
+        texts = train.texts if is_read else [(label, None) for label in data.task.labels]
+        old, measured = None if init is None else init.tokenizer, data.own.texts if is_read else None
+        tokenizer, max_length = resolve_tokens(preset, lambda: texts, log, tokenizer=old, measured=measured)
+        truncate = preset.data.truncate
+        tokens, self.facts = encode_splits(data.splits, tokenizer, max_length, truncate, log, are_read=is_read)
+        if data.dev is None:
+            tokens["dev"], self.facts["dev"] = tokens["train"], self.facts["train"]
+        self.tokenizer, self.has_encoder = tokenizer, is_read
+        self.dev = EncodedRows(data.choosing, tokens["dev"])
+        self.tests = {name: EncodedRows(split, tokens[name]) for name, split in data.tests.items()}
+        rows, pretrained = len(train.examples), init is not None
+        self.preset = settle(preset, "finetuning", tokenizer, max_length, rows, log, pretrained=pretrained, pairs=pairs)
+        config = self.preset.finetuning
+        self.model = build_model(
+            Classifier,
+            self.preset,
+            tokenizer,
+            log,
+            pairs=pairs,
+            labels=data.task.labels,
+            label_type=data.label_type,
+            columns=train.columns.to_json(),
+        )
+        settle_kernel(self.model, preset, device, log)
+        if init is not None:
+            load_pretrained(self.model, init)
+            log.note(f"starting from {init.folder}, with its tokenizer")
+        self.objective = ClassificationObjective(
+            tokens["train"], data.targets.tolist(), data.weights, config, tokenizer, data.teacher
+        )
+        self.metric_name = config.metric
+        self.inference = InferenceConfig(device, batch_size=config.micro_batch_size, ranks=current())
+        self.precision = choose_precision(preset.runtime.precision, device) if device.type == "cuda" else "fp32"
+        self.loop: TrainingLoop = build_loop(self.preset, "finetuning", self.model, self.objective, device, self)
+
+    @cached_property
+    def selecting(self) -> tuple[EncodedRows, np.ndarray]:
+        """The dev rows that choose the step, and their numbers: all, or `data.max_dev_rows` of them.
+
+        Of each class they are its share, chosen by the hashes of the texts.
+        """
+        split, count, most = self.dev.split, len(self.dev.split.examples), self.preset.data.max_dev_rows
+        if count <= most:
+            return self.dev, np.arange(count)
+        order = np.lexsort((split.hashes, self.data.choosing_targets))
+        rows = np.sort(order[np.arange(most) * count // most])
+        examples = split.examples.take(np.isin(np.arange(count), rows))
+        return EncodedRows(split.with_examples(examples, split.hashes[rows]), self.dev.tokens.take(rows)), rows
+
+    def score(self) -> DevScore:
+        """Evaluate the encoder on the `selecting` rows: its dev metric, and the mean of the loss that training minimizes.
+
+        The precision is that of the training on CUDA, and fp32 on CPUs. Raises StopTraining on a signal.
+        """
+        encoded, rows = self.selecting
+        logits, score = self._compute(encoded, self.precision), None
+        if self.inference.ranks.is_main:
+            targets = torch.from_numpy(self.data.choosing_targets[rows])
+            loss = self.objective.mean_loss(torch.from_numpy(logits), targets, self.data.choosing_weights[rows])
+            labels = [*map(str, encoded.split.examples.labels)]
+            score = DevScore(score_in(report_of(logits, labels, self.data.task), self.metric_name), loss)
+        return DevScore(*self.inference.ranks.broadcast(score))
+
+    def logits(self, encoded: EncodedRows) -> Logits | None:
+        """Return the logits (N, C) in fp32, as all that reads the stored model computes them; None without an encoder.
+
+        Raises StopTraining on a signal. All ranks must call it.
+        """
+        return self._compute(encoded, "fp32") if self.has_encoder else None
+
+    def _compute(self, encoded: EncodedRows, precision: SettledPrecision) -> np.ndarray:
+        check_stop = self.stop.raise_if_agreed
+        check_stop()
+        config = self.inference._replace(precision=precision)
+        return compute_logits(self.model, encoded.tokens, config, lambda done: check_stop())
+
+
+def check_init(files: TrainedFiles, preset: Preset) -> None:
+    """Raise UsageError if the tokenizer, embedding or encoder of the pretrained run `files` differs from the preset."""
+    before, now = (_architecture(values) for values in (files.folder.read_preset(), preset.to_dict()))
+    if difference := first_difference(before, now):
+        raise UsageError(f"--init {files.folder}: {difference} in the preset; give both the same")
+
+
+def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys in which a pretrained run and the preset must agree; dropout may differ.
+
+    `embedding.scaled` has no effect on an encoder with positions, so it may differ there. So may the place of a Hugging Face
+    encoder; its sizes may not.
+    """
+    encoder = encoder_class(values["encoder"]["name"])
+    with_positions = encoder.adds_positions or encoder.concatenates_positions
+    return {
+        ".".join(path): value
+        for path, value in flatten(values)
+        if path != ("encoder", "path")
+        and (
+            (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
+            or (path == ("embedding", "orthonormal") and value)
+            or (path == ("embedding", "scaled") and not with_positions)
+        )
+    }
+
+
+def load_pretrained(model: Classifier, init: TrainedFiles) -> None:
+    """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights.
+
+    The two pair vectors of the embedding may be in only one of them. If the run has none, `model` keeps
+    its initial ones; if `model` has none, those of the run are ignored.
+    """
+    initial = model.state_dict()
+    shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}
+    for name in ("embedding.second_text", "embedding.match"):
+        if name in initial:
+            shared.setdefault(name, initial[name])
+        else:
+            shared.pop(name, None)
+    head = {name: tensor for name, tensor in initial.items() if name.startswith("head.")}
+    load_weights(model, {**shared, **head}, init.folder.path / "model.safetensors")

@@ -1,0 +1,76 @@
+"""The candidate "linear" of a fine-tuning: the linear model on n-grams, and its logits of rows that it was not fitted on.
+
+Shapes: M rows that choose, C classes.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recurcli.config import Preset
+from recurcli.distributed.group import current
+from recurcli.errors import DataError
+from recurcli.evaluation.report import report_of, scores_of
+from recurcli.linear.fitting import fit_linear_model, refit_linear_model
+from recurcli.linear.model import LinearModel, Logits
+from recurcli.linear.out_of_fold import out_of_fold_logits
+from recurcli.log import Log
+from recurcli.models.data import Data
+
+
+class Linear(NamedTuple):
+    """The linear model that is fitted on the training rows."""
+
+    model: LinearModel
+    held_out: Logits
+    """(M, C) logits of the rows that choose: of the dev rows, or out of fold where the training rows are cross-validated."""
+    scores: dict[str, Any]
+    """The metrics and the loss on these rows, with the metric that selects the encoder's step."""
+    may_be_kept: bool
+    """Whether it may be kept, alone or in an ensemble. False: the encoder is only compared with it."""
+    refit: Callable[[], LinearModel] | None
+    """Fits it again, on the dev rows too; None: it is not fitted again (`finetuning.refit`), or has all rows already."""
+
+
+def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearModel] | None = None) -> Linear | None:
+    """Fit the linear model, on rank 0. Return None if the preset wants none, and on ranks other than 0.
+
+    A trial of `tune` has a `fit` in place of `fit_linear_model`, and does not fit again. Raises DataError for rows that it
+    cannot be fitted on if the preset has no encoder; otherwise the log says why there is no linear model.
+    """
+    if not (preset.finetuning.linear_baseline or preset.ensemble is not None) or not current().is_main:
+        return None
+    train, classes, weights = data.train, len(data.task.labels), data.weights
+    if data.teacher is not None:
+        weights = weights * data.teacher.row_weights(preset.finetuning.teacher_weight)
+    rows = train.texts, data.targets.tolist(), classes
+    log.stage("fitting the linear model")
+    try:
+        model = (fit or fit_linear_model)(*rows, log, preset.linear, weights, train.examples.ids)
+    except DataError as error:
+        reason = f"no linear model beside the encoder: {error}"
+        if preset.is_linear:
+            raise DataError(f"train: {reason}, and the preset has no encoder") from None
+        (log.note if preset.ensemble is None else log.warn)(reason)
+        return None
+    if data.dev is None:
+        log.stage("cross-validating the linear model")
+        seed = preset.data.dev_seed
+        held_out = out_of_fold_logits(train.texts, data.targets, classes, preset.linear, weights, seed=seed)
+    else:
+        held_out = model.logits(data.dev.texts)
+    labels = [*map(str, data.choosing.examples.labels)]
+    scores = scores_of(report_of(held_out, labels, data.task), preset.finetuning.metric)
+    refit = None
+    if data.dev is not None and fit is None and _is_fitted_again(preset, data):
+        targets = [*data.targets.tolist(), *data.choosing_targets.tolist()]
+        all_weights = np.concatenate([weights, data.choosing_weights])
+        refit = partial(refit_linear_model, model, [*train.texts, *data.dev.texts], targets, all_weights)
+    return Linear(model, held_out, scores, preset.ensemble is not None, refit)
+
+
+def _is_fitted_again(preset: Preset, data: Data) -> bool:
+    wanted = preset.finetuning.refit
+    return data.train.dev is not None and preset.data.train_share == 1 if wanted == "auto" else wanted
