@@ -35,6 +35,7 @@ from recurcli.commands.prediction.rows import (
     rows_of_part,
     scan,
     skip,
+    types_of_all,
     windows,
 )
 from recurcli.commands.trained_run import note_on_fast, training_rows
@@ -146,14 +147,15 @@ def _open_inputs(
     inputs: list[Input] = []
     for source in request.sources:
         found = _open_input(request, source, trained, counted, output, stack, Log() if inputs else log)
-        if not inputs or not inputs[0].rows:
+        if not inputs or (found.rows and not inputs[0].rows):
             inputs = [found]
         elif found.rows:
             inputs.append(found)
             _check_alike(inputs[0], found)
     names = tuple(dict.fromkeys(name for each in inputs for name in each.columns.names))
+    types = types_of_all(inputs) if inputs[0].format == "parquet" else {}
     if inputs[0].columns.typed:
-        inputs = [each._replace(columns=replace(each.columns, names=names, keys=names)) for each in inputs]
+        inputs = [each._replace(columns=replace(each.columns, names=names, keys=names), types=types) for each in inputs]
     return inputs
 
 
@@ -226,8 +228,8 @@ def _windows(writers: Sequence[RowWriter], own: range | None, digest: Any) -> It
     for writer in writers:
         each, stop = writer.input, start + writer.input.rows
         first, last = (0, None) if own is None else (max(own.start, start) - start, min(own.stop, stop) - start)
-        if last is None or first < last:
-            for window in windows(islice(each.unread, first, last), digest, at_once=each.at_once):
+        if last is None or first < last or not each.rows:
+            for window in windows(each.own_rows(first, last), digest, at_once=each.at_once):
                 yield writer, window
         start = stop
 
@@ -310,7 +312,12 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
             "--batch-size": config.batch_size,
             "the window": [WINDOW, WINDOW_CHARACTERS],
         },
-        "input": {"columns": columns.names, "JSON": columns.typed, "a column of reasons": writer.with_reason},
+        "input": {
+            "columns": columns.names,
+            "types": {name: str(type) for name, type in rows.types.items()},
+            "JSON": columns.typed,
+            "a column of reasons": writer.with_reason,
+        },
         "machine": {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),

@@ -305,7 +305,7 @@ def parquet_records(path: Path) -> Records:
 
     with naming_damage():
         file = parquet.ParquetFile(path)
-        types = {each.name: each.type for each in file.schema_arrow}
+        types = {each.name: _type_of_values(each.type) for each in file.schema_arrow}
         columns = tuple(file.schema_arrow.names)
         class_names = _class_names(file.schema_arrow.metadata)
         types |= dict.fromkeys(class_names.keys() & types.keys(), pyarrow.string())
@@ -320,6 +320,20 @@ def parquet_records(path: Path) -> Records:
                 yield Record(line, with_class_names(fields, class_names))
 
     return Records(str(path), "parquet", columns, read(), file.close, types=types)
+
+
+def _type_of_values(type: Any) -> Any:
+    """Return an Arrow type with the type of its values for each dictionary (a pandas Categorical) in it."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(type):
+        return type.value_type
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(_type_of_values(field.type)) for field in type])
+    for is_list, list_of in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_list(type):
+            return list_of(type.value_field.with_type(_type_of_values(type.value_type)))
+    return type
 
 
 def with_class_names(fields: dict[str, Any], class_names: dict[str, list[str]]) -> dict[str, Any]:

@@ -269,7 +269,7 @@ def test_json_goes_to_csv_and_back(recur: Recur, trained: Path, tmp_path: Path) 
     out, _ = recur.ok("predict", trained, tmp_path / "x.jsonl", "--format", "csv", "--quiet")
     head, *found = csv.reader(io.StringIO(out, newline=""))
     assert head == ["id", "sentence", "tags", "none", "late", "prediction", "score"]
-    assert [row[:5] for row in found] == [["7", "鼠\t牛", '["a", "b"]', "null", ""], ["", "龙\n蛇", "", "", "x"]]
+    assert [row[:5] for row in found] == [["7", "鼠\t牛", '["a", "b"]', "", ""], ["", "龙\n蛇", "", "", "x"]]
     with (tmp_path / "y.csv").open("w", newline="") as file:
         csv.writer(file).writerows(row[:5] for row in [head, *found])
     out, _ = recur.ok("predict", trained, tmp_path / "y.csv", "--format", "jsonl")

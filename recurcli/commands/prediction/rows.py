@@ -4,13 +4,16 @@ import contextlib
 import csv
 import io
 import json
+import math
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from recurcli.commands.prediction.output import GZIPPED, PARQUET, PredictionProgress, make_blocking
@@ -127,11 +130,11 @@ def scan(
 ) -> InputColumns:
     """Count the rows and faults of a file in `progress`, before any output is written.
 
-    For JSON input, the returned `columns` have the keys of all rows as names if the output is a table; for JSON lines only the
-    keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row, and as
-    `check_holdable` does.
+    For JSON and Parquet, the returned `columns` have the keys of all rows as names if the output is a table; for JSON lines
+    only the keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row,
+    and as `check_holdable` does.
     """
-    names: dict[str, None] = {}
+    names = dict.fromkeys(key for key in records.types if format in TABLES or key in JSON_ADDED)
     if columns.header:
         next(records, None)
     for record in records:
@@ -203,6 +206,26 @@ class Input(NamedTuple):
     """The number of rows and faults of all input files. None for a pipe."""
     rows: int = 0
     """The number of rows of this file."""
+    types: Mapping[str, Any] = MappingProxyType({})
+    """The Arrow type of each column of the inputs in an output of Parquet. It is empty where they are not Parquet."""
+
+    def own_rows(self, first: int, last: int | None) -> Iterator[Record]:
+        """Yield the rows from number `first`, counted from 0, to before `last`; None reads a pipe to its end.
+
+        Raises DataError if a file has no longer as many rows as were counted.
+        """
+        if last is None:
+            yield from self.unread
+            return
+        left = last - first
+        for record in islice(self.unread, first, last):
+            left -= 1
+            yield record
+        more = last == self.rows and next(self.unread, None) is not None
+        if left or more:
+            what = f"the file was changed while it was read: it had {pluralize(self.rows, 'row')}"
+            now = "more" if more else "fewer"
+            raise DataError(f"{self.records.name}: {what}, and now {now}; start again when it is complete")
 
 
 class RowWriter:
@@ -332,14 +355,14 @@ class RowWriter:
         try:
             return _json_line({**fields, **answer, **({"reason": fault} if fault else {})})
         except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is no JSON
-            kept = {key: value for key, value in fields.items() if isinstance(value, str | int | None)}
+            kept = {key: _or_null(value) for key, value in fields.items()}
             return _json_line({**kept, **answer, "reason": fault or "holds a value that cannot be written as JSON"})
 
 
 class ParquetWriter(RowWriter):
     """Collects the rows of a window as a record batch of Arrow. The output is a stream of them until all rows are predicted.
 
-    The columns of a Parquet input keep their types; those of other inputs are strings. A score is a double.
+    The columns of Parquet inputs have the types that hold those of all; those of other inputs are strings. A score is a double.
     """
 
     def __init__(self, request: PredictRequest, input: Input, labels: Sequence[str]) -> None:
@@ -348,10 +371,11 @@ class ParquetWriter(RowWriter):
         super().__init__(request, input, labels)
         added = self._added if self.with_reason else self._added[:-1]
         scores = [name.startswith(("score", "probability_")) for name in added]
-        own = [(name, input.records.types.get(name, pa.string())) for name in self.columns.names]
+        own = [(name, input.types.get(name, pa.string())) for name in self.columns.names]
         self._schema = pa.schema(
             [*own, *((name, pa.float64() if score else pa.string()) for name, score in zip(added, scores, strict=True))]
         )
+        self._is_text = [type == pa.string() for type in self._schema.types]
         self._rows: list[list[Any]] = []
 
     def head(self) -> bytes:
@@ -368,16 +392,56 @@ class ParquetWriter(RowWriter):
         return bytes(pa.record_batch(arrays, schema=self._schema).serialize())
 
     def _table_row(self, record: Record, cells: list[str | float | None], place: str) -> bytes:
-        types = self.input.records.types
         values = [record.fields.get(key) for key in self.columns.keys]
         self._rows.append(
             [
-                value if value is None or name in types else as_text(value)
-                for name, value in zip(self.columns.names, values, strict=True)
+                as_text(value) if value is not None and is_text else value
+                for value, is_text in zip(values, self._is_text, strict=False)
             ]
             + cells
         )
         return b""
+
+
+def types_of_all(inputs: Sequence[Input]) -> dict[str, Any]:
+    """Return for each column of Parquet inputs the Arrow type that holds its values in all of them.
+
+    Raises DataError for a column without such a type.
+    """
+    types: dict[str, Any] = {}
+    for each in inputs:
+        for name, type in each.records.types.items():
+            before = types.get(name, type)
+            if (wider := _wider(before, type)) is None:
+                what = f"the column '{escaped(name)}' is {escaped(type)}, but {escaped(before)} in the files before it"
+                raise DataError(
+                    f"{each.records.name}: {what}; give it one type, or write JSON lines (--output x.jsonl)"
+                )
+            types[name] = wider
+    return types
+
+
+def _wider(first: Any, second: Any) -> Any:
+    """Return the Arrow type that holds every value of both types unchanged, or None."""
+    import pyarrow as pa
+    from pyarrow.types import is_large_list, is_list, is_null
+
+    if first == second or is_null(second):
+        return first
+    if is_null(first):
+        return second
+    if all(is_list(each) or is_large_list(each) for each in (first, second)):
+        value = _wider(first.value_type, second.value_type)
+        list_of = pa.list_ if is_list(first) and is_list(second) else pa.large_list
+        return None if value is None else list_of(value)
+    widening = (
+        (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+        (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        (pa.float32(), pa.float64()),
+        (pa.string(), pa.large_string()),
+        (pa.binary(), pa.large_binary()),
+    )
+    return next((max(first, second, key=each.index) for each in widening if first in each and second in each), None)
 
 
 def _cells(answer: Any) -> Iterator[Any]:
@@ -390,13 +454,31 @@ def _cells(answer: Any) -> Iterator[Any]:
 
 
 def as_text(value: Any) -> str:
-    """Return a JSON or Parquet value as a field: a string unchanged, any other value as JSON."""
+    """Return a JSON or Parquet value as a field: a string unchanged, nothing for null, any other value as JSON."""
     try:
-        if isinstance(value, int | float | list | dict | None):
+        if value is None:
+            return ""
+        if isinstance(value, int | float | list | dict):
             return json.dumps(value, ensure_ascii=False, default=str)
         return str(value)
     except RecursionError:
         return "(nested too deeply)"
+
+
+def _or_null(value: Any) -> Any:
+    """Return a value with null for each NaN and infinity in it, and null for one that is nested too deeply."""
+    try:
+        return _finite(value)
+    except RecursionError:
+        return None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _json_line(value: Any) -> bytes:
