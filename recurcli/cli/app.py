@@ -89,8 +89,10 @@ TyperArgument._usage_display_name = lambda self: _name(self) if self.required el
 TyperArgument._rich_display_name = _name  # type: ignore[method-assign]
 TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]
 
-SHARED = ("pretrain", "finetune", "eval", "predict")
+SHARED = ("pretrain", "finetune")
 """Commands whose work several processes share under torchrun."""
+ONE_PROCESS = {"eval": "", "predict": ", and give each process a part of the rows with --shard I/N"}
+"""Commands that one process does, with the way out; the others are done by rank 0."""
 WITHOUT_TORCH = ("compare", "presets")
 """Commands that never import torch."""
 
@@ -201,6 +203,9 @@ def _app(
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+    elif context.invoked_subcommand in ONE_PROCESS and group.current().world_size > 1:
+        command = str(context.invoked_subcommand)
+        raise UsageError(f"recur {command} runs in one process: start it without torchrun{ONE_PROCESS[command]}")
     elif context.invoked_subcommand not in SHARED and not group.current().is_main:
         raise typer.Exit  # one process does it alone
 

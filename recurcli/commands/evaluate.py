@@ -25,7 +25,6 @@ from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
-from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
 from recurcli.evaluation.decision import Kept, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
@@ -67,7 +66,7 @@ DIAGNOSED_ROWS = 64
 
 
 class Evaluation(NamedTuple):
-    """The result of `recur eval`, which is empty on all ranks but the first."""
+    """The result of `recur eval`."""
 
     result: dict[str, Any]
     run: Run
@@ -88,11 +87,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     run = open_run(request.run)
     if run.read_command() == "pretrain" and run.read_preset()["pretraining"].get("objective") == "causal":
         return _evaluate_language_model(request, run, log)
-    ranks = current()
-    predictor = Predictor.load(run, **asdict(request.inference), ranks=ranks)
-    if not ranks.is_main:
-        predictor.worker_loop()
-        return Evaluation({}, run)
+    predictor = Predictor.load(run, **asdict(request.inference))
     run.note_if_unfinished(log)
     has_encoder = not predictor.model.config.is_linear
     if not has_encoder and request.diagnose:
@@ -108,7 +103,6 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     labels = [*map(str, rows.examples.labels)]
     tokens = predictor.encode(rows.texts)
     of = {"encoder": predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens)))} if has_encoder else {}
-    predictor.stop_workers()
     predictor.note_on_cuts(len(tokens), log)
 
     linear, kept = predictor.linear, predictor.kept
@@ -410,9 +404,8 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
         raise UsageError(f"{request.run}: is a language model without labels; leave --fit-thresholds out")
     if request.errors is not None or request.report is not None:
         raise UsageError(f"{request.run}: is a language model; --errors and --report are for classifiers")
-    inference, ranks = request.inference, current()
-    device = choose_device(inference.device, ranks)
-    ranks.connect(device)
+    inference = request.inference
+    device = choose_device(inference.device)
     files = read_model(run)
     model = build_trained(LanguageModel, files, device)
     run.note_if_unfinished(log)
@@ -429,10 +422,8 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
     windows, facts = windows_of_splits({split: text}, files.tokenizer, files.config.max_length, log)
     count = len(windows[split].targets)
     carry = bool(run.read_preset()["pretraining"].get("carry"))
-    settings = InferenceConfig(device, inference.precision, inference.batch_size, ranks)
+    settings = InferenceConfig(device, inference.precision, inference.batch_size)
     score = score_text(model, windows[split], settings, partial(log.rows, total=count, unit="window"), carry=carry)
-    if not ranks.is_main:
-        return Evaluation({}, run)
     diagnosis = _diagnosis(request, model, device, log, *windows[split])
     result = {
         "run": str(request.run),

@@ -44,7 +44,6 @@ from recurcli.data.columns import ColumnSchema, TextColumns, delimiter_of_input,
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
 from recurcli.data.rows import Record
 from recurcli.device import choose_precision
-from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.linear.explain import explain
@@ -58,10 +57,6 @@ def predict(request: PredictRequest, log: Log) -> None:
 
     Raises DataError if an input cannot be read, and with `strict` for the first bad row.
     """
-    options = {**asdict(request.inference), "fast": request.fast, "ranks": current()}
-    if not current().is_main:  # the main process reads the input and writes the output
-        Predictor.load(open_run(request.run), **options).worker_loop()
-        return
     try:
         form = request.columns
         DataConfig(delimiter=form.delimiter, quote=form.quote or QUOTE, encoding=form.encoding or UTF8)
@@ -79,7 +74,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         )
         log.stage(f"reading {request.run}")
         run = open_run(request.run)
-        predictor = Predictor.load(run, **options)
+        predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
         if request.explain and predictor.linear is None:
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
@@ -132,7 +127,6 @@ def predict(request: PredictRequest, log: Log) -> None:
             progress.truncated = predictor.truncated
             progress.input_sha256 = digest.hexdigest()
             output.save(progress)
-    predictor.stop_workers()
     _summary(request, inputs, predictor, progress, log)
 
 

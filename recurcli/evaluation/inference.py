@@ -260,22 +260,19 @@ class Predictor:
         precision: Precision = "fp32",
         batch_size: int = 64,
         fast: bool = False,
-        ranks: Ranks = SINGLE_PROCESS,
     ) -> "Predictor":
         """Load the model of a run directory, which is named or opened.
 
         Raises ModelError if it is damaged, was not written by recur, or has no labels.
 
-        `fast` takes the linear model of an ensemble alone. Raises UsageError if there is none. With several `ranks`, rank 0
-        predicts and finally calls `stop_workers`; the others call `worker_loop`.
+        `fast` takes the linear model of an ensemble alone. Raises UsageError if there is none.
         """
         files = read_model(Path(run) if isinstance(run, str) else run)
-        config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
-        ranks.connect(config.device)
+        config = InferenceConfig(choose_device(device), precision, batch_size)
         kept, linear = PLAIN, None
         if KEPT in files.folder:
             kept = Kept(**read_json(files.folder[KEPT], KEPT_FILE))
-        if "linear" in kept.weights and ranks.is_main:
+        if "linear" in kept.weights:
             linear = read_linear_model(files.folder, len(files.config.labels))
             if linear is None:
                 raise ModelError(f"{files.folder.path / KEPT}: is damaged: it needs {LINEAR_MODEL}")
@@ -288,7 +285,7 @@ class Predictor:
         predictor = cls(
             model=model, tokenizer=files.tokenizer, config=config, run=files.folder.name, kept=kept, linear=linear
         )
-        return predictor.linear_model() if fast and ranks.is_main else predictor
+        return predictor.linear_model() if fast else predictor
 
     def linear_model(self) -> "Predictor":
         """Return a predictor with the linear model of the ensemble alone, which runs no encoder and has no thresholds.
@@ -365,23 +362,10 @@ class Predictor:
         return compute_logits(self.model, tokens, self.config, after_batch)
 
     def encode(self, texts: Sequence[Pair]) -> Tokens:
-        """Tokenise texts, count those that are truncated, and broadcast the tokens to the other ranks."""
+        """Tokenise texts, and count those that are truncated."""
         tokens = self.tokenizer.encode(texts, self.model.config.max_length, self.model.config.truncate)
         self.truncated += tokens.truncated
-        self.config.ranks.broadcast([len(tokens), len(tokens.ids)])
-        self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
         return tokens
-
-    def worker_loop(self) -> None:
-        """Compute this rank's batches of every prediction of rank 0, until rank 0 calls `stop_workers`."""
-        while (sizes := self.config.ranks.broadcast(None)) is not None:
-            tokens = Tokens(offsets=np.zeros(sizes[0] + 1, np.int64), ids=np.zeros(sizes[1], np.int32))
-            self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
-            compute_logits(self.model, tokens, self.config)
-
-    def stop_workers(self) -> None:
-        """End `worker_loop` on the other ranks."""
-        self.config.ranks.broadcast(None)
 
 
 def text_rows(texts: Iterable[Any]) -> Iterable[Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from forked import ForkServer
-from predicting import as_stdin, texts
 from ranks import run_ranks
 from running import Recur, lines_of
 from safetensors.torch import load_file
@@ -91,17 +90,11 @@ def test_a_linear_model_is_fitted_again_to_the_same_bytes(forks: ForkServer, tmp
     assert same_files(tmp_path / "one", tmp_path / "two", *names)
 
 
-def test_evaluation_and_prediction_give_the_same_bytes(
-    recur: Recur, forks: ForkServer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scored = ("eval", trained, "--batch-size", 5, "--json")
-    assert printed(forks, *scored)[0] == recur.ok(*scored)[0]
-    (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(4200)))  # more than a window
-    labelled = ("predict", trained, "--probabilities", "--batch-size", 33, "--no-header", "--quiet")
-    as_stdin(monkeypatch, (tmp_path / "x.txt").read_bytes())
-    alone = recur.ok(*labelled)[0]
-    assert printed(forks, *labelled, ranks=3, stdin=tmp_path / "x.txt")[0] == alone
-    assert alone.count("\n") == 1 + 4200
+@pytest.mark.parametrize("command", ["eval", "predict"])
+def test_a_command_of_one_process_is_refused(command: str, forks: ForkServer, trained: Path) -> None:
+    ended = run_ranks(forks, command, trained)
+    assert [rank.code for rank in ended] == [2, 2]
+    assert f"recur {command} runs in one process" in ended[0].err
 
 
 @pytest.mark.slow
@@ -268,22 +261,6 @@ def test_a_failure_of_a_process_ends_all(word: str, code: int, message: str, tin
     (told_line,) = told(done.stderr)
     assert message in told_line
     assert done.stderr.decode().count(f"exitcode  : {code}") == 2, done.stderr.decode()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_killed_in_a_prediction_ends_it(rank: int, trained: Path, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    line = command("predict", trained, tmp_path / "pipe", "--output", tmp_path / "x.tsv")
-    with started(line) as process, (tmp_path / "pipe").open("w") as pipe:
-        pipe.write("sentence\n" + "鼠牛虎兔\n" * 10_000)
-        pipe.flush()
-        wait_until(lambda: list(tmp_path.glob(".x.tsv.*")))
-        os.kill(workers(process)[rank], signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert told(err) == [f"recur: error: rank {rank} has died without a message: killed, or its machine is lost"]
-    assert not (tmp_path / "x.tsv").exists()
 
 
 def two_machines(
