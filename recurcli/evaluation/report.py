@@ -4,7 +4,6 @@ Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `D
 model. Shapes: N rows, C classes.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,13 +37,18 @@ from recurcli.tokens.texts import Windows
 class EvaluatedRows:
     """Labelled rows with the probabilities (N, C) that a classifier gives them.
 
-    The labels and the predictions (N,) are indices of the C `names`.
+    The targets and the predictions (N,) are indices of the C `names`.
     """
 
-    ids: Sequence[str]
+    ids: Sequence[str] | None
+    """None: the rows have no ids of their own."""
+    lines: Sequence[int]
+    """The number of the first line of each row in its file, from 1; of Parquet that of the row. 0: it has no file."""
     texts: Sequence[tuple[str, str | None]]
     names: Sequence[str]
-    labels: NDArray[np.int64]
+    labels: Sequence[str]
+    targets: NDArray[np.int64]
+    """The classes of the labels; -1: the model does not have the label."""
     probabilities: NDArray[np.float64]
     predictions: Labels
 
@@ -56,7 +60,7 @@ class EvaluatedRows:
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
         """(M,) numbers of the wrongly predicted rows, in descending order of their scores."""
-        wrong = np.flatnonzero(self.predictions != self.labels)
+        wrong = np.flatnonzero(self.predictions != self.targets)
         return wrong[np.argsort(-self.scores[wrong], kind="stable")]
 
 
@@ -68,12 +72,14 @@ def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
 def report_of(logits: np.ndarray, labels: Sequence[str], task: Task, kept: Kept = PLAIN) -> dict[str, Any]:
     """Return the `classification_report` of the logits (N, C) of the model `kept`, or of a part, for the labels (N,).
 
-    Its loss is that of softmax(logits). It has the `rank_report` of the probabilities too.
+    Its loss is that of softmax(logits), or None without a row of a known label. It has the `rank_report` of the probabilities
+    too. Both leave out rows of an unknown label.
     """
     targets, shares = np.array(task.targets(labels)), kept.probabilities(logits)
-    predictions = [task.labels[index] for index in kept.decide(shares)]
-    report = classification_report(labels, predictions, task.labels, loss=cross_entropy(logits, targets))
-    return {**report, **rank_report(targets, shares)}
+    predictions, known = [task.labels[index] for index in kept.decide(shares)], targets >= 0
+    loss = cross_entropy(logits[known], targets[known]) if known.any() else None
+    report = classification_report(labels, predictions, task.labels, loss=loss)
+    return {**report, **rank_report(targets[known], shares[known])}
 
 
 def scores_of(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
@@ -140,11 +146,14 @@ def report_with_parts(
     (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which were.
 
     `refitted` are the logits of the linear model that was fitted again, which takes the place of the one in `of` in what is
-    kept. The scores of the linear model are those of the one in `of` (`linear_scores`, if they are known).
+    kept. The scores of the linear model are those of the one in `of` (`linear_scores`, if they are known). The calibration
+    leaves out rows of an unknown label; a row at least has a known one.
     """
     logits = kept.logits(of if refitted is None else {**of, "linear": refitted})
     targets = np.array(task.targets(labels))
-    facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
+    has_known = targets >= 0
+    majority = int(np.bincount(targets[has_known]).max()) / len(labels)
+    facts: dict[str, Any] = {"baselines": {"majority": majority, **known}}
     if trained is not None and 0 < (rows := int((~trained).sum())) < len(labels):
         others = [label for label, is_trained in zip(labels, trained, strict=True) if not is_trained]
         facts["unseen"] = {"rows": rows, **scores_of(report_of(logits[~trained], others, task, kept), metric)}
@@ -160,7 +169,7 @@ def report_with_parts(
         facts["paired"] = {
             part: paired_interval(right, PLAIN.decide(PLAIN.probabilities(own)) == targets) for part, own in of.items()
         }
-    facts["calibration"] = calibration_of(logits, targets, kept)
+    facts["calibration"] = calibration_of(logits[has_known], targets[has_known], kept)
     return report_of(logits, labels, task, kept), facts, logits
 
 

@@ -153,8 +153,8 @@ class Choice:
         shares = {"probabilities": kept.probabilities(logits)}
         if len(kept.alone) > 1:
             shares |= {f"{part}_probabilities": probabilities(own, rows=kept.rows) for part, own in of.items()}
-        ids = [*map(str, split.examples.ids)]
+        ids, lines = [*map(str, split.examples.ids)], split.examples.lines if any(split.examples.lines) else ()
         shown = split.texts if self.encoder.preset.finetuning.keep_texts and is_dev else None
         predictions = kept.decide(shares["probabilities"])
-        write_predictions(path, ids, labels, data.task.labels, shares, predictions, shown)
+        write_predictions(path, ids, labels, data.task.labels, shares, predictions, shown, lines)
         return report, facts

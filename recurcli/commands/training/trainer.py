@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from shlex import quote
 from typing import Any
 
 import torch
@@ -175,10 +176,11 @@ class Training:
                 notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
-            if self.run.path != self.request.folder:
-                stop.add_note(
-                    f"{self.request.folder} is still the run before; delete {self.run.path} to give the new one up"
-                )
+            output = self.request.folder
+            if self.run.path != output:
+                stop.add_note(f"{output} is still the run before; delete {self.run.path} to give the new one up")
+            elif isinstance(stop, Interrupted) and self.linear and self.linear.may_be_kept and self.run.has(MANIFEST):
+                stop.add_note(f"until then `recur predict {quote(str(output))}` labels by the linear model")
             raise
         except StorageError as error:
             error.add_note(f"then {self.run.way_on}")
