@@ -1,6 +1,7 @@
 """Classification metrics: of predicted labels, of one label, of probabilities, and a table per class.
 
-Labels are strings; `names` fixes their order. A ratio with denominator 0, such as the precision of a class that is
+Labels are strings; `names` fixes their order. A label that is not among them is unknown: such a row is a mistake, and all of
+them count as one class, which is in no macro average. A ratio with denominator 0, such as the precision of a class that is
 never predicted, counts as 0. Metrics are computed from counts per class, of many resamples at once or of one list of
 predictions: B resamples, C classes, N rows. The numbers are those of scikit-learn to the last bit, without its import, which
 takes longer than a small evaluation. numpy is imported when counts are made, not with this module.
@@ -30,6 +31,13 @@ class ClassCounts(NamedTuple):
     hits: "np.ndarray"
     predicted: "np.ndarray"
     support: "np.ndarray"
+    unknown: "np.ndarray | float" = 0.0
+    """(B,) numbers of rows with an unknown label."""
+
+    @property
+    def rows(self) -> "np.ndarray":
+        """(B,) numbers of all rows."""
+        return self.support.sum(axis=-1) + self.unknown
 
 
 CountMetric = Callable[[ClassCounts], "np.ndarray"]
@@ -37,25 +45,25 @@ CountMetric = Callable[[ClassCounts], "np.ndarray"]
 
 
 def counts_of(labels: "ArrayLike", predictions: "ArrayLike", classes: Sequence[int] | None = None) -> ClassCounts:
-    """Return the counts (1, C) of the class indices `labels` and `predictions`, each (N,).
+    """Return the counts (1, C) of the class indices `labels` and `predictions`, each (N,); an unknown label is -1.
 
     The classes are those in `classes`, which ascends and holds all that occur; None: those that occur.
     """
     import numpy as np
 
     both = np.array([labels, predictions])  # (2, N)
-    known = np.unique(both) if classes is None else np.array(classes)
-    right, predicted = np.searchsorted(known, both)
+    known = np.unique(both[both >= 0]) if classes is None else np.array(classes)
+    (right, predicted), is_known = np.searchsorted(known, both), both[0] >= 0
     hits, predictions_of, support = (
         np.bincount(rows, minlength=len(known)).astype(float)[None]
-        for rows in (right[right == predicted], predicted, right)
+        for rows in (right[is_known & (right == predicted)], predicted, right[is_known])
     )
-    return ClassCounts(hits, predictions_of, support)
+    return ClassCounts(hits, predictions_of, support, (~is_known).sum(keepdims=True))
 
 
 def accuracy(counts: ClassCounts) -> "np.ndarray":
     """Return the accuracies (B,)."""
-    return counts.hits.sum(axis=-1) / counts.support.sum(axis=-1)
+    return counts.hits.sum(axis=-1) / counts.rows
 
 
 def precision(counts: ClassCounts) -> "np.ndarray":
@@ -85,9 +93,9 @@ def macro(of_classes: CountMetric, *, of_labels: bool = False) -> CountMetric:
 
 def mcc(counts: ClassCounts) -> "np.ndarray":
     """Return Matthews' coefficients (B,) (Gorodkin 2004, eq. 8), or 0 if all labels or all predictions are equal."""
-    rows = counts.support.sum(axis=-1)
+    rows, support = counts.rows, (counts.support**2).sum(axis=-1) + counts.unknown**2
     covariance = counts.hits.sum(axis=-1) * rows - (counts.predicted * counts.support).sum(axis=-1)
-    spread = (rows**2 - (counts.predicted**2).sum(axis=-1)) * (rows**2 - (counts.support**2).sum(axis=-1))
+    spread = (rows**2 - (counts.predicted**2).sum(axis=-1)) * (rows**2 - support)
     return covariance / spread.clip(min=1) ** 0.5
 
 
@@ -97,12 +105,12 @@ def rank_report(labels: "np.ndarray", probabilities: "np.ndarray") -> dict[str, 
     The average precision is the sum of the precisions at each of K different probabilities, times the increase of the recall
     there. The other is the area under the curve of the recall over the share of the other rows, by trapezia. Both are of the
     rarer of two classes (the second, if as many rows have both), or means over the classes that a row has, each against all
-    others. Rows of one class do not define them: None.
+    others. Rows of one class, or of none, do not define them: None.
     """
     import numpy as np
 
     present, scores = np.unique(labels), []
-    if len(present) == 1:
+    if len(present) < 2:
         return dict.fromkeys(OF_PROBABILITIES)
     for each in present if probabilities.shape[1] > 2 else [int(2 * labels.sum() <= len(labels))]:
         order = np.argsort(-probabilities[:, each], kind="stable")
@@ -252,9 +260,17 @@ def perplexity_rows(score: Mapping[str, Any], split: str = "", *, carry: bool = 
     yield f"{split}loss", f"{score['loss']:.4f} nats a token"
 
 
+def label_names(metrics: Mapping[str, Any]) -> list[str]:
+    """Return the names of the rows of the confusion table of a `classification_report`: the classes, then unknown labels."""
+    return [*metrics["names"], *metrics.get("unknown_labels", ())]
+
+
 def cells_of(metrics: Mapping[str, Any]) -> dict[tuple[int, int], int]:
-    """Return the numbers of rows by places of label and prediction in `names`, without zeros, of a `classification_report`."""
-    names, confusion = metrics["names"], metrics["confusion"]
+    """Return the numbers of rows by places of label and prediction, without zeros, of a `classification_report`.
+
+    The place of a prediction is that in `names`, the one of a label in `label_names`.
+    """
+    names, confusion = label_names(metrics), metrics["confusion"]
     if confusion and isinstance(confusion[0][0], str):
         place = {name: number for number, name in enumerate(names)}
         return {(place[label], place[prediction]): count for label, prediction, count in confusion}
@@ -270,26 +286,31 @@ def classification_report(
 
     `names`, the C classes; `loss`, the mean cross-entropy in nats (None: unknown); `per_class`, the precision, recall, F1 and
     the number of rows (`support`) of each class; and `confusion`, (C, C) counts: row = label, column = prediction. Of more than
-    MAX_IN_FULL classes this is a list of the cells that are not 0: [[label, prediction, rows], ...].
+    MAX_IN_FULL classes this is a list of the cells that are not 0: [[label, prediction, rows], ...]. Where labels are not in
+    `names`, `unknown_labels` has the number of rows of each, and each has a row at the end of `confusion`.
 
-    There is a row at least, and all labels are in `names`.
+    There is a row at least.
     """
-    index = {
-        name: number for number, name in enumerate(names)
-    }  # as strings, numpy would drop a trailing NUL of a label
-    right, predicted = ([index[word] for word in words] for words in (labels, predictions))
-    counts, present = counts_of(right, predicted, range(len(names))), counts_of(right, predicted)
+    classes, unknown = len(names), Counter(labels)
+    for name in names:
+        del unknown[name]
+    shown = [*names, *sorted(unknown)]  # as strings, numpy would drop a trailing NUL of a label
+    index = {name: number for number, name in enumerate(shown)}
+    places, predicted = ([index[word] for word in words] for words in (labels, predictions))
+    right = [place if place < classes else -1 for place in places]
+    counts, present = counts_of(right, predicted, range(classes)), counts_of(right, predicted)
     columns = [precision(counts), recall(counts), f1(counts), counts.support]
     rows = zip(names, *(column[0].tolist() for column in columns), strict=True)
-    cells = sorted(Counter(zip(right, predicted, strict=True)).items())
-    confusion: list[list[Any]] = [[0] * len(names) for _ in names if len(names) <= MAX_IN_FULL]
+    cells = sorted(Counter(zip(places, predicted, strict=True)).items())
+    confusion: list[list[Any]] = [[0] * classes for _ in shown if classes <= MAX_IN_FULL]
     for (row, column), count in cells:
-        if len(names) <= MAX_IN_FULL:
+        if classes <= MAX_IN_FULL:
             confusion[row][column] = count
         else:
-            confusion.append([names[row], names[column], count])
+            confusion.append([shown[row], names[column], count])
     return {
         "names": list(names),
+        **({"unknown_labels": dict(sorted(unknown.items()))} if unknown else {}),
         **{name: float(metric.of_counts(present)[0]) for name, metric in METRICS.items()},
         "loss": loss,
         "per_class": {

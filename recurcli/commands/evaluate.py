@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -26,7 +28,7 @@ from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
+from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize, quoted
 from recurcli.evaluation.decision import KeptModel, cascade_holds, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, paired_interval, report_with_parts
@@ -140,10 +142,12 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     metrics, facts, logits = report_with_parts(kept, *parts, labels, task, known, metric, trained)
     shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
-        ids=[*map(str, rows.examples.ids)],
+        ids=None if isinstance(rows.examples.ids, array) else rows.examples.ids,
+        lines=rows.examples.lines,
         texts=rows.texts,
         names=task.labels,
-        labels=targets,
+        labels=labels,
+        targets=targets,
         probabilities=shares,
         predictions=kept.decide(shares),
     )
@@ -167,6 +171,7 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: 
     trained, names = run.read_result(), task.labels
     rows, shares = _stored_predictions(run, PREDICTIONS, names)
     labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
+    ids, lines = [row["id"] for row in rows], [row.get("line", 0) for row in rows]
     targets, metrics, facts = np.array(task.targets(labels)), trained["dev"], trained["data"]["train"]
     if "text" not in rows[0] and (request.errors or request.report):
         raise UsageError(
@@ -178,7 +183,8 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: KeptModel, task: 
         predictions = [names[each] for each in kept.decide(shares)]
         metrics |= classification_report(labels, predictions, names, loss=metrics["loss"])
     log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
-    evaluated = EvaluatedRows([row["id"] for row in rows], texts, names, targets, shares, kept.decide(shares))
+    own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are no ids
+    evaluated = EvaluatedRows(own_ids, lines, texts, names, labels, targets, shares, kept.decide(shares))
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
     scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "ensemble", "calibration")}
     return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
@@ -226,7 +232,7 @@ def _finish(
         "task": run.read_preset()["task"],
         **about_rows,
         **scores,
-        "intervals": intervals(rows.labels, rows.predictions, rows.names),
+        "intervals": intervals(rows.targets, rows.predictions, rows.names),
         "thresholds": kept.thresholds,
     }
     return Evaluation(result, run, rows)
@@ -268,7 +274,8 @@ def _read_rows(
 ) -> tuple[str, Split, bool, dict[str, int | None], NDArray[np.bool_] | None]:
     """Return the split to score, its rows, whether they are the run's own dev rows, and `_training_overlap` of them.
 
-    Raises DataError for rows without labels, and for rows of the run's own that changed since the training.
+    Rows that the training has not read may have labels that it had not. Raises DataError for rows without labels, for rows of
+    which none has a label of the training, and for rows of the run's own that changed since the training.
     """
     is_own = request.data is None
     split, config = _scored_split(request, run, task, "rows")
@@ -278,17 +285,48 @@ def _read_rows(
         split != "file" and is_one_file(Path(str(config.path))) and _is_training_data(run, task, config)
     )
     own_dev, is_file = split == "dev" and divided, split == "file"
-    rows = load_split(task, "dev" if is_file else split, config, use_dev_split=divided and not is_file, trained=schema)
+    sha256 = _trained_sha256(run, split) if is_own else None
+    rows = load_split(
+        task,
+        "dev" if is_file else split,
+        config,
+        use_dev_split=divided and not is_file,
+        trained=schema,
+        any_label=sha256 is None,
+    )
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
-    if is_own:
-        _check_rows_of_training(run, split, rows)
+    _check_rows_of_training(run, split, rows, sha256)
     log.add(*rows.notes)
     if rows.bad:
         log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
     if rows.dropped:
         log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
+    rows = _with_unknown_labels(rows, task, log, drop=request.drop_unknown)
     return split, rows, own_dev, *_training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
+
+
+def _with_unknown_labels(rows: Split, task: Task, log: Log, *, drop: bool) -> Split:
+    """Return the rows, without those of labels that `task` does not have if they are to be dropped; a warning counts these.
+
+    Raises DataError if there are no others.
+    """
+    known = np.array(task.targets(map(str, rows.examples.labels))) >= 0
+    if known.all():
+        return rows
+    counts = Counter(map(str, rows.examples.take(~known).labels)).most_common()
+    named = ", ".join([f"'{escaped(label)}' {count:,}" for label, count in counts[:8]] + ["…"][: len(counts) > 8])
+    if not known.any():
+        near = did_you_mean(counts[0][0], task.labels)
+        raise DataError(f"{rows.path or 'the Hub'}: no row has a label of the training ({named}){near}")
+    what = f"{pluralize(int((~known).sum()), 'row', 'have', of=len(known))} a label that the training had not ({named})"
+    if drop:
+        log.warn(f"{what}, left out by --drop-unknown")
+        dropped = rows.dropped + int((~known).sum())
+        return rows.with_examples(rows.examples.take(known), rows.hashes[known], dropped=dropped)
+    scored = "such a row is a mistake, but in no loss, calibration, ROC AUC or average precision"
+    log.warn(f"{what}; {scored}; --drop-unknown leaves it out")
+    return rows
 
 
 def _scored_split(request: EvaluateRequest, run: Run, task: Task, unit: str) -> tuple[str, DataConfig]:
@@ -318,15 +356,18 @@ def _is_training_data(run: Run, task: Task, scored: DataConfig) -> bool:
     return False
 
 
-def _check_rows_of_training(run: Run, split: str, rows: Split | TextSplit) -> None:
-    """Raise DataError if the hash of `rows`, read from the place that the run names for `split`, is not that of its training.
+def _trained_sha256(run: Run, split: str) -> str | None:
+    """Return the hash of the rows of `split` that the training of `run` read; None: it read none, or that is not known.
 
     It is that of result.json, or of the newest checkpoint of a run that is not finished.
     """
     if run.is_finished:
-        sha256 = run.read_result()["data"].get(split, {}).get("sha256")
-    else:
-        sha256 = next((state["resume_key"].get(f"{split} sha256") for state in run.read_states()), None)
+        return run.read_result()["data"].get(split, {}).get("sha256")
+    return next((state["resume_key"].get(f"{split} sha256") for state in run.read_states()), None)
+
+
+def _check_rows_of_training(run: Run, split: str, rows: Split | TextSplit, sha256: str | None) -> None:
+    """Raise DataError if the `rows`, read from the place that the run names for `split`, have another hash than `sha256`."""
     if sha256 not in (None, rows.sha256):
         raise DataError(
             f"{rows.path or 'the Hub'}: changed since the training: its sha256 is not that of the {split} rows of {run}; "
@@ -396,19 +437,20 @@ def _diagnosis(
 
 
 def _write_errors(path: Path, rows: EvaluatedRows) -> None:
-    """Write the wrongly predicted rows to `path`, the most confident one first, with a column `pair` if they are pairs.
+    """Write the wrongly predicted rows to `path`, the most confident one first, with the number of their first line.
 
-    TABs and line ends in a text are written as \\t, \\n and \\r.
+    There is a column `id` if rows have ids, and `pair` if they are pairs. An unknown label has no probability. TABs and line
+    ends in a text are written as \\t, \\n and \\r.
     """
-    columns = ["id", "label", "prediction", "score", "label_probability", "text", "pair"]
-    if all(pair is None for _, pair in rows.texts):
-        del columns[-1]
-    lines = [columns]
-    for row in rows.mistakes:
-        scores = (rows.scores[row], rows.probabilities[row, rows.labels[row]])
-        label, prediction = rows.names[rows.labels[row]], rows.names[rows.predictions[row]]
-        texts = [text or "" for text in rows.texts[row]][: len(columns) - 5]
-        lines.append([rows.ids[row], label, prediction, *(f"{score:.6f}" for score in scores), *texts])
+    is_pair, ids = any(pair is not None for _, pair in rows.texts), rows.ids
+    columns = ["line", *["id"][: ids is not None], "label", "prediction", "score", "label_probability", "text"]
+    lines = [[*columns, *["pair"][:is_pair]]]
+    for row in rows.mistakes.tolist():
+        label, own = rows.targets[row], "" if ids is None else ids[row]
+        share = f"{rows.probabilities[row, label]:.6f}" if label >= 0 else ""
+        told = [rows.labels[row], rows.names[rows.predictions[row]], f"{rows.scores[row]:.6f}", share]
+        texts = [text or "" for text in rows.texts[row]][: 1 + is_pair]
+        lines.append([str(rows.lines[row]), *[own][: ids is not None], *told, *texts])
     escapes = escapes_of("\t")
     write_atomically(path, "".join("\t".join(field.translate(escapes) for field in line) + "\n" for line in lines))
 
@@ -436,7 +478,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
         task, "train" if split == "file" else split, config, use_dev_split=divided and split in ("train", "dev")
     )
     if request.data is None:
-        _check_rows_of_training(run, split, text)
+        _check_rows_of_training(run, split, text, _trained_sha256(run, split))
     overlap, _ = _training_overlap(run, split, hashes_of(text.lines), log, is_own=request.data is None, lines=True)
 
     windows, facts = windows_of_splits({split: text}, files.tokenizer, files.config.max_length, log)

@@ -62,7 +62,7 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     drawn = np.isin([record.line for record in train.records], [row.line for row in dev])
     table = _table(train)
     predicted = ["prediction", "score", *(f"probability_{name}" for name in names)]
-    suspected = ["given", "suggested", "probability"]
+    suspected = ["line", "suggested", "probability"]
     for path, added in ((request.out_of_fold, predicted), (request.suspects, suspected)):
         if path is not None:
             _check_holdable(path, table, added)
@@ -95,8 +95,11 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
         log.note(f"{path}: out-of-fold probabilities of {pluralize(len(lines), 'row')}, {reliable}")
     if (path := request.suspects) is not None:
         found = labelled[find_suspects(shares[labelled], targets[labelled])].tolist()
-        lines = [[*table[row + 1], names[targets[row]], best[row], f"{shares[row, targets[row]]:.6f}"] for row in found]
-        _write(path, [[*table[0], *suspected], *lines])
+        lines = [
+            [str(train.records[row].line), *table[row + 1], best[row], f"{shares[row, targets[row]]:.6f}"]
+            for row in found
+        ]
+        _write(path, [["line", *table[0], "suggested", "probability"], *lines])
         result["suspects"] = {"path": str(path), **counts, "suspects": len(found)}
         what = pluralize(len(found), "row", of=len(labelled))
         log.note(f"{path}: {what} with a label that may be wrong, the likeliest first; {reliable}")

@@ -373,6 +373,7 @@ def load_split(
     trained: ColumnSchema | None = None,
     keep_faults: bool = False,
     keep_records: bool = False,
+    any_label: bool = False,
     after_rows: AfterBatch = ignore,
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
@@ -382,8 +383,8 @@ def load_split(
     With `use_dev_split` one file holds train and dev rows (see `drawn_rows`), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
-    `config.id` is set) the row's number in the file from 0. `trained`: see `find_columns`. `after_rows` is called with the
-    number of rows read so far.
+    `config.id` is set) the row's number in the file from 0. `trained`: see `find_columns`. With `any_label` a row may
+    have a label that the task does not have. `after_rows` is called with the number of rows read so far.
 
     Raises UsageError for task `custom` without a path or a Hub name; DataError for a split without rows, for rows that
     cannot be read, lack a text or have an unknown label (`config.skip_bad_rows` allows 1 % of them), and for a file
@@ -431,7 +432,8 @@ def load_split(
             records, task, config, layout, labelled=labelled, training=split == "train", trained=trained
         )
         kept: list[Record] | None = [] if keep_records else None
-        everything = _read_split(records, task, config, columns, layout.label_names, path, after_rows, kept)
+        reader = replace(task, labels=()) if any_label else task
+        everything = _read_split(records, reader, config, columns, layout.label_names, path, after_rows, kept)
     if everything.faults and not keep_faults:
         raise DataError(everything.faults[0])
     if not is_divided:

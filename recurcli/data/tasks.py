@@ -76,9 +76,9 @@ class Task:
         return self.layouts[0].files if self.layouts else {}
 
     def targets(self, labels: Iterable[str]) -> list[int]:
-        """Return the class number of each label."""
+        """Return the class number of each label, and -1 for one that the task does not have."""
         number = {label: index for index, label in enumerate(self.labels)}
-        return [number[label] for label in labels]
+        return [number.get(label, -1) for label in labels]
 
     def has_labels(self, split: str) -> bool:
         """Return whether rows of `split` have labels; the test files of a leaderboard have none."""

@@ -18,7 +18,7 @@ from recurcli.display.screen import (
 )
 from recurcli.errors import pluralize
 from recurcli.evaluation.result_block import ResultBlock
-from recurcli.metrics import cells_of, metric_rows, percent, percent_interval, perplexity_rows
+from recurcli.metrics import cells_of, label_names, metric_rows, percent, percent_interval, perplexity_rows
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
@@ -59,8 +59,8 @@ def class_table(report: Mapping[str, Any], intervals: Mapping[str, Sequence[floa
 def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: bool = False) -> None:
     """Print the `block`, with `verbose` all metrics, the classes and the confusion table, in the width of the terminal."""
     report = result["metrics"]
-    labels, cells = report["names"], cells_of(report)
-    words, confusions = "rows are true labels, columns are predictions", _matrix(labels, cells)
+    labels, cells = label_names(report), cells_of(report)
+    words, confusions = "rows are true labels, columns are predictions", _matrix(labels, report["names"], cells)
     if len(labels) > MAX_CLASSES or not fits(to_rich(confusions)):
         words, confusions = "the most frequent; --json has all", _largest(labels, cells)
         if not confusions.rows:
@@ -77,9 +77,9 @@ def print_perplexity(result: Mapping[str, Any]) -> None:
     show(heading(result["run"], result["split"], *counts), listing(rows))
 
 
-def _matrix(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table:
+def _matrix(labels: Sequence[str], names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table:
     rows = []
-    for row, name in enumerate(names):
+    for row, name in enumerate(labels):
         line: list[Cell] = [name]
         for column in range(len(names)):
             count = cells.get((row, column))

@@ -166,6 +166,7 @@ def log_losses(shares: Shares, targets: Labels) -> NDArray[np.float64]:
 def fit_thresholds(shares: Shares, targets: Labels, metric: str, names: Sequence[str]) -> dict[str, Any]:
     """Choose the thresholds with the best `metric` on rows with these probabilities (N, C) and `targets` (N,) [ours].
 
+    Rows of an unknown label, whose target is -1, are left out.
     The label is the one with the largest ratio of probability to threshold. The thresholds add up to 1, so that of two classes
     each is predicted where its probability is at least its threshold. The score of the choice is cross-validated: each of
     THRESHOLD_FOLDS folds, which have every fifth row of each class in an order that is drawn with a fixed seed, is labelled by
@@ -173,7 +174,8 @@ def fit_thresholds(shares: Shares, targets: Labels, metric: str, names: Sequence
 
     Returns the content of thresholds.json. Raises UsageError if `metric` is of a label that is not among the classes `names`.
     """
-    of_counts = metric_named(metric, names).of_counts
+    of_counts, known = metric_named(metric, names).of_counts, targets >= 0
+    shares, targets = shares[known], targets[known]
     order = np.lexsort((np.random.default_rng(0).random(len(targets)), targets))
     fold, held_out = np.empty_like(targets), np.empty_like(targets)
     fold[order] = np.arange(len(targets)) % THRESHOLD_FOLDS

@@ -5,7 +5,6 @@ encoder and a linear model. `DevEvaluation` scores the rows of a classifier, `De
 Shapes: N rows, C classes.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -49,13 +48,18 @@ from recurcli.tokens.tokenizer import Tokens
 class EvaluatedRows:
     """Labelled rows with the probabilities (N, C) that a classifier gives them.
 
-    The labels and the predictions (N,) are indices of the C `names`.
+    The targets and the predictions (N,) are indices of the C `names`.
     """
 
-    ids: Sequence[str]
+    ids: Sequence[str] | None
+    """None: the rows have no ids of their own."""
+    lines: Sequence[int]
+    """The number of the first line of each row in its file, from 1; of Parquet that of the row. 0: it has no file."""
     texts: Sequence[tuple[str, str | None]]
     names: Sequence[str]
-    labels: NDArray[np.int64]
+    labels: Sequence[str]
+    targets: NDArray[np.int64]
+    """The classes of the labels; -1: the model does not have the label."""
     probabilities: NDArray[np.float64]
     predictions: Labels
 
@@ -67,7 +71,7 @@ class EvaluatedRows:
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
         """(M,) numbers of the wrongly predicted rows, in descending order of their scores."""
-        wrong = np.flatnonzero(self.predictions != self.labels)
+        wrong = np.flatnonzero(self.predictions != self.targets)
         return wrong[np.argsort(-self.scores[wrong], kind="stable")]
 
 
@@ -79,12 +83,14 @@ def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
 def report_of(logits: np.ndarray, labels: Sequence[str], task: Task, kept: KeptModel = PLAIN) -> dict[str, Any]:
     """Return the `classification_report` of the logits (N, C) of the model `kept`, or of a part, for the labels (N,).
 
-    Its loss is that of softmax(logits). It has the `rank_report` of the probabilities too.
+    Its loss is that of softmax(logits), or None without a row of a known label. It has the `rank_report` of the probabilities
+    too. Both leave out rows of an unknown label.
     """
     targets, shares = np.array(task.targets(labels)), kept.probabilities(logits)
-    predictions = [task.labels[index] for index in kept.decide(shares)]
-    report = classification_report(labels, predictions, task.labels, loss=cross_entropy(logits, targets))
-    return {**report, **rank_report(targets, shares)}
+    predictions, known = [task.labels[index] for index in kept.decide(shares)], targets >= 0
+    loss = cross_entropy(logits[known], targets[known]) if known.any() else None
+    report = classification_report(labels, predictions, task.labels, loss=loss)
+    return {**report, **rank_report(targets[known], shares[known])}
 
 
 def _scores(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
@@ -213,10 +219,12 @@ def report_with_parts(
     rows, but not all, were `trained` on (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it
     is not known which were. `refitted` are the logits of a linear model that takes the place of the one of `linear` in the
     ensemble; the scores of the linear model are those of `linear`, which was fitted on the encoder's rows (`linear_scores`, if
-    they are known).
+    they are known). The calibration leaves out rows of an unknown label; a row at least has a known one.
     """
     logits, targets = kept.logits(encoder, linear if refitted is None else refitted), np.array(task.targets(labels))
-    facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
+    has_known = targets >= 0
+    majority = int(np.bincount(targets[has_known]).max()) / len(labels)
+    facts: dict[str, Any] = {"baselines": {"majority": majority, **known}}
     if kept.ensemble is not None:
         facts["ensemble"] = kept.ensemble.to_json()
     if trained is not None and 0 < (rows := int((~trained).sum())) < len(labels):
@@ -235,7 +243,7 @@ def report_with_parts(
             part: paired_interval(right, PLAIN.decide(PLAIN.probabilities(own)) == targets)
             for part, own in (("encoder", encoder), ("linear", linear))
         }
-    facts["calibration"] = calibration_of(logits, targets, kept)
+    facts["calibration"] = calibration_of(logits[has_known], targets[has_known], kept)
     return report_of(logits, labels, task, kept), facts, logits
 
 
@@ -440,10 +448,11 @@ class DevEvaluation:
         if kept.ensemble is not None and encoder is not None and linear is not None:
             shares["encoder_probabilities"] = probabilities(encoder, rows=kept.rows)
             shares["linear_probabilities"] = probabilities(linear, rows=kept.rows)
-        ids = [*map(str, rows.split.examples.ids)]
+        examples = rows.split.examples
+        ids, lines = [*map(str, examples.ids)], examples.lines if self.folds and any(examples.lines) else ()
         shown = texts if self.config.keep_texts and rows is self.dev else None
         predictions = kept.decide(shares["probabilities"])
-        write_predictions(path, ids, rows.labels, self.task.labels, shares, predictions, shown)
+        write_predictions(path, ids, rows.labels, self.task.labels, shares, predictions, shown, lines)
         return report, facts
 
     def _encoder_logits(self, rows: ScoredRows, precision: SettledPrecision = "fp32") -> np.ndarray:

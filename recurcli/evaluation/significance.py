@@ -194,16 +194,15 @@ def resampled_perplexities(
 def intervals(labels: "np.ndarray", predictions: "np.ndarray", names: Sequence[str]) -> dict[str, list[float] | None]:
     """Return the 95 % interval [low, high] of each of METRICS, by name.
 
-    `labels` and `predictions` (N,) are indices of the classes `names`. The interval of the accuracy is `share_interval`. The
-    limits of the others are percentiles over RESAMPLES_OF_INTERVALS resamples of N rows. They hold for this model and say
-    nothing of other seeds. Where a class has a row and fewer than FEWEST_ROWS_OF_CLASS, they are None, and the recall of each
-    such class
-    has its `exact_interval`.
+    `labels` and `predictions` (N,) are indices of the classes `names`; an unknown label is -1. The interval of the accuracy is
+    `share_interval`. The limits of the others are percentiles over RESAMPLES_OF_INTERVALS resamples of N rows. They hold for
+    this model and say nothing of other seeds. Where a class has a row and fewer than FEWEST_ROWS_OF_CLASS, they are None, and
+    the recall of each such class has its `exact_interval`.
     """
     import numpy as np
 
     of_accuracy = {"accuracy": [*share_interval(int((labels == predictions).sum()), len(labels))]}
-    support = np.bincount(labels, minlength=len(names))
+    support = np.bincount(labels[labels >= 0], minlength=len(names))
     if rare := np.flatnonzero((support > 0) & (support < FEWEST_ROWS_OF_CLASS)).tolist():
         hits = {each: int((predictions[labels == each] == each).sum()) for each in rare}
         recalls = {f"recall:{names[each]}": exact_interval(hits[each], int(support[each])) for each in rare}
@@ -230,6 +229,7 @@ def _resampled_counts(
     rows, kinds, counts = np.unique(np.vstack([labels, predictions]), axis=1, return_inverse=True, return_counts=True)
     kinds = kinds.ravel()  # (N,), the place of each row among K kinds of rows
     label, *predicted = rows  # (K,) each
+    known = label >= 0
     classes = int(rows.max()) + 1
     generator = np.random.default_rng(seed)
     step = max(1, CELLS_AT_ONCE // max(len(label), classes))
@@ -241,12 +241,13 @@ def _resampled_counts(
             drawn = np.empty((size, len(label)))
             for resample in drawn:
                 resample[:] = np.bincount(kinds[generator.integers(len(kinds), size=len(kinds))], minlength=len(label))
-        support = _sums_by_class(drawn, label, classes)
+        support, unknown = _sums_by_class(drawn[:, known], label[known], classes), drawn[:, ~known].sum(axis=1)
         yield [
             ClassCounts(
                 _sums_by_class(drawn[:, label == column], label[label == column], classes),
                 _sums_by_class(drawn, column, classes),
                 support,
+                unknown,
             )
             for column in predicted
         ]

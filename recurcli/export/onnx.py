@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from recurcli.encoders.config import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.decision import mixed_share
 from recurcli.evaluation.inference import Predictor
@@ -32,7 +33,7 @@ from recurcli.process import interruptible
 from recurcli.requirements import check_packages
 from recurcli.runs.model_files import config_to_dict, read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
-from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS
+from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
 MAX_CARD = 1 << 20
@@ -102,7 +103,10 @@ def export_onnx(
     config = to_json({**_config(predictor, weights), "onnxruntime": runtime, **facts})
     files["config.json"] = config.encode(), "labels and settings"
     files["predict.py"] = script, "labels texts: python predict.py < texts.txt"
-    files["README.md"] = _card(predictor, about, runtime).encode(), "model card"
+    preset, held = run.folder.read_preset(), {*files}
+    if preset["encoder"]["name"] == PRETRAINED or preset["tokenizer"]["kind"] == "vectors":
+        held -= {"tokenizer.json"}  # its words are those of other texts
+    files["README.md"] = f"{_card(predictor, about, runtime)}\n{held_in_words(held)}\n".encode(), "model card"
     writers = {name: partial(Path.write_bytes, data=content) for name, (content, _) in files.items()}
     commit_directory(output, writers, replace=True)
     listed = [{"name": name, "bytes": len(content), "purpose": what} for name, (content, what) in files.items()]

@@ -28,6 +28,10 @@ class EvaluateRequest:
     data: Data = None
     columns: Columns = field(default_factory=Columns)
     """A column that is None is that of the training."""
+    drop_unknown: Annotated[
+        bool,
+        flag("--drop-unknown", "Leave out rows with a label that the model does not have, which count as mistakes."),
+    ] = False
     diagnose: Annotated[bool, flag("--diagnose", "Measure distances and attention layer by layer.")] = False
     errors: Annotated[
         Path | None, option("FILE", "Write the rows that are predicted wrongly to this .tsv, the surest first.")

@@ -1,7 +1,8 @@
 """A trained model in a run directory: config.json, model.safetensors, tokenizer.json, a manifest of their hashes, and the rows
 that the model was trained on and selected on, as hashes of their texts.
 
-Weights are safetensors, never pickle; config.json has the Hugging Face layout.
+Weights are safetensors, never pickle. The file names are those of Hugging Face, and the keys are ours: `transformers` loads
+the tokenizer alone.
 """
 
 import dataclasses
@@ -315,10 +316,12 @@ def write_predictions(
     probabilities: Mapping[str, NDArray[np.float64]],
     predictions: NDArray[np.int64],
     texts: Sequence[tuple[str, str | None]] | None = None,
+    numbers: Sequence[int] = (),
 ) -> None:
     """Write the predictions of the dev or test rows into the file `path` of a run, whose manifest then lists it.
 
-    A line is a row, with its id, label and prediction, and where `texts` are given its text.
+    A line is a row, with its id, label and prediction, and where they are given its text (`texts`) and the number of its first
+    line in its file (`numbers`).
 
     Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MAX_IN_FULL
     names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the name
@@ -335,7 +338,13 @@ def write_predictions(
                 largest = np.argsort(-own, kind="stable")[:MAX_PROBABLE]
                 shares[key] = {names[place]: float(own[place]) for place in largest}
                 shares[f"other_{key}"] = max(0.0, float(own.sum() - own[largest].sum()))
-        line = {"id": row_id, "label": label, "prediction": names[predictions[row]], **shares}
+        line = {
+            "id": row_id,
+            **({"line": numbers[row]} if numbers else {}),
+            "label": label,
+            "prediction": names[predictions[row]],
+            **shares,
+        }
         if texts is not None:
             text, pair = texts[row]
             line |= {"text": text} if pair is None else {"text": text, "pair": pair}

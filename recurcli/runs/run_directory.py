@@ -76,6 +76,12 @@ MAX_MANIFEST, MAX_METRICS = 1 << 20, 1 << 28
 """The largest manifest and metrics file that are read, in bytes."""
 NEXT = ".next"
 """The folder of a new training in the folder of a run, which it replaces when it is finished (`RunDirectory.settle`)."""
+_HELD = {
+    "tokenizer.json": "words or characters",
+    **dict.fromkeys((LINEAR_MODEL, "linear.npz"), "hashes of n-grams"),
+    KNOWN_ROWS: "hashes of whole texts",
+    PREDICTIONS: "all dev texts in clear",
+}
 RunStatus = Literal["new", "unfinished", "finished"]
 """new: train from the beginning; unfinished: resume; finished: nothing to do."""
 _STEP = re.compile(r"step-(\d{8,12})")
@@ -161,6 +167,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "machine": keys({"device": TEXT, "precision": TEXT, "*": _FACT}),
     "metric?": TEXT,
     **dict.fromkeys((f"{split}?" for split in TEST_SPLITS), keys({**_SCORES, **_OF_SPLIT})),
+    "holds": cs.list_schema(TEXT),
     "columns?": cs.dict_schema(TEXT, cs.list_schema(TEXT)),
     "ensemble?": keys(WEIGHTS),
     "thresholds?": cs.nullable_schema(_THRESHOLDS),
@@ -327,6 +334,12 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def held_in_words(files: Iterable[str]) -> str:
+    """Return a sentence on what these `files` of a run, or of an export of it, hold of the texts of its training."""
+    held = [f"{words} ({name})" for name, words in _HELD.items() if name in files]
+    return f"Of the texts of the training this folder holds {', '.join(held) or 'nothing'}."
 
 
 class RunReader:

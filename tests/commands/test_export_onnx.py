@@ -3,8 +3,10 @@
 import importlib.util
 import io
 import json
+import math
 import os
 import random
+import re
 import runpy
 import signal
 import subprocess
@@ -20,11 +22,13 @@ from typing import Any, get_args
 import pytest
 import torch
 from predicting import Recur, jsonl, tsv
+from running import lines_of
 from sized_encoders import SIZED
 from small_runs import copy_of, weighted
 from tiny_task import tiny
 
 from recurcli.config import ModelConfig, NgramEmbeddingConfig, Truncation
+from recurcli.data.splits import row_hash
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
 from recurcli.files import CommittedFolder, OpenedFile, to_json
@@ -292,6 +296,37 @@ def test_a_model_card_that_is_a_link_is_not_copied(recur: Recur, trained: Path, 
     (run / "README.md").symlink_to(tmp_path / "secret")
     recur.refused(4, "README.md: is a symbolic link", "export", run, "--format", "onnx", "--output", tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("keep", ["true", "false"])
+@pytest.mark.parametrize("preset", ["starsaber-tnews", "linear-tnews"])
+def test_a_card_says_what_its_folder_holds_of_the_texts(
+    preset: str, keep: str, recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, export, settings = tmp_path / "run", tmp_path / "export", ["--set", f"finetuning.keep_texts={keep}"]
+    settings += tiny("finetuning.max_steps=1", "ensemble=linear") if preset == "starsaber-tnews" else []
+    recur.ok("finetune", "--preset", preset, "--data", tiny_tnews, "--output", run, *settings)
+    if preset == "starsaber-tnews":
+        run = weighted(run, tmp_path / "joined", 1, 1)
+        monkeypatch.setattr(onnx, "MAX_DIFFERENCE", math.inf)  # the graph is that of another run
+    recur.ok("export", run, "--format", "onnx", "--output", export)
+    train, dev = ([row["sentence"] for row in lines_of(tiny_tnews / f"{name}.json")] for name in ("train", "dev"))
+    assert (export / "model.onnx").exists() == preset.startswith("starsaber")
+    for folder in (run, export):
+        [said] = re.findall("^Of the texts of the training .*", (folder / "README.md").read_text(), flags=re.MULTILINE)
+        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        everything = b"".join(files.values())
+        named = re.findall(r"\((\S+)\)", said)
+        assert {*named} <= {*files}
+        tokens = files.get("tokenizer.json", b"").decode()
+        assert ("tokenizer.json" in named) == all(character in tokens for character in "".join(train))
+        assert any(name.startswith("linear.") for name in named)
+        hashes = [row_hash(text, None).to_bytes(8, "little") for text in train]
+        assert ("hashes of whole texts" in said) == any(each in everything for each in hashes)
+        shown = [text for text in dev if len(text) > 4 and text not in train]
+        assert ("all dev texts in clear" in said) == any(text.encode() in everything for text in shown)
+        assert ("in clear" in said) == (folder == run and keep == "true")
 
 
 def test_a_full_disk_and_a_closed_output_are_a_line_or_silence(exported: Path) -> None:

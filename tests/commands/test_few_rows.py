@@ -1,6 +1,7 @@
 """Few rows: no encoder, and cross-validation in place of drawn dev rows."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -57,7 +58,24 @@ def test_all_rows_train_the_linear_model_and_are_scored_out_of_fold(few: Path, d
     assert "300 of 300 rows are in the training rows" in recur.ok("eval", few, "--data", data)[1]
 
 
-def test_eval_shows_the_stored_scores(few: Path, recur: Recur, tmp_path: Path) -> None:
+def check_lines(mistakes: Path, data: Path) -> None:
+    """Check that each row of a file of mistakes names the line of `data` where its text begins, and no id."""
+    head, *rows = (line.split("\t") for line in mistakes.read_text().splitlines())
+    assert head == ["line", "label", "prediction", "score", "label_probability", "text"]
+    lines = data.read_text().splitlines()
+    for line, *_, text in rows:
+        assert text.split("\\n")[0] in lines[int(line) - 1]
+
+
+def test_mistakes_have_the_first_line_of_their_row(few: Path, data: Path, recur: Recur, tmp_path: Path) -> None:
+    content = data.read_text().replace(",pos", ",neg")
+    (tmp_path / "x.csv").write_text(re.sub("(the (poor|fine)) (.*),", r'"\1\n\3",', content))
+    recur.ok("eval", few, tmp_path / "x.csv", "--errors", tmp_path / "e.tsv")
+    assert "\\n" in (tmp_path / "e.tsv").read_text()
+    check_lines(tmp_path / "e.tsv", tmp_path / "x.csv")
+
+
+def test_eval_shows_the_stored_scores(few: Path, data: Path, recur: Recur, tmp_path: Path) -> None:
     result = result_of(few)
     out, err = recur.ok("eval", few, "--json", "--errors", tmp_path / "e.tsv", "--report", tmp_path / "page.html")
     found = json.loads(out)
@@ -66,6 +84,7 @@ def test_eval_shows_the_stored_scores(few: Path, recur: Recur, tmp_path: Path) -
         assert found[key] == result[key]
     assert (found["metrics"], found["rows"], found["split"]) == (result["dev"], 300, "dev")
     assert len((tmp_path / "e.tsv").read_text().splitlines()) == 31
+    check_lines(tmp_path / "e.tsv", data)
     low, high = found["intervals"]["accuracy"]
     assert low < 0.9 < high
 

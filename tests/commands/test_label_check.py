@@ -115,7 +115,9 @@ def test_wrong_labels_are_found_and_all_rows_are_kept_in_order(recur: Recur, tmp
         assert (row["prediction"], float(row["score"])) == (best, shares[best])
     doubted = list(csv.DictReader((tmp_path / "s.csv").read_text().splitlines()))
     assert {int(row["id"]) for row in doubted} <= set(wrong) and len(doubted) == result["suspects"]["suspects"]
-    assert all((row["given"], row["suggested"]) == ("money", "sport") for row in doubted)
+    assert [*doubted[0]] == ["line", "id", "text", "label", "suggested", "probability"], "the label stands there once"
+    assert all((row["label"], row["suggested"]) == ("money", "sport") for row in doubted)
+    assert all(int(row["line"]) == int(row["id"]) + 2 for row in doubted)
     assert [float(row["probability"]) for row in doubted] == sorted(float(row["probability"]) for row in doubted)
     before = (tmp_path / "o.tsv").read_bytes()
     assert "exists already; replace it with --overwrite" in recur("check", tmp_path / "x.tsv", *files)[2]
@@ -167,7 +169,7 @@ def test_files_of_every_kind_are_read(recur: Recur, tmp_path: Path) -> None:
         assert len(table) == 60 and [*table[0]][: len(names)] == names
         assert sum(row["prediction"] == row["label"] for row in table) > 50
     clean = recur("check", tmp_path / "x.jsonl", "--suspects", tmp_path / "s.tsv")
-    head = "sentence1\tsentence2\tlabel\tn\tgiven\tsuggested\tprobability\n"
+    head = "line\tsentence1\tsentence2\tlabel\tn\tsuggested\tprobability\n"
     assert (clean[0], (tmp_path / "s.tsv").read_text()) == (0, head)
 
 
@@ -175,7 +177,7 @@ def test_files_of_every_kind_are_read(recur: Recur, tmp_path: Path) -> None:
     ("content", "name", "said"),
     [
         ('text,label\n"a\nb",x\nc d,y\ne,x\nf g,y\nh,x\n', "o.tsv", "holds a line end, which no TSV can hold"),
-        ("text,label,given\n" + "a b,x,1\nc d,y,1\ne,x,1\nf,y,2\nh,x,3\n", "s.csv", "the rows have a column 'given'"),
+        ("text,label,line\n" + "a b,x,1\nc d,y,1\ne,x,1\nf,y,2\nh,x,3\n", "s.csv", "the rows have a column 'line'"),
         ("text,label\na,x\nb,x\n", "o.csv", "rows of two classes"),
         ("text,label\na,x\nb,y\n", "o.txt", "a file of rows ends in one of .tsv, .csv"),
     ],

@@ -315,6 +315,17 @@ def test_a_setting_that_does_not_fit_the_folder_is_refused(setting: str, reason:
         build_encoder(compose("pretrained-custom", settings=settings, section="pretraining").preset.encoder)
 
 
+def test_transformers_loads_the_tokenizer_of_a_run(trained: Path) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    ours, theirs = (
+        read_model(trained).tokenizer,
+        PreTrainedTokenizerFast(tokenizer_file=str(trained / "tokenizer.json")),
+    )
+    for text in ("鼠牛虎 abc", "龙?"):
+        assert theirs(text)["input_ids"] == ours.encode([(text, None)], 16, "head").ids.tolist()
+
+
 def test_without_transformers_a_line_says_what_to_install(place: Path, without: Callable[..., None]) -> None:
     without("transformers")
     with pytest.raises(RecurError, match=r"needs transformers ≥ 4.50, found none: pip install 'recurcli\[hf\]'"):

@@ -58,6 +58,12 @@ def test_the_threshold_of_two_classes_is_at_least_as_good_as_every_other(metric:
     assert score(predicted) == pytest.approx(max(map(score, others)))
 
 
+def test_thresholds_leave_out_rows_of_an_unknown_label() -> None:
+    shares, targets = fraud(400, seed=1)
+    more = np.vstack([shares, [[0.9, 0.1]] * 50]), np.append(targets, [-1] * 50)
+    assert fit_thresholds(*more, "f1:a", ["a", "b"]) == fit_thresholds(shares, targets, "f1:a", ["a", "b"])
+
+
 def test_thresholds_of_more_classes_raise_the_metric_and_are_ratios() -> None:
     draw = np.random.default_rng(2)
     targets = draw.choice(3, p=[0.8, 0.15, 0.05], size=600)

@@ -8,14 +8,17 @@ from recurcli.evaluation.report import EvaluatedRows
 def test_mistakes_are_the_wrong_rows_the_surest_first() -> None:
     generator = np.random.default_rng(0)
     shares = generator.dirichlet(np.ones(5), size=300)
+    targets = generator.integers(5, size=300)
     rows = EvaluatedRows(
-        ids=[str(number) for number in range(300)],
+        ids=None,
+        lines=range(1, 301),
         texts=[("a", None)] * 300,
         names=list("abcde"),
-        labels=generator.integers(5, size=300),
+        labels=["abcde"[target] for target in targets],
+        targets=targets,
         probabilities=shares,
         predictions=shares.argmax(axis=1),
     )
-    wrong = [row for row in range(300) if shares[row].argmax() != rows.labels[row]]
+    wrong = [row for row in range(300) if shares[row].argmax() != targets[row]]
     assert rows.mistakes.tolist() == sorted(wrong, key=lambda row: -shares[row].max())
     assert rows.scores is rows.scores, "they are computed once, not once a row"

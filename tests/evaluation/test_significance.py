@@ -151,7 +151,7 @@ def test_holm_by_hand() -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_resampled_scores_are_the_metric_on_the_drawn_rows(name: str) -> None:
     generator = np.random.default_rng(5)
-    labels = generator.choice([0, 1, 3], size=25)  # no row has class 2, and small draws miss others
+    labels = generator.choice([-1, 0, 1, 3], size=25)  # no row has class 2, small draws miss others, and -1 is unknown
     predictions = generator.integers(4, size=(3, 25))
     predictions[2] = 1
     metric = METRICS[name]

@@ -53,8 +53,14 @@ def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
     assert ended.code == ENDINGS[number], ended.err
     steps = sorted(int(path.name[5:]) for path in tmp_path.glob("x/checkpoints/step-????????"))
     assert ended.err == (
-        f"recur: stopped by {number.name} at step {steps[-1]:,}; continue with the same command and --resume\n"
+        f"recur: stopped by {number.name} at step {steps[-1]:,}; continue with the same command and --resume; "
+        f"until then `recur predict {tmp_path / 'x'}` labels by the linear model\n"
     )
+    predicted = ("--text", "sentence", "--probabilities", "--quiet")
+    labelled = [
+        forks.run("predict", tmp_path / "x", tiny_tnews / "dev.json", *predicted, *fast) for fast in ((), ["--fast"])
+    ]
+    assert (labelled[0].code, labelled[0].out) == (0, labelled[1].out), "it is true"
     assert not (tmp_path / "x" / "result.json").exists()
     assert forks.run(*arguments, "--resume").code == 0
     assert fingerprint(tmp_path / "x") == untouched["finetune"]

@@ -12,6 +12,7 @@ import safetensors
 import tokenizers
 import torch
 
+from recurcli.encoders.config import LINEAR, PRETRAINED
 from recurcli.encoders.encoder import Encoder
 from recurcli.errors import escaped, pluralize, quoted
 from recurcli.evaluation.result_block import result_block
@@ -21,7 +22,7 @@ from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, wo
 from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
-from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, training_facts
+from recurcli.runs.run_directory import KNOWN_ROWS, LINEAR_MODEL, PREDICTIONS, held_in_words, training_facts
 from recurcli.training.fit import TrainingLoop, ngram_table
 from recurcli.validation import flatten
 from recurcli.version import __version__
@@ -201,6 +202,12 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
     request, loop, preset = training.request, training.loop, training.preset
     state, stopped, given = loop.state, None, dict(flatten(training.resolved.preset.to_dict()))
     static = vectors_of_tokens(preset)
+    holds = {
+        "tokenizer.json": static is None and preset.encoder["name"] not in (LINEAR, PRETRAINED),
+        LINEAR_MODEL: training.linear is not None,
+        KNOWN_ROWS: training.known is not None,
+        PREDICTIONS: request.section == "finetuning" and preset.finetuning.keep_texts,
+    }
     if training.dev is not None and state.step < loop.total_steps:
         stopped = {
             "metric": training.dev.metric_name,
@@ -219,7 +226,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
         "steps": state.step,
         "best_step": state.best_step or state.step,
         "settled": {".".join(key): value for key, value in flatten(preset.to_dict()) if value != given.get(key)},
-        "keep_texts": preset.finetuning.keep_texts,
+        "holds": [name for name, is_held in holds.items() if is_held],
         "early_stopping": stopped,
         "epochs": round(state.step / loop.steps_per_epoch, 2),
         "seconds": round(state.seconds, 2),
@@ -248,12 +255,9 @@ def model_card(result: Mapping[str, Any]) -> str:
     if pretrained:
         kind, pipeline = ("causal language model", "text-generation") if causal else ("masked-token model", "fill-mask")
         use = f"recur finetune --preset PRESET --init THIS_FOLDER{' --set pretraining.objective=causal' if causal else ''}"
-    held, selected = "words and n-grams of the training rows", "dev" in result and result["steps"]
-    if pretrained:
-        held += f", and hashes of the training and dev lines ({KNOWN_ROWS})"
-    elif result["keep_texts"]:
-        held += f", hashes of the training and dev rows ({KNOWN_ROWS}), and the texts of the dev rows in clear ({PREDICTIONS})"
-        held += "; `--set finetuning.keep_texts=false` trains a model without the last two"
+    held, selected = held_in_words(result["holds"]), pretrained and "dev" in result
+    if PREDICTIONS in result["holds"]:
+        held += " `--set finetuning.keep_texts=false` trains a model without whole texts and their hashes."
     block = None if pretrained else result_block(Path("THIS_FOLDER"), result)
     lines = [
         "---",
@@ -268,14 +272,14 @@ def model_card(result: Mapping[str, Any]) -> str:
         f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
         "",
         *([] if block is None else [*_markdown(block.columns, block.rows), *(f"{note}\n" for note in block.notes)]),
-        *(["The dev rows selected the model, so its dev scores are slightly too high.", ""] if selected else []),
+        *(["The dev text selected the model, so its dev score is slightly too high.", ""] if selected else []),
         *_markdown(["", ""], [*model_facts(result), *result_rows(result)]),
-        f"This folder holds {held}.",
-        "",
         "## Use",
         "",
         f"    {use}",
         *([] if pretrained and not causal else ["    recur eval THIS_FOLDER"]),
+        "",
+        held,
     ]
     return "\n".join(lines) + "\n"
 

@@ -12,6 +12,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import torch
@@ -417,10 +418,11 @@ class Training:
                 notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
-            if self.run.path != self.request.folder:
-                stop.add_note(
-                    f"{self.request.folder} is still the run before; delete {self.run.path} to give the new one up"
-                )
+            output = self.request.folder
+            if self.run.path != output:
+                stop.add_note(f"{output} is still the run before; delete {self.run.path} to give the new one up")
+            elif isinstance(stop, Interrupted) and self.linear and self.linear.alone and self.run.has(MANIFEST):
+                stop.add_note(f"until then `recur predict {quote(str(output))}` labels by the linear model")
             raise
         except StorageError as error:
             error.add_note(f"then {self.run.way_on}")

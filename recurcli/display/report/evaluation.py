@@ -18,7 +18,7 @@ from recurcli.display.report.page import (
     write_page,
 )
 from recurcli.display.screen import Table, listing
-from recurcli.errors import pluralize
+from recurcli.errors import pluralize, quoted
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.result_block import ResultBlock
 from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, share_interval
@@ -39,12 +39,17 @@ THRESHOLDS = (0.5, 0.7, 0.9, 0.99)
 def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
     """Write the page on the `result` of `recur eval` for the `run`, and its `rows`, which begins with the `block`."""
     trained = run.read_result() if run.is_finished else {}
-    metrics, pairs, diagnosis = result["metrics"], _pairs(rows), result.get("diagnosis")
-    right = rows.predictions == rows.labels
+    metrics, diagnosis = result["metrics"], result.get("diagnosis")
+    support = {
+        **{name: own["support"] for name, own in metrics["per_class"].items()},
+        **metrics.get("unknown_labels", {}),
+    }
+    pairs = _pairs(rows, support)
+    right = rows.predictions == rows.targets
     charts = [coverage_chart(rows.scores, right, THRESHOLDS)]
     if len(rows.names) == 2:
-        rare = int(np.bincount(rows.labels, minlength=2).argmin())
-        are_of, found = rows.labels == rare, rows.predictions == rare
+        rare = int(np.bincount(rows.targets[rows.targets >= 0], minlength=2).argmin())
+        are_of, found = rows.targets == rare, rows.predictions == rare
         if are_of.any():
             charts.append(precision_recall_chart(rows.probabilities[:, rare], are_of, found, rows.names[rare]))
     classes = class_table(metrics, result["intervals"])
@@ -61,9 +66,10 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         answer=_answer(block),
         notes=[*block.notes, *_notes(result)],
         findings=[*_findings(rows, metrics, pairs)],
-        support=np.bincount(rows.labels, minlength=len(rows.names)).tolist(),
+        support=[*support.values()],
         fewest=FEWEST_ROWS_OF_CLASS,
         names=rows.names,
+        label_names=[*support],
         confusion=metrics["confusion"] if len(rows.names) <= MAX_CLASSES else None,
         has_numbers=len(rows.names) <= MAX_NUMBERS,
         charts=charts,
@@ -96,12 +102,14 @@ def _answer(block: ResultBlock) -> str:
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences on the dev rows among those that are scored."""
+    """Yield sentences on the rows of unknown labels, and on the dev rows, among those that are scored."""
+    if unknown := result["metrics"].get("unknown_labels"):
+        rows = pluralize(sum(unknown.values()), "row", "have")
+        label = f"a label that the training had not ({quoted([*unknown])})"
+        yield f"{rows} {label}. Such a row is a mistake, but in no loss or calibration."
     known = result.get("dev_rows")
     selected = "ensemble" not in result or "parts" in result  # dev rows select nothing of a linear model alone
-    if selected and result["split"] == "dev" and known == result["rows"]:
-        yield "The model was selected on these rows, so its scores here are slightly too high."
-    elif known and known < result["rows"]:
+    if known and known < result["rows"]:
         yield f"{pluralize(known, 'dev row', 'are')} among them{', which selected the model' if selected else ''}."
 
 
@@ -172,19 +180,20 @@ def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> l
     return charts
 
 
-def _pairs(rows: EvaluatedRows) -> list[dict[str, Any]]:
-    """Return the most frequent pairs of label and wrong prediction with their first rows."""
+def _pairs(rows: EvaluatedRows, support: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the most frequent pairs of label and wrong prediction with their first rows; labels have `support` rows each."""
     members: dict[tuple[int, int], list[int]] = {}
+    names = [*support]
+    places = {name: place for place, name in enumerate(names)}
     for row in rows.mistakes.tolist():
-        members.setdefault((int(rows.labels[row]), int(rows.predictions[row])), []).append(row)
-    support = np.bincount(rows.labels, minlength=len(rows.names))
+        members.setdefault((places[rows.labels[row]], int(rows.predictions[row])), []).append(row)
     ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
         {
-            "label": rows.names[label],
+            "label": names[label],
             "prediction": rows.names[prediction],
             "count": pluralize(len(own), "row"),
-            "share": len(own) / int(support[label]),
+            "share": len(own) / support[names[label]],
             "anchor": f"rows-{label}-{prediction}",
             "rows": [_row(rows, row) for row in own[:ROWS_OF_PAIR]],
             "more": len(own[ROWS_OF_PAIR:]),
@@ -196,7 +205,7 @@ def _pairs(rows: EvaluatedRows) -> list[dict[str, Any]]:
 def _row(rows: EvaluatedRows, row: int) -> dict[str, Any]:
     """Return what the page shows of the row number `row`."""
     text, pair = rows.texts[row]
-    label, prediction = rows.names[rows.labels[row]], rows.names[rows.predictions[row]]
+    label, prediction = rows.labels[row], rows.names[rows.predictions[row]]
     return {"text": text, "pair": pair, "label": label, "prediction": prediction, "score": f"{rows.scores[row]:.2f}"}
 
 
