@@ -19,6 +19,8 @@ from ranks import run_ranks
 from running import Recur, lines_of, result_of
 from safetensors.torch import load_file, save_file
 from small_runs import copy_of, fingerprint
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
 
 import recurcli
 from recurcli.cli import run
@@ -174,6 +176,12 @@ def of_more_tokens(folder: Path) -> None:
     made.save(str(folder / "tokenizer.json"))
 
 
+def with_own_pattern(folder: Path) -> None:
+    made = tokenizer("bert")
+    made.pre_tokenizer = Split(Regex("(a+)+$"), "isolated")
+    made.save(str(folder / "tokenizer.json"))
+
+
 def without_words(folder: Path) -> None:
     path = folder / "tokenizer.json"
     document = json.loads(path.read_text())
@@ -208,6 +216,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (tensor(lambda tensor: (tensor * 100).to(torch.int8)), f"{NAME} has the type 'I8'; recur reads floating-point", 4),
     (tensor(lambda tensor: tensor / 0), f"{NAME} has values that are not finite", 4),
     (of_more_tokens, "bert: its tokenizer has 23 tokens, and its config.json a vocab_size of 22", 4),
+    (with_own_pattern, "tokenizer.json: is damaged or no tokenizer that recur reads: its pre_tokenizer has a step", 4),
     (without_words, "bert: its tokenizer has no token beside the special ones", 4),
     (content("model.safetensors", "x"), "model.safetensors: is not a safetensors file", 4),
 ]  # fmt: skip
