@@ -24,7 +24,7 @@ from recurcli.commands.training.trainer import (
     settle_kernel,
 )
 from recurcli.config import DataConfig, FinetuningConfig, LabelType
-from recurcli.data.columns import check_same_kind, label_doubts
+from recurcli.data.columns import absent_labels, check_same_kind, label_doubts
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, splits_of, task_named
 from recurcli.data.teacher import Teacher, read_teacher
@@ -42,6 +42,7 @@ from recurcli.log import Log, Note
 from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, metric_named
 from recurcli.model.models import Classifier
 from recurcli.preset import Preset, ResolvedPreset, without_encoder
+from recurcli.preset.compose import FEWEST_ROWS_OF_ENCODER, leaves_encoder_out
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.model_files import (
     KnownRows,
@@ -56,10 +57,6 @@ from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective, class_weights
 from recurcli.training.session import StopRequest
 from recurcli.validation import flatten
-
-FEWEST_ROWS_OF_ENCODER = 1000
-"""Training rows, drawn dev rows included, below which `finetuning.encoder: auto` trains no encoder. Ours: presets/RESULTS.md
-has what encoders of fewer rows bring."""
 
 
 class RowsInMemory(NamedTuple):
@@ -229,10 +226,8 @@ def _check_options(request: FinetuneRequest, given: ResolvedPreset) -> None:
 
 def _without_encoder(given: ResolvedPreset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log) -> Preset:
     """Return the preset without its encoder where `finetuning.encoder` leaves it out, else as it is."""
-    preset, config, train = given.preset, given.preset.finetuning, splits["train"]
-    rows = len(train.examples) + (0 if train.dev is None else len(train.dev.examples))
-    is_asked = request.init or request.matching or config.teacher or preset.ensemble is None or preset.is_linear
-    if config.encoder == "always" or is_asked or rows >= FEWEST_ROWS_OF_ENCODER:
+    preset, rows = given.preset, splits["train"].count_with_dev
+    if request.init or request.matching or not leaves_encoder_out(preset, rows):
         return preset
     log.note(
         f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS_OF_ENCODER:,}; "
@@ -284,7 +279,7 @@ def _read_rows(
             f"{config.max_dev_rows:,} of {len(dev.examples):,} dev rows choose the step (data.max_dev_rows); "
             "in the end all are scored"
         )
-    _notes_on_labels(task, train, dev, log)
+    _notes_on_labels(task, splits, log)
     if train.dev is None and train is not dev:
         _note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)
     if config.train_share < 1:
@@ -460,15 +455,19 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> S
     return longer
 
 
-def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
+def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
     """Log notes on the columns and labels of your own rows, and warnings about suspicious labels."""
+    train, dev = splits["train"], splits.get("dev", splits["train"])
     if len(dev.labels) == 1:
         log.warn(
             f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
         )
-    rows = Counter(train.examples.labels)
-    if single := [str(label) for label, count in rows.items() if count == 1]:
+    rows = Counter(map(str, train.examples.labels))
+    for name, split in splits.items():
+        if absent := absent_labels(name, rows, split.labels, are_folders=train.format == "folders"):
+            log.warn(absent)
+    if single := [label for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
         log.warn(f"{has} one training row ({quoted(single)}), from which a model learns little")
     if task_named(task.name).labels:
