@@ -86,8 +86,8 @@ class DataConfig:
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting, else what the row holds."""
     delimiter: str | None = None
     """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
-    quote: str = QUOTE
-    """The quote around fields of a CSV file; a TSV has none."""
+    quote: str | None = None
+    """The quote around fields of a TSV or CSV file; null: " in a CSV, none in a TSV."""
     encoding: str = UTF8
     """Encoding of the files by its name in Python, such as utf-8, latin-1, cp1252, gb18030 or utf-16. Parquet has none."""
     text: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
@@ -123,8 +123,8 @@ class DataConfig:
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
             if mark is not None and (len(mark) != 1 or mark in "\r\n"):
                 raise ValueError(f"{name} must be one character and no line end, not {mark!r}")
-        if self.quote in (self.delimiter or ",\t"):
-            raise ValueError(f"quote must not be the delimiter, {self.quote!r}")
+        if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
+            raise ValueError(f"quote must not be the delimiter, {quote!r}")
         canonical_encoding(self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:
@@ -163,7 +163,7 @@ def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) 
     try:
         return parse_config(DataConfig, {**asdict(config), "path": str(path), "files": files, **given})
     except InvalidConfig as fault:
-        raise UsageError(f"--{fault}") from None
+        raise UsageError(fault.reason if fault.path == ("path",) else f"--{fault}") from None
 
 
 TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace", "vectors"]

@@ -200,12 +200,15 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Callable[
     from pydantic import ValidationError
 
     try:
-        text = json.dumps(mapping)
+        document = json.dumps(mapping, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a character, as a byte of a file's name that is not UTF-8 becomes
+        path, name = next(each for each in flatten(mapping) if r"\ud" in ascii(each))
+        raise InvalidConfig(path, f"the name {escaped(ascii(name))} is not UTF-8; give it another") from None
     except (TypeError, ValueError) as error:
         raise InvalidConfig((), f"is not a plain mapping: {error}") from None
     try:
         # JSON's strict mode takes a list for a tuple and an integer for a float, and guesses nothing else.
-        return _adapter(cast("Hashable", kind)).validate_json(text, strict=True)
+        return _adapter(cast("Hashable", kind)).validate_json(document, strict=True)
     except ValidationError as error:
         errors = error.errors(include_url=False)
     fault = max(errors, key=lambda each: len(_key_path(each, mapping)))  # of a union, the type that fits best

@@ -1,5 +1,6 @@
 """What is installed is what was tested: pinned versions for CI, lower bounds that hold."""
 
+import ast
 import os
 import re
 import subprocess
@@ -14,6 +15,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 CONSTRAINTS = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
 TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis", "build", "hatchling")
 """What the suite needs beyond the project's own dependencies."""
+DISTRIBUTIONS = {"yaml": "PyYAML", "sklearn": "scikit-learn", "pydantic_core": "pydantic"}
+"""The package that a module comes from, where the names differ."""
+BESIDE_THEM = {"recurcli", "linear_model", "ngram_hashes"}
+"""recurcli itself, and the modules in an exported folder that import one another."""
 
 
 def lower_bounds(requirements: list[str]) -> dict[str, str]:
@@ -26,14 +31,33 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text))
 
 
+def imported(path: Path) -> set[str]:
+    """The first names of the modules that a file imports, also inside functions."""
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    modules += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {module.split(".")[0] for module in modules}
+
+
 def test_every_dependency_has_a_lower_bound_and_a_pinned_version_above_it() -> None:
     extras = PROJECT["optional-dependencies"]
-    requirements = [*PROJECT["dependencies"], *extras["report"], *extras["onnx"]]
+    itself, *tools = extras["dev"]
+    assert re.match(r"recurcli\[", itself)
+    used = re.findall(r"\w+", itself)[1:]
+    requirements = [*PROJECT["dependencies"], *(line for name in used for line in extras[name])]
     pinned = {line.split("==")[0].lower(): line.split("==")[1] for line in CONSTRAINTS}
     bounds = lower_bounds(requirements)
     assert len(bounds) == len(requirements)
-    for name, bound in {**bounds, **lower_bounds(PROJECT["optional-dependencies"]["dev"])}.items():
+    for name, bound in {**bounds, **lower_bounds(tools)}.items():
         assert version(pinned[name]) >= version(bound), name
+
+
+def test_every_import_is_of_a_declared_package() -> None:
+    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    declared = {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for group in groups for line in group}
+    modules = set().union(*map(imported, (ROOT / "recurcli").rglob("*.py"))) - sys.stdlib_module_names - BESIDE_THEM
+    assert len(modules) > 20
+    assert {DISTRIBUTIONS.get(module, module).lower().replace("_", "-") for module in modules} <= declared
 
 
 def test_constraints_are_names_and_versions_and_nothing_else() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, Preset, with_options
-from recurcli.data.columns import ColumnSchema, check_labels, label_doubts, ordered_labels
+from recurcli.data.columns import ColumnSchema, absent_labels, check_labels, label_doubts, ordered_labels
 from recurcli.data.splits import (
     FEWEST_DEV_ROWS,
     Examples,
@@ -45,7 +45,7 @@ from recurcli.data.tasks import (
 from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize, quoted
 from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity, validate
 from recurcli.log import Log
-from recurcli.preset import compose
+from recurcli.preset.compose import compose, leaves_encoder_out
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
@@ -56,6 +56,8 @@ LISTED = 5
 """Texts, and lines of each, that are listed; all are counted."""
 MAX_MEASURED = 100_000
 """Most rows of a split whose tokens are counted."""
+MANY_CUT = 0.5
+"""The share of rows above which it is a warning that they are cut. Ours."""
 MAX_COMPARED, MAX_SHINGLED = 50_000, 10_000
 """Most texts of a split that are compared for near-duplicates, and the characters of each that count."""
 NEAR, PERMUTATIONS, SEED = 0.8, 128, 42
@@ -301,7 +303,8 @@ def count_tokens(
     """Return the description of the tokenizer for the report, and the lengths in tokens of the rows of each split.
 
     They are those that a training has, of every row, or of MAX_MEASURED rows at equal distances. The first split has the
-    training rows. Raises DataError if its texts give no vocabulary.
+    training rows. The largest length is None where these train no encoder, so that no row is cut. Raises DataError if its texts
+    give no vocabulary.
     """
     rows = splits[0].alone or splits[0].rows
     texts = [*single_texts(rows.with_extra_rows(rows.dev).texts)]
@@ -315,13 +318,16 @@ def count_tokens(
     trained = trained or Tokenizer.train(texts, tokenizer)
     measured = [split.rows.texts[:: -(-len(split.rows.examples) // MAX_MEASURED) or 1] for split in splits]
     lengths = [*map(trained.lengths, measured)]
-    max_length = config.max_length
-    if max_length == "auto":
+    max_length: int | str | None = config.max_length
+    trains = splits[0].name in ("train", UNNAMED)
+    if preset.is_linear or (trains and leaves_encoder_out(preset, splits[0].rows.count_with_dev)):
+        max_length = None
+    elif max_length == "auto":
         max_length = choose_unseen_max_length(lengths[0], measured[0], tokenizer)
     return {"kind": tokenizer.kind, "max_length": max_length}, lengths
 
 
-def summarize_lengths(lengths: NDArray[np.int64], max_length: int) -> dict[str, Any] | None:
+def summarize_lengths(lengths: NDArray[np.int64], max_length: int | None) -> dict[str, Any] | None:
     """Return minimum, quantiles, mean and maximum in tokens, and how many rows `max_length` cuts, or None without rows."""
     if not len(lengths):
         return None
@@ -334,7 +340,7 @@ def summarize_lengths(lengths: NDArray[np.int64], max_length: int) -> dict[str, 
         "p99": p99,
         "maximum": int(lengths.max()),
         "rows": len(lengths),
-        "cut": int((lengths > max_length).sum()),
+        "cut": 0 if max_length is None else int((lengths > max_length).sum()),
     }
 
 
@@ -479,7 +485,8 @@ def _split_findings(
     if facts["lengths"] is not None and (cut := facts["lengths"]["cut"]):
         measured = facts["lengths"]["rows"]
         which = pluralize(cut, "row") + ("" if measured == count else f" of {measured:,} that were measured")
-        yield Finding("information", f"{file}: {which} ({cut / measured:.1%}) longer than data.max_length are cut")
+        level: Level = "warning" if cut > MANY_CUT * measured else "information"
+        yield Finding(level, f"{file}: {which} ({cut / measured:.1%}) longer than data.max_length are cut")
     names = ordered_labels(split.labels)
     if names and not task.labels and split.name in ("train", UNNAMED):
         try:
@@ -491,7 +498,7 @@ def _split_findings(
     for doubt in label_doubts(names):
         yield Finding("warning", f"{file}: {doubt}")
     if split.alone is not None and names and split.alone.dev is None:
-        level: Level = "error" if without_dev else "information"
+        level = "error" if without_dev else "information"
         yield Finding(
             level, f"{file}: training on this file alone stops: {no_dev_rows_in_words(rows, task.dev_fraction)}"
         )
@@ -513,9 +520,10 @@ def _findings_between(
         if known and split.name in ("dev", "test") and (unknown := sorted(split.labels.keys() - known.keys())):
             what = f"{escaped(split.path.name)}: {split.name} has labels that no train row has: {quoted(unknown)}"
             yield Finding("warning" if task.labels else "error", what)
-        if split.name == "dev" and split.labels and (absent := ordered_labels(known.keys() - split.labels.keys())):
-            what = f"dev has no row of {len(absent):,} of {len(known):,} labels of the train rows: {quoted(absent)}"
-            yield Finding("warning", f"{escaped(split.path.name)}: {what}")
+        are_folders = splits[0].rows.format == "folders"
+        absent = absent_labels(split.name, known, split.labels, are_folders=are_folders) if split.labels else ""
+        if absent:
+            yield Finding("warning", f"{escaped(split.path.name)}: {absent}")
     for overlap in overlaps:
         if overlap["texts"]:
             one, two = overlap["first"], overlap["second"]

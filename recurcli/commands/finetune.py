@@ -19,14 +19,11 @@ from recurcli.models.data import Data, RowsInMemory, note_on_known_rows, prepare
 from recurcli.models.encoder import Encoder, check_init
 from recurcli.models.linear import fit_linear
 from recurcli.preset import Preset, ResolvedPreset, without_encoder
+from recurcli.preset.compose import FEWEST_ROWS_OF_ENCODER, leaves_encoder_out
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.model_files import TrainedFiles, read_known_rows, read_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.training.session import StopRequest
-
-FEWEST_ROWS_OF_ENCODER = 1000
-"""Training rows, drawn dev rows included, below which `finetuning.encoder: auto` trains no encoder. Ours: presets/RESULTS.md
-has what encoders of fewer rows bring."""
 
 
 def finetune(
@@ -123,10 +120,8 @@ def _as_found(
 
 def _without_encoder(given: ResolvedPreset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log) -> Preset:
     """Return the preset without its encoder where `finetuning.encoder` leaves it out, else as it is."""
-    preset, config, train = given.preset, given.preset.finetuning, splits["train"]
-    rows = len(train.examples) + (0 if train.dev is None else len(train.dev.examples))
-    is_asked = request.init or request.matching or config.teacher or preset.ensemble is None or preset.is_linear
-    if config.encoder == "always" or is_asked or rows >= FEWEST_ROWS_OF_ENCODER:
+    preset, rows = given.preset, splits["train"].count_with_dev
+    if request.init or request.matching or not leaves_encoder_out(preset, rows):
         return preset
     log.note(
         f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS_OF_ENCODER:,}; "

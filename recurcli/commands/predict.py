@@ -39,10 +39,10 @@ from recurcli.commands.prediction.rows import (
     windows,
 )
 from recurcli.commands.trained_run import note_on_fast, training_rows
-from recurcli.config import QUOTE, UTF8, DataConfig, canonical_encoding
+from recurcli.config import UTF8, DataConfig
 from recurcli.data.columns import ColumnSchema, TextColumns, delimiter_of_input, find_input_columns
 from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
-from recurcli.data.rows import Record
+from recurcli.data.rows import Record, encoding_of
 from recurcli.device import choose_precision
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
@@ -59,7 +59,7 @@ def predict(request: PredictRequest, log: Log) -> None:
     """
     try:
         form = request.columns
-        DataConfig(delimiter=form.delimiter, quote=form.quote or QUOTE, encoding=form.encoding or UTF8)
+        DataConfig(delimiter=form.delimiter, quote=form.quote, encoding=form.encoding or UTF8)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
     if request.shard is not None or len(request.sources) > 1:
@@ -146,6 +146,10 @@ def _open_inputs(
         elif found.rows:
             inputs.append(found)
             _check_alike(inputs[0], found)
+    own = [each.records.name for each in inputs if each.records.decoder and each.records.decoder.encoding != UTF8]
+    if own and request.columns.encoding is None:
+        what = f"{own[0]}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}: read as {escaped(trained.encoding)}"
+        log.note(f"{what}, the encoding of the training rows, since UTF-8 has more faults; --encoding names another")
     names = tuple(dict.fromkeys(name for each in inputs for name in each.columns.names))
     types = types_of_all(inputs) if inputs[0].format == "parquet" else {}
     if inputs[0].columns.typed:
@@ -234,14 +238,16 @@ def _in_words(inputs: Sequence[Input]) -> str:
 
 
 def _reader(request: PredictRequest, source: Path, trained: ColumnSchema) -> Read:
-    """Return the reader of an input, with the quote and delimiter of the options, else those of the training rows if they are
-    its own too, else a delimiter that its rows show."""
-    encoding, quote = request.columns.encoding or UTF8, request.columns.quote or trained.quote
+    """Return the reader of an input, with the encoding, quote and delimiter of the options, else those of the training rows if
+    they are its own too, else a delimiter that its rows show. A pipe is UTF-8, since it cannot be read twice."""
+    encoding = request.columns.encoding or (encoding_of(source, trained.encoding) if is_file(source) else UTF8)
     delimiter: str | Callable[[str], Separation] | None = request.columns.delimiter
     named, mark = request.input_format or format_of(str(source)), trained.delimiter
+    quote = request.columns.quote or (trained.quote if named else None)
     if mark is None and request.columns.header is not False:
         mark = recognised_delimiter(source, encoding, request.input_format, quote)
-        mark = mark or ("," if named is None and trained.format == "csv" else None)
+        usual = "," if trained.format == "csv" else "\t" if trained.quote else None
+        mark = mark or (usual if named is None else None)
     if delimiter is None and mark is not None:
         is_table = trained.delimiter is not None and named in ("tsv", "csv")
         delimiter = delimiter_of_input(trained, mark, is_table=is_table)
@@ -296,7 +302,7 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
             "--format": rows.format,
             "--delimiter": rows.records.delimiter,
             "--quote": writer.quote,
-            "--encoding": canonical_encoding(request.columns.encoding or UTF8),
+            "--encoding": rows.records.decoder and rows.records.decoder.encoding,
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
             "--header": columns.header,

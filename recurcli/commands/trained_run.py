@@ -42,7 +42,7 @@ def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
         format = "tsv" if format_of(find_source(task, "train", config).path.name) in ("tsv", None) else "csv"
     columns = TextColumns.from_json(predictor.model.config.columns)
     return ColumnSchema(
-        str(run), columns, explicit=named, delimiter=config.delimiter, quote=config.quote, format=format
+        str(run), columns, named, config.delimiter, quote=config.quote, format=format, encoding=config.encoding
     )
 
 

@@ -5,17 +5,18 @@ name, by number or by usual names: those of labelled rows (`find_columns`) and o
 """
 
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any, Literal, NamedTuple
 
-from recurcli.config import QUOTE, DataConfig
+from recurcli.config import UTF8, DataConfig
 from recurcli.data.readers import DELIMITERS, Separation, in_words
 from recurcli.data.rows import Record, Records, first_repeated, kind_of
 from recurcli.data.tasks import PLAIN, Layout, Task
-from recurcli.errors import DataError, did_you_mean, escaped
+from recurcli.errors import DataError, did_you_mean, escaped, quoted
 from recurcli.log import Log
 
 TEXT_NAMES = (
@@ -45,6 +46,10 @@ AS_NAMES = "line 1 is taken as column names; --no-header reads it as a row"
 AS_ROW = "line 1 is taken as a row; --header reads it as column names"
 
 JOINTS = ";|,"  # marks that may join several labels in one cell
+JOINT_LABELS = 3
+"""Joint labels that have a part in common if they are several labels a row (see `label_doubts`)."""
+UNLABELLED = "unsup"
+"""The folder of texts without a label beside those of the labels, as Maas et al. (2011) named it."""
 MAX_LABELS = 10_000
 """The largest number of classes, which a test trains."""
 
@@ -220,7 +225,8 @@ def label_doubts(labels: Sequence[str]) -> Iterator[str]:
 
     Labels look alike if they differ in case, surrounding spaces, Unicode's forms (NFC, NFD, full and half width), or letters of
     other scripts that look like Latin ones (the commonest of Unicode's confusables.txt; ours). A label looks like several
-    ones joined by a mark if all its parts are labels on their own.
+    ones joined by a mark if each part is a label alone, or if each is part of another label too and one of JOINT_LABELS joint
+    ones (ours): "bad,desk" beside "bad,lamp", "bad,tap" and "good,desk", but not "Paris, France" beside other towns of France.
     """
     groups: dict[str, list[str]] = {}
     for label in labels:
@@ -231,10 +237,14 @@ def label_doubts(labels: Sequence[str]) -> Iterator[str]:
             names = " and ".join(f"'{escaped(label)}'" for label in group)
             what = "differ only by case, spaces, or letters that look alike"
             yield f"the labels {names} {what}; they are taken as {len(group)} classes"
-    known = set(labels)
-    for mark, label in product(JOINTS, labels):
-        parts = set(map(str.strip, label.split(mark)))
-        if len(parts) > 1 and parts <= known:
+    for mark in JOINTS:
+        parts = {label: {*map(str.strip, label.split(mark))} - {""} for label in labels}
+        counts = Counter(chain.from_iterable(parts.values()))
+        joint = Counter(chain.from_iterable(own for own in parts.values() if len(own) > 1))
+        for label, own in parts.items():
+            recurs = all(counts[part] > 1 for part in own) and max(joint[part] for part in own) >= JOINT_LABELS
+            if len(own) < 2 or not (recurs or own <= parts.keys()):
+                continue
             yield f"the label '{escaped(label)}' looks like several labels a row, joined by '{mark}'; it is taken as one class"
             return
     with suppress(ValueError):
@@ -242,6 +252,21 @@ def label_doubts(labels: Sequence[str]) -> Iterator[str]:
         if fractions:
             what = f"each of the {len(labels):,} values is taken as a class"
             yield f"the label '{escaped(fractions[0])}' looks like regression; {what}"
+
+
+def absent_labels(split: str, trained: Mapping[str, int], labels: Iterable[str], *, are_folders: bool = False) -> str:
+    """Return a warning about the labels of the training rows that no row of `split` has, or "" if it has all.
+
+    `trained`: the number of training rows of each label. If the labels `are_folders`, the warning says how to leave out the
+    folder UNLABELLED.
+    """
+    if not (absent := ordered_labels(trained.keys() - {*labels})):
+        return ""
+    share = sum(map(trained.__getitem__, absent)) / sum(trained.values())
+    what = f"{split} has no row of {len(absent):,} of {len(trained):,} labels of the train rows: {quoted(absent)}"
+    others = ",".join(escaped(label) for label in ordered_labels(trained) if label != UNLABELLED)
+    way_out = f"; if its texts have no label, move the folder away or train with --set 'data.labels=[{others}]'"
+    return f"{what} ({share:.1%} of the train rows){way_out if are_folders and UNLABELLED in absent else ''}"
 
 
 class Columns(NamedTuple):
@@ -265,9 +290,11 @@ class ColumnSchema(NamedTuple):
     """Whether a setting names their columns. If not, they were found by their usual names."""
     delimiter: str | None = None
     """The separator of their fields; None: TAB or a comma."""
-    quote: str = QUOTE
+    quote: str | None = None
+    """The quote around their fields; None: " in a CSV, none in a TSV."""
     format: Literal["tsv", "csv"] = "tsv"
     """The format of an input with this delimiter whose name does not tell it."""
+    encoding: str = UTF8
 
 
 @dataclass(frozen=True)
@@ -619,7 +646,8 @@ def _names_columns(first: str, mark: str, trained: ColumnSchema) -> bool:
 
 
 def delimiter_of_input(trained: ColumnSchema, mark: str, *, is_table: bool) -> Callable[[str], Separation]:
-    """Return a function of an input's first row that returns the `mark` and the format of the training rows if the row has it.
+    """Return a function of an input's first row that returns the `mark`, and the format and quote of the training rows, if the
+    row has it.
 
     The mark is the delimiter if it separates the names of columns, or if it is the only one in the first row of a TSV or
     CSV (`is_table`). Other rows, such as texts in a pipe, may hold the mark by chance.
@@ -628,6 +656,6 @@ def delimiter_of_input(trained: ColumnSchema, mark: str, *, is_table: bool) -> C
     def choose(first: str) -> Separation:
         is_sole = is_table and not any(other in first for other in DELIMITERS if other != mark)
         is_its = mark in first and (is_sole or _names_columns(first, mark, trained))
-        return (mark, trained.format) if is_its else (None, None)
+        return (mark, trained.format, trained.quote) if is_its else (None, None, None)
 
     return choose

@@ -3,10 +3,10 @@
 No types are guessed and no word means "missing": a text is a string. An unreadable row is a record with a `fault`, so that
 `recur predict` can answer it. First come the readers of each format, then the choice among them (`read_records`).
 
-TSV: TABs separate fields; quotes have no meaning. CSV: RFC 4180, also with another quote; a field that begins with a quote
-ends at the next single one, and may hold delimiters and line ends. What a strict reader reads as one row of the header's
-width is one row, with a doubt if its lines look like rows. What it cannot read, such as a quote that is never closed, makes
-its line a fault; the lines after it are read as rows, where usual readers put them into one field (ours).
+TSV: TABs separate fields; quotes have no meaning, unless one is named. CSV: RFC 4180, also with another quote; a field that
+begins with a quote ends at the next single one, and may hold delimiters and line ends. What a strict reader reads as one row of
+the header's width is one row, with a doubt if its lines look like rows. What it cannot read, such as a quote that is never
+closed, makes its line a fault; the lines after it are read as rows, where usual readers put them into one field (ours).
 """
 
 import contextlib
@@ -372,8 +372,9 @@ ROWS_FOR_KEYS = 100
 _NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
 
 
-Separation = tuple[str | None, Literal["tsv", "csv"] | None]
-"""The delimiter of a TSV or CSV (None: TAB or a comma), and the format of an input whose name does not tell it (None: TSV)."""
+Separation = tuple[str | None, Literal["tsv", "csv"] | None, str | None]
+"""The delimiter of a TSV or CSV (None: TAB or a comma); for an input whose name does not tell them, the format (None: TSV) and
+the quote (None: that of the format)."""
 
 
 def format_of(name: str) -> Format | None:
@@ -393,13 +394,13 @@ def read_records(
     delimiter: str | Callable[[str], Separation] | None = None,
     labels: Sequence[str] = (),
     encoding: str = UTF8,
-    quote: str = QUOTE,
+    quote: str | None = None,
 ) -> Records:
     """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
 
     `format` None means the format of the file's name, else that of its first row. `header` (whether the first row names the
-    columns) and `delimiter` (None: TAB or a comma; or a function of the first row) are for TSV and CSV.
-    `quote` is for CSV, `labels` for folders, and `encoding` for all formats but Parquet. A stream stays open. Raises DataError
+    columns), `delimiter` (None: TAB or a comma; or a function of the first row) and `quote` (None: " in a CSV, none in a TSV)
+    are for TSV and CSV, `labels` for folders, and `encoding` for all formats but Parquet. A stream stays open. Raises DataError
     for a missing file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header. The records raise
     DataError if a file cannot be read to its end.
     """
@@ -428,8 +429,8 @@ def read_records(
             )
         elif format in USUAL_DELIMITERS:
             if callable(delimiter):
-                delimiter, its_format = delimiter(decoded(start[0])[0]) if start else (None, None)
-                format = by_name or its_format or format
+                delimiter, its_format, its_quote = delimiter(decoded(start[0])[0]) if start else (None, None, None)
+                format, quote = by_name or its_format or format, quote or its_quote
             records = _table(rows, name, format, decoder, delimiter, quote)
             if header:
                 records.take_header()
@@ -439,7 +440,9 @@ def read_records(
         return records
 
 
-def recognised_delimiter(path: Path, encoding: str, format: Format | None = None, quote: str = QUOTE) -> str | None:
+def recognised_delimiter(
+    path: Path, encoding: str, format: Format | None = None, quote: str | None = None
+) -> str | None:
     """Return the mark that separates the fields of a TSV or CSV file if it is not the usual one; None if it cannot be told.
 
     It is the only mark in the first row, which has one field by the usual delimiter, that splits every row into equally many
@@ -478,12 +481,13 @@ def in_words(mark: str) -> str:
 
 
 def _table(
-    rows: Iterator[Row], name: str, format: Format, decoder: TextDecoder, delimiter: str | None, quote: str
+    rows: Iterator[Row], name: str, format: Format, decoder: TextDecoder, delimiter: str | None, quote: str | None
 ) -> Records:
     """Return the records of a TSV or CSV, whose columns are "1", "2", … as many as its first row has."""
     doubts: list[int] = []
     mark = delimiter or USUAL_DELIMITERS[format]
-    if format == "csv":
+    quote = quote or (QUOTE if format == "csv" else None)
+    if quote is not None:
         fields = comma_separated(rows, mark, doubts, quote)
     else:  # quotes are ordinary characters
         fields = ((line, text.split(mark), fault) for line, (text, fault) in enumerate(map(decoded, rows), 1))

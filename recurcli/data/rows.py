@@ -4,6 +4,7 @@ all formats."""
 import codecs
 import gzip
 import lzma
+import math
 import stat
 import zlib
 from collections import Counter
@@ -13,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
-from recurcli.config import QUOTE, UTF8, canonical_encoding
+from recurcli.config import UTF8, canonical_encoding
 from recurcli.errors import DataError, escaped, pluralize
 
 UNDECODED_KEPT = 1 << 16
@@ -198,7 +199,8 @@ class Records(Iterator[Record]):
     """The delimiter if nobody named it (see `recognised_delimiter`) and it is not the usual one."""
     header: bool = False
     """Whether row 1 of a TSV or CSV was taken as the names of its columns (see `take_header`)."""
-    quote: str = QUOTE
+    quote: str | None = None
+    """The quote around fields of a TSV or CSV. None if it has none."""
     types: Mapping[str, Any] = field(default_factory=dict)
     """The Arrow type of each column of Parquet."""
 
@@ -244,7 +246,7 @@ class Records(Iterator[Record]):
             return ""
         what = "lines in quotes are read as one row, though each looks like a row"
         many = pluralize(len(self.doubts), "case")
-        return f"{self.name}:{self.doubts[0]}: {what} ({many}); a quote that is text must be doubled ({self.quote * 2})"
+        return f"{self.name}:{self.doubts[0]}: {what} ({many}); a quote that is text must be doubled ({self.quote}{self.quote})"
 
     def __next__(self) -> Record:
         return next(self.rows)
@@ -354,6 +356,25 @@ def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
         raise DataError(f"{name}: is not a complete compressed file: {error}") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
+
+
+def encoding_of(path: Path, likely: str) -> str:
+    """Return UTF-8, or the encoding `likely` if a file has fewer faults with it than as UTF-8.
+
+    A fault is a row that cannot be decoded, or in `likely` a row of UTF-8 that is not ASCII: many encodings decode any byte. A
+    file that is not text in one of the two, or cannot be read, has more faults with it than any other.
+    """
+    faults = dict.fromkeys((UTF8, canonical_encoding(likely)), 0.0)
+    for encoding in faults if len(faults) > 1 else ():
+        decoder = TextDecoder(encoding)
+        is_other = decoder.by_row and encoding != UTF8
+        try:
+            for content, *_ in rows_of_file(path, decoder):
+                is_utf8 = is_other and not content.isascii() and _decodes(content, UTF8)
+                faults[encoding] += is_utf8 or decoder.decode(content)[1] is not None
+        except DataError:
+            faults[encoding] = math.inf
+    return min(faults, key=faults.__getitem__)
 
 
 def _check_text_file(head: bytes, name: str, decoder: TextDecoder) -> None:

@@ -331,6 +331,11 @@ class Split:
         return ColumnSchema(str(self.path or "the training data"), self.columns)
 
     @property
+    def count_with_dev(self) -> int:
+        """The number of these training rows and of the dev rows of their file."""
+        return len(self.examples) + (0 if self.dev is None else len(self.dev.examples))
+
+    @property
     def texts(self) -> list[tuple[str, str | None]]:
         """The text and second text of each example."""
         return self.examples.texts
@@ -528,8 +533,7 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
     if task.labels:
         return task
     where = f"{train.path or task.name}: the label column '{escaped(train.label)}'"
-    rows = len(train.examples) + (0 if train.dev is None else len(train.dev.examples))
-    check_labels(train.labels, rows, where)
+    check_labels(train.labels, train.count_with_dev, where)
     return replace(task, labels=train.labels)
 
 

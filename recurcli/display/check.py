@@ -49,12 +49,14 @@ def _rows(splits: Splits) -> Table:
 
 
 def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> Table:
-    names = ["split", "min", "median", "mean", "95 %", "99 %", "max", f"longer than {tokens['max_length']:,}"]
-    rows, notes = [], []
+    most = tokens["max_length"]
+    names = ["split", "min", "median", "mean", "95 %", "99 %", "max", *([f"longer than {most:,}"] if most else [])]
+    rows, notes = [], [] if most else ["no encoder is trained on these rows, so none is cut"]
     for split in splits:
         if (lengths := split["lengths"]) is not None:
             keys = ("minimum", "median", "mean", "p95", "p99", "maximum")
-            rows.append([split["split"], *(f"{lengths[key]:,.0f}" for key in keys), _or_dot(lengths["cut"])])
+            cut = [_or_dot(lengths["cut"])] if most else []
+            rows.append([split["split"], *(f"{lengths[key]:,.0f}" for key in keys), *cut])
             if lengths["rows"] < split["rows"]:
                 notes.append(f"{split['split']}: measured on {lengths['rows']:,} rows at equal distances")
     return Table(names, rows, notes)

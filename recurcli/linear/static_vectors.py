@@ -30,7 +30,7 @@ from recurcli.linear.ngram_hashes import MAX_TEXT, Texts
 from recurcli.linear.ngrams import row_blocks
 from recurcli.log import Log
 from recurcli.tokens.tokenizer import MAX_FILE, Tokenizer, encodable, read_backend
-from recurcli.tokens.vectors import MODEL, TOKENIZER, Vectors, principal_components, read_table
+from recurcli.tokens.vectors import LARGEST, MODEL, TOKENIZER, Vectors, principal_components, read_table
 
 PACKAGE = "wordllama"
 PACKAGE_FILES = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
@@ -63,10 +63,9 @@ class StaticVectors:
         """The `source` and its `licence`."""
         self.backend = read_backend(tokenizer)
         self.backend.encode_special_tokens = True  # the name of a special token in a text is text
-        self.backend.no_padding()
-        self.backend.no_truncation()
         count = max(self.backend.get_vocab().values(), default=-1) + 1
-        if values.ndim != 2 or not len(values) == len(scales) == count or not np.isfinite(scales).all():
+        are_small = (np.abs(scales) <= LARGEST / 127).all()  # NaN is not
+        if values.ndim != 2 or not len(values) == len(scales) == count or not are_small:
             raise ValueError(f"a table of the shape {values.shape} is none of vectors for {count:,} tokens")
 
     @classmethod
@@ -274,6 +273,6 @@ def _read_folder(name: str, key: str) -> StaticVectors:
     words = read_limited(card, MAX_FILE).decode(errors="replace") if card.is_file() else ""
     stated = re.search(r"^license: *(\S+)", words, re.MULTILINE)
     about = {"source": name, "licence": stated[1] if stated else "unknown"}
-    with naming_damage(folder / MODEL):
+    with naming_damage(folder):
         vectors = table[rows].astype(np.float32) * factors[:, None].astype(np.float32)
         return StaticVectors.quantize(vectors, read_limited(folder / TOKENIZER, MAX_FILE), about)

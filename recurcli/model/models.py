@@ -1,18 +1,17 @@
 """The two models, a classifier and a language model for pre-training, and their parts: token embedding, pooling, head. At the
-end, the floating-point operations of an encoder, by torch's formulas.
+end, the floating-point operations of an encoder.
 
 Shapes: B batch, T positions, D hidden, C classes, V vocabulary, W columns of the token embedding, N chosen positions.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode  # private to torch: a move breaks this import
-from torch.utils.flop_counter import flop_registry
 
 from recurcli.config import ModelConfig, PairPooling, Pooling
 from recurcli.encoders import build_encoder
@@ -263,19 +262,32 @@ def forward_flops_per_token(config: ModelConfig, length: int) -> float:
     return counter.total / length
 
 
-def _lstm_layer(x: Tensor, of_input: Tensor, of_hidden: Tensor, *_: Any, **__: Any) -> int:
+def _product(out: Tensor, *factors: Tensor) -> int:
+    return 2 * out.numel() * factors[-2].shape[-1]  # a sum with a product has its summand first
+
+
+def _convolution(out: Tensor, x: Tensor, weight: Tensor, *settings: Any) -> int:
+    is_transposed = settings[4]
+    return 2 * (x if is_transposed else out).numel() * weight[0].numel()
+
+
+def _attention(out: tuple[Tensor, ...], query: Tensor, key: Tensor, *_: Any) -> int:
+    return 2 * (query.numel() + out[0].numel()) * key.shape[-2]
+
+
+def _lstm_layer(_out: Any, x: Tensor, of_input: Tensor, of_hidden: Tensor, *_: Any) -> int:
     """FLOPs of the products of an LSTM layer in one direction: x (T, B, D)."""
     return 2 * x.shape[0] * x.shape[1] * (of_input.numel() + of_hidden.numel())
 
 
 _ATEN = torch.ops.aten
-_FORMULAS = {
-    **flop_registry,
-    _ATEN.baddbmm_: flop_registry[_ATEN.baddbmm],
-    # Two that only CPUs have.
-    _ATEN._scaled_dot_product_flash_attention_for_cpu: flop_registry[_ATEN._scaled_dot_product_flash_attention],
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    **dict.fromkeys((_ATEN.mm, _ATEN.bmm, _ATEN.addmm, _ATEN.baddbmm, _ATEN.baddbmm_), _product),
+    _ATEN.convolution: _convolution,
+    _ATEN._scaled_dot_product_flash_attention_for_cpu: _attention,
     _ATEN.mkldnn_rnn_layer: _lstm_layer,
 }
+"""FLOPs by the output and the arguments of what encoders compute on a CPU. Those of torch's flop_counter import triton."""
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -294,5 +306,5 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if formula := _FORMULAS.get(func.overloadpacket):
-            self.total += formula(*args, **kwargs, out_val=result)
+            self.total += formula(result, *args)
         return result

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, FinetuningConfig, LabelType, Preset
-from recurcli.data.columns import check_same_kind, label_doubts
+from recurcli.data.columns import absent_labels, check_same_kind, label_doubts
 from recurcli.data.known import KnownRows, log_known_rows
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, splits_of, task_named
@@ -196,7 +196,7 @@ def _read_rows(
             f"{config.max_dev_rows:,} of {len(dev.examples):,} dev rows choose the step (data.max_dev_rows); "
             "in the end all are scored"
         )
-    _notes_on_labels(task, train, dev, log)
+    _notes_on_labels(task, splits, log)
     if train.dev is None and train is not dev:
         note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)
     if config.train_share < 1:
@@ -259,15 +259,19 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> S
     return longer
 
 
-def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
+def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
     """Log notes on the columns and labels of your own rows, and warnings about suspicious labels."""
+    train, dev = splits["train"], splits.get("dev", splits["train"])
     if len(dev.labels) == 1:
         log.warn(
             f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
         )
-    rows = Counter(train.examples.labels)
-    if single := [str(label) for label, count in rows.items() if count == 1]:
+    rows = Counter(map(str, train.examples.labels))
+    for name, split in splits.items():
+        if absent := absent_labels(name, rows, split.labels, are_folders=train.format == "folders"):
+            log.warn(absent)
+    if single := [label for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
         log.warn(f"{has} one training row ({quoted(single)}), from which a model learns little")
     if task_named(task.name).labels:

@@ -213,6 +213,18 @@ def compose(
     return ResolvedPreset(f"{encoder}-{task}" if stem == "preset" else stem, preset, origins)
 
 
+FEWEST_ROWS_OF_ENCODER = 1000
+"""Training rows, drawn dev rows included, below which `finetuning.encoder: auto` trains no encoder. Ours: presets/RESULTS.md
+has what encoders of fewer rows bring."""
+
+
+def leaves_encoder_out(preset: Preset, rows: int) -> bool:
+    """Return whether `finetuning.encoder: auto` trains the linear model of an ensemble alone on so many `rows`."""
+    config = preset.finetuning
+    is_asked = config.encoder == "always" or config.teacher or preset.ensemble is None or preset.is_linear
+    return not is_asked and rows < FEWEST_ROWS_OF_ENCODER
+
+
 def without_encoder(preset: Preset) -> Preset:
     """Return the preset without its encoder: the keys of presets/encoders/linear.yaml replace its own."""
     values = {**preset.to_dict(), "encoder": {}}

@@ -135,13 +135,15 @@ class TextColumns:
     delimiter: Annotated[
         str | None, option("MARK", "Separator of the fields of a TSV or CSV, if not TAB or a comma.")
     ] = None
-    quote: Annotated[str | None, option("MARK", 'Quote around fields of a CSV, if not ". A TSV has none.')] = None
+    quote: Annotated[
+        str | None, option("MARK", 'Quote around fields of a TSV or CSV. Default: " in a CSV, none in a TSV.')
+    ] = None
     encoding: Annotated[
         str | None,
         option(
             "NAME",
             "Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: UTF-8; of labelled rows, that of "
-            "the preset or run.",
+            "the preset or run; of files to label, that of the run where UTF-8 does not fit.",
         ),
     ] = None
 

@@ -1,7 +1,8 @@
 """A trained model in a run directory: config.json, model.safetensors, tokenizer.json, a manifest of their hashes, and the rows
 that the model was trained on and selected on, as hashes of their texts.
 
-Weights are safetensors, never pickle; config.json has the Hugging Face layout.
+Weights are safetensors, never pickle. The file names are those of Hugging Face, and the keys are ours: `transformers` loads
+the tokenizer alone.
 """
 
 import dataclasses

@@ -26,6 +26,7 @@ from recurcli.data.splits import Split, separates_words
 from recurcli.errors import DataError, ModelError, escaped, pluralize
 from recurcli.files import OpenedFile, naming_damage, read_limited
 from recurcli.log import Log
+from recurcli.tokens.allowed import check_steps
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
@@ -286,9 +287,7 @@ class Tokenizer:
         self.template = Template((), (self.separator_id,), ())
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
-        """Keep `backend`, which cuts no row and pads none, and reads the name of a special token as text."""
-        backend.no_padding()
-        backend.no_truncation()
+        """Keep `backend`, which reads the name of a special token as text."""
         backend.encode_special_tokens = True
         self.backend = backend
 
@@ -434,14 +433,20 @@ def _room(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def read_backend(content: bytes) -> tokenizers.Tokenizer:
-    """Return the tokenizer that is the content of a tokenizer.json. Raises ValueError for another content."""
+    """Return the tokenizer that is the content of a tokenizer.json, without padding and truncation.
+
+    Raises ValueError for another content, and for one that does more with a text than `check_steps` allows.
+    """
     try:
+        check_steps(content)
         backend = tokenizers.Tokenizer.from_str(content.decode())
+        backend.no_padding()
+        backend.no_truncation()
         backend.encode("\U0002a6a5")  # an unknown character reveals a broken model
     except BaseException as error:  # the library raises Exception itself, and panics as a BaseException
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise ValueError(f"is damaged or no tokenizer: {escaped(error)}") from None
+        raise ValueError(f"is damaged or no tokenizer that recur reads: {escaped(error, 300)}") from None
     return backend
 
 

@@ -20,6 +20,8 @@ _DIGITS = re.compile(rb"[0-9]{1,12}")
 _NUMBER = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 MODEL, TOKENIZER = "model.safetensors", "tokenizer.json"
+LARGEST = 1e6
+"""Largest magnitude of a vector's value. Of larger ones a norm or a product may overflow float32 [ours]."""
 
 
 class Vectors(NamedTuple):
@@ -32,9 +34,9 @@ class Vectors(NamedTuple):
 def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
     """Read the vectors of `tokens` from a text file or a folder of Model2Vec; rows of missing tokens are zeros.
 
-    The first vector of a repeated token counts. Raises ModelError for a folder as `read_table` does, or a vector that is not
-    finite. Raises DataError, with the line, if a vector in a text file has another size than the first one or a value is not
-    finite, and if the file ends before the count in its header.
+    The first vector of a repeated token counts. Raises ModelError for a folder as `read_table` does. Raises DataError, with the
+    line, if a vector in a text file has another size than the first one or a value beyond LARGEST, and if the file ends before
+    the count in its header.
     """
     if path.is_dir():
         return _read_folder(path, tokens)
@@ -69,8 +71,8 @@ def _vector(numbers: list[bytes], *, where: str) -> NDArray[np.float32]:
     if wrong := next((number for number in numbers if not _NUMBER.fullmatch(number)), None):
         raise DataError(f"{where}: '{escaped(wrong.decode(errors='replace'))}' is not a number")
     vector = np.array([float(number) for number in numbers])
-    if np.abs(vector).max() > np.finfo(np.float32).max:
-        raise DataError(f"{where}: holds a number too large for float32")
+    if np.abs(vector).max() > LARGEST:
+        raise DataError(f"{where}: holds a number beyond {LARGEST:,.0f}")
     return vector.astype(np.float32)
 
 
@@ -98,7 +100,7 @@ def read_table(folder: Path) -> Table:
     """Read a folder of Model2Vec, whose tokens are those of its tokenizer.json.
 
     Without `mapping` the row is i, without `weights` the factor is 1. Raises ModelError if a file is missing or damaged, if a
-    tensor has another type or shape, or if the mapping points outside.
+    tensor has another type or shape, if the mapping points outside, or if a vector has a value beyond LARGEST.
     """
     path = folder / MODEL
     for name in (MODEL, TOKENIZER):
@@ -113,17 +115,18 @@ def read_table(folder: Path) -> Table:
     are_of_tokens = rows.shape == factors.shape == (count,) and rows.dtype.kind == "i" and factors.dtype.kind == "f"
     if not (is_table and are_of_tokens and ((rows >= 0) & (rows < len(table))).all()):
         raise ModelError(f"{path}: its tensors are not those of Model2Vec for the {count:,} ids of {TOKENIZER}")
+    largest = np.maximum(table.max(axis=1).astype(np.float64), -table.min(axis=1).astype(np.float64))[rows]
+    with np.errstate(invalid="ignore"):  # infinity times 0
+        if not (largest * np.abs(factors) <= LARGEST).all():  # NaN is not
+            raise ModelError(f"{path}: a vector has a value that is not finite, or beyond {LARGEST:,.0f}")
     return Table(table, rows, factors, ids)
 
 
 def _read_folder(folder: Path, tokens: Sequence[str]) -> Vectors:
-    """Read the vectors of `tokens` from a folder of Model2Vec. Raises ModelError as `read_table`, and for one not finite."""
+    """Read the vectors of `tokens` from a folder of Model2Vec. Raises ModelError as `read_table`."""
     table, rows, factors, ids = read_table(folder)
     known = np.array([token in ids for token in tokens], np.bool_)
     found = np.array([ids[token] for token in tokens if token in ids], np.int64)
-    vectors = table[rows[found]].astype(np.float64) * factors[found, None]
-    if not (np.abs(vectors) <= np.finfo(np.float32).max).all():  # NaN is not
-        raise ModelError(f"{folder / MODEL}: a vector is not finite")
     matrix = np.zeros((len(tokens), table.shape[1]), np.float32)
-    matrix[known] = vectors
+    matrix[known] = table[rows[found]].astype(np.float64) * factors[found, None]
     return Vectors(matrix, known)

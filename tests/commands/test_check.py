@@ -13,6 +13,8 @@ import pytest
 from running import Recur
 from test_command_line import CHECKOUT
 
+from recurcli.data.columns import label_doubts
+
 Report = Callable[..., dict[str, Any]]
 
 
@@ -59,7 +61,7 @@ def test_sound_rows_have_nothing_wrong(recur: Recur, report: Report, tmp_path: P
     assert split["columns"] == {"text": ["text"], "label": "label", "id": None}
     assert split["labels"] == {"pos": 20, "neg": 10}
     assert split["majority"] == pytest.approx(2 / 3)
-    assert found["tokens"] == {"kind": "wordpiece", "max_length": 8}
+    assert found["tokens"] == {"kind": "wordpiece", "max_length": None}
     out, _ = recur.ok("check", tmp_path / "x.tsv")
     assert "nothing wrong" in out and "official" not in out
 
@@ -128,7 +130,31 @@ def test_dev_labels_that_train_lacks_are_an_error(report: Report, tmp_path: Path
     written(tmp_path / "dev.tsv", "c\tx", "d\tz")
     found = report(tmp_path, code=3)
     assert messages(found, "error") == ["dev.tsv: dev has labels that no train row has: 'z'"]
-    assert "dev.tsv: dev has no row of 1 of 2 labels of the train rows: 'y'" in messages(found, "warning")
+    absent = "dev.tsv: dev has no row of 1 of 2 labels of the train rows: 'y' (50.0% of the train rows)"
+    assert absent in messages(found, "warning")
+
+
+def test_labels_that_no_test_row_has_are_a_warning(report: Report, tmp_path: Path) -> None:
+    written(tmp_path / "train.tsv", *SOUND, *(f"so {n}\tmixed" for n in range(10)))
+    written(tmp_path / "test.tsv", "quite good\tpos", "quite bad\tneg")
+    expected = "test.tsv: test has no row of 1 of 3 labels of the train rows: 'mixed' (25.0% of the train rows)"
+    assert expected in messages(report(tmp_path), "warning")
+    written(tmp_path / "test.tsv", "quite good", "quite bad", header="text")
+    assert not [each for each in messages(report(tmp_path), "warning") if "no row of" in each]
+
+
+def test_a_folder_of_texts_without_labels_has_a_way_out(recur: Recur, report: Report, tmp_path: Path) -> None:
+    for folder, rows in (("train/neg", 10), ("train/pos", 10), ("train/unsup", 30), ("test/neg", 2), ("test/pos", 2)):
+        (tmp_path / folder).mkdir(parents=True)
+        for row in range(rows):
+            (tmp_path / folder / f"{row}.txt").write_text(f"{folder} {row}")
+    train = ("finetune", "--preset", "linear-custom", "--data", tmp_path, "--set", "linear.c=1", "--dry-run")
+    (warning,) = [each for each in messages(report(tmp_path), "warning") if "no row of" in each]
+    err = recur.ok(*train)[1]
+    assert "'unsup' (60.0% of the train rows)" in warning
+    assert err.count("no row of") == 1 and warning.removeprefix("test: ") in err
+    way_out = warning.rpartition("--set '")[2].rstrip("'")
+    assert "no row of" not in recur.ok(*train, "--set", way_out)[1]
 
 
 def test_labels_without_a_drawn_dev_row_are_named(report: Report, tmp_path: Path) -> None:
@@ -201,6 +227,24 @@ def test_labels_that_look_alike_are_warnings(report: Report, tmp_path: Path) -> 
     assert "x.tsv: the label 'a|b' looks like several labels a row" in several
 
 
+@pytest.mark.parametrize(
+    ("labels", "several"),
+    [
+        (["bad,desk", "bad,lamp", "bad,tap", "good,desk"], "bad,desk"),
+        (["a|b", "a|c", "a|d", "b", "c"], "a|b"),
+        (["bad,desk", "bad,lamp", "good,desk", "good,lamp"], None),
+        (["Paris, France", "Lyon, France", "Nice, France", "Rome, Italy"], None),
+        (["Yes, definitely", "Yes, somewhat", "Yes, a little", "No"], None),
+        (["World", "Sports", "Business", "Sci/Tech"], None),
+        (["Clothing, Shoes & Jewelry", "Toys", "Health, Household & Baby Care", "Health"], None),
+    ],
+)
+def test_parts_that_recur_in_labels_look_like_several(labels: list[str], several: str | None) -> None:
+    found = [doubt for doubt in label_doubts(labels) if "several labels a row" in doubt]
+    assert found == ([] if several is None else found[:1])
+    assert several is None or f"the label '{several}'" in found[0]
+
+
 def test_fractions_as_labels_look_like_regression(report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"film {n}\t{n % 3 + 0.75 * (n % 2)}" for n in range(40)))
     assert messages(report(path, "--no-lengths"), "warning") == [
@@ -244,7 +288,7 @@ def test_what_the_rows_hold_is_shown_and_not_obeyed(recur: Recur, tmp_path: Path
 
 def test_a_preset_brings_task_columns_and_tokens(report: Report, tmp_path: Path) -> None:
     preset = tmp_path / "mine.yaml"
-    keys = "data: {text: [title, body], label: kind, max_length: 8}\ntokenizer: {kind: byte}\n"
+    keys = "data: {text: [title, body], label: kind, max_length: 8}\ntokenizer: {kind: byte}\nfinetuning: {encoder: always}\n"
     preset.write_text(f"extends: bilstm-custom\n{keys}")
     path = written(tmp_path / "x.tsv", "ab\tcd\tp", "abcdefg\thi\tq", header="title\tbody\tkind")
     found = report(path, "--preset", preset, code=3)
@@ -252,6 +296,26 @@ def test_a_preset_brings_task_columns_and_tokens(report: Report, tmp_path: Path)
     lengths = found["splits"][0]["lengths"]
     assert (lengths["minimum"], lengths["maximum"], lengths["cut"]) == (5, 10, 1)
     assert "x.tsv: 1 row (50.0%) longer than data.max_length are cut" in messages(found, "information")
+
+
+LONG = [f"{row} {'w ' * 600}\t{row % 2}" for row in range(40)]
+
+
+def test_that_most_rows_are_cut_is_a_warning(report: Report, tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("extends: bilstm-custom\nfinetuning: {encoder: always}\n")
+    found = report(written(tmp_path / "x.tsv", *LONG), "--preset", preset)
+    assert found["tokens"]["max_length"] == 512
+    assert "x.tsv: 40 rows (100.0%) longer than data.max_length are cut" in messages(found, "warning")
+
+
+@pytest.mark.parametrize("preset", ["bilstm-custom", "linear-custom"])
+def test_no_row_is_cut_where_no_encoder_is_trained(preset: str, recur: Recur, report: Report, tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", *LONG)
+    found = report(path, "--preset", preset)
+    assert (found["tokens"]["max_length"], found["splits"][0]["lengths"]["cut"]) == (None, 0)
+    assert not [each for each in found["findings"] if "are cut" in each["message"]]
+    assert "no encoder is trained on these rows, so none is cut" in recur.ok("check", path, "--preset", preset)[0]
 
 
 def test_of_many_rows_some_are_measured(

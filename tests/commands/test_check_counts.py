@@ -121,7 +121,9 @@ def test_lengths_are_those_of_the_tokens_a_training_would_have(kind: str, tmp_pa
     config = TokenizerConfig(kind=kind, min_frequency=1, vocab_size=60)  # type: ignore[arg-type]
     rows = ["  Ａｂ   c \t\tx", "[SEP] x\t全角　y\tx", "é\u200b😀 b\t\ty", "\u2028 a\tb\ty"]
     split = split_of(tsv(tmp_path / "train.tsv", *rows, header="text\tpair\tlabel"))
-    _, (lengths,) = count_tokens([split], DataConfig(), Preset(task="custom", encoder={}, tokenizer=config))
+    _, (lengths,) = count_tokens(
+        [split], DataConfig(), Preset(task="custom", encoder={"name": "bilstm"}, tokenizer=config)
+    )
     assert split.alone is not None
     words = [text for row in split.alone.texts for text in row if text is not None]
     tokens = Tokenizer.train(words, config).encode(split.rows.texts, max_length=4000)

@@ -1,10 +1,10 @@
-"""`--encoding` from training to predictions: the run keeps it for its own data, an input of `predict` is UTF-8 unless named."""
+"""`--encoding` from training to predictions: the run keeps it for its own data, and for files that are not UTF-8."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from predicting import Recur
+from predicting import Recur, as_stdin
 from tiny_task import rows, tiny
 
 from recurcli.cli import run as run_command
@@ -42,19 +42,36 @@ def test_a_run_keeps_the_encoding_of_its_data(recur: Recur, encoded: Path) -> No
     recur.ok("eval", encoded / "a.csv-run", "--data", utf8, "--encoding", "utf-8")
 
 
-def test_an_input_of_predict_is_utf8_unless_named(recur: Recur, encoded: Path) -> None:
+def test_predict_reads_a_file_in_the_encoding_of_the_run(recur: Recur, encoded: Path) -> None:
+    run, source, utf8 = encoded / "a.csv-run", encoded / "a.csv", encoded / "also.csv"
+    text = source.read_text(encoding="gb18030")
+    utf8.write_text(text, encoding="utf-8")
+    out, err = recur.ok("predict", run, source)
+    assert f"{source}: read as gb18030, the encoding of the training rows" in err
+    assert [line.split(",")[0] for line in out.splitlines()] == [line.split(",")[0] for line in text.splitlines()]
+    both, err = recur.ok("predict", run, utf8, source)
+    assert both == out + "".join(out.splitlines(keepends=True)[1:]), "each file has its own encoding"
+    assert f"{source}: read as gb18030" in err and "also.csv" not in err.split("read as")[1]
+    assert "read as" not in recur.ok("predict", run, utf8)[1]
+
+
+def test_predict_reads_a_pipe_as_utf8(recur: Recur, encoded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_stdin(monkeypatch, (encoded / "a.csv").read_bytes())
+    recur.refused(3, "is not UTF-8", "predict", encoded / "a.csv-run", "--strict", "--quiet")
+
+
+def test_an_encoding_that_is_named_decides(recur: Recur, encoded: Path) -> None:
     run, source = encoded / "a.csv-run", encoded / "a.csv"
     out, err = recur.ok("predict", run, source, "--encoding", "gb18030", "--quiet")
     assert err == ""
-    texts = [line.split(",")[0] for line in source.read_text(encoding="gb18030").splitlines()]
-    assert [line.split(",")[0] for line in out.splitlines()] == texts
     fasttext = recur("predict", run, encoded / "ft.txt", "--encoding", "gb18030", "--format", "csv", "--quiet")[1]
     assert [line.split(",")[2:] for line in fasttext.splitlines()] == [line.split(",")[2:] for line in out.splitlines()]
     one = encoded / "one.csv"
     one.write_bytes("text\n鼠牛\n".encode("gb18030"))
-    err = recur.ok("predict", run, one)[1]
+    err = recur.ok("predict", run, one, "--encoding", "utf-8")[1]
     assert "one.csv:2: is not UTF-8 at byte 1 (0xca)" in err and "the file may be gb18030" in err
-    recur.refused(3, "the file may be gb18030", "predict", run, one, "--strict", "--quiet")
+    strict = ("--encoding", "utf-8", "--strict", "--quiet")
+    recur.refused(3, "the file may be gb18030", "predict", run, one, *strict)
 
 
 def test_an_encoding_by_another_name_is_the_same_run() -> None:

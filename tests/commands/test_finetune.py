@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cases import slow_but
 from forked import ForkServer
-from running import Recur, lines_of, result_of
+from running import Recur, lines_of, result_of, saved
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.files import sha256_of
@@ -274,7 +274,8 @@ def test_auto_is_a_length_for_texts_that_train_no_vocabulary_and_check_names_the
     write_tsv(tmp_path / "x.tsv", [f"{word} " * 4 for word in words])
     err = notes_of_dry_run(recur, tmp_path)
     assert "data.max_length auto: 24 tokens" in err, "4 tokens each where the vocabulary has the words"
-    (report,) = recur.json("check", tmp_path / "x.tsv", "--preset", "starsaber-custom")["reports"]
+    preset = saved(tmp_path / "mine.yaml", "extends: starsaber-custom\nfinetuning: {encoder: always}\n")
+    (report,) = recur.json("check", tmp_path / "x.tsv", "--preset", preset)["reports"]
     assert report["tokens"]["max_length"] == 24
     assert report["splits"][0]["lengths"]["median"] == 4
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from predicting import as_stdin
 from running import Recur, result_of, saved
 
 REVIEWS = Path(__file__).parent.parent / "reviews.csv"
@@ -159,3 +160,42 @@ def test_a_run_reads_later_files_with_the_quote_of_its_training(recur: Recur, tm
     lines = recur.ok("predict", run, path, "--format", "jsonl")[0].splitlines()
     assert json.loads(lines[0])["text"] == 'bad; it\'s "0"'
     assert recur.json("eval", run, "--data", output)["rows"] == 40
+
+
+QUOTED = "text\tlabel\n" + "".join(f'"{("good", "bad")[n % 2]}\t""{n}""\nline two"\t{n % 2}\n' for n in range(40))
+"""A TSV of 40 rows whose texts hold TABs, quotes and line ends."""
+
+
+def test_check_reads_a_tsv_with_the_quote_that_is_given(recur: Recur, tmp_path: Path) -> None:
+    (report,) = recur.json("check", saved(tmp_path / "x.tsv", QUOTED), "--quote", '"')["reports"]
+    assert (report["errors"], report["splits"][0]["rows"]) == (0, 40)
+
+
+def test_a_run_reads_a_tsv_with_its_quote(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, run = saved(tmp_path / "x.tsv", QUOTED), tmp_path / "run"
+    recur.ok("finetune", "--preset", "linear-custom", "--data", path, *CHOSEN, "--quote", '"', "--output", run)
+    for name in ("y.tsv", "z.csv", "z.jsonl"):
+        recur.ok("predict", run, path, "--output", tmp_path / name)
+    for name in ("x.tsv", "y.tsv", "z.csv"):
+        assert recur.json("eval", run, "--data", tmp_path / name)["rows"] == 40
+    head, first, *_ = (tmp_path / "y.tsv").read_text().split("\n")
+    assert (head, first) == ("text\tlabel\tprediction\tscore", QUOTED.split("\n")[1])
+    as_stdin(monkeypatch, QUOTED.encode())
+    piped = recur.ok("predict", run, "--format", "jsonl")[0]
+    texts = [json.loads(line)["text"] for line in piped.splitlines()]
+    assert (texts[0], len(texts)) == ('good\t"0"\nline two', 40)
+    assert (tmp_path / "z.jsonl").read_text() == piped
+
+
+def test_predict_reads_a_tsv_with_the_quote_that_is_given(recur: Recur, tmp_path: Path) -> None:
+    path, run = saved(tmp_path / "x.tsv", QUOTED), tmp_path / "run"
+    recur.ok(*FINETUNE, *CHOSEN, "--output", run)
+    out = recur.ok("predict", run, path, "--quote", '"', "--format", "jsonl")[0]
+    assert len(out.splitlines()) == 40
+
+
+def test_a_pipe_of_texts_has_no_quotes(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    recur.ok(*FINETUNE, *CHOSEN, "--quote", '"', "--output", run)
+    as_stdin(monkeypatch, b'"good\nbad" film\n')
+    assert len(recur.ok("predict", run)[0].splitlines()) == 2

@@ -1,6 +1,7 @@
 """`recur finetune --train, --dev, --test`: files are named one by one, and the test rows are scored once, at the end."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,22 @@ def test_no_row_of_files_without_a_header_is_lost_by_any_command(recur: Recur, t
     out, err = recur.ok("predict", tmp_path / "run", tmp_path / "dev.tsv", "--text", "2")
     assert out.count("\n") == 40
     assert taken in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *[("finetune", "--preset", "linear-custom", f"--{name}") for name in ("data", "train", "test", "teacher")],
+        ("tune", "--preset", "linear-custom", "--data"),
+        ("pretrain", "--preset", "starsaber-custom", "--data"),
+        ("check",),
+        ("check", "--train"),
+        ("eval", "RUN", "--data"),
+    ],
+)
+def test_a_name_that_is_not_utf8_is_refused(line: tuple[str, ...], recur: Recur, trained: Path, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9.tsv"))
+    path.write_text("text\tlabel\na\tx\n")
+    given = [trained if part == "RUN" else part for part in line]
+    err = recur.refused(2, "caf\\udce9.tsv' is not UTF-8; give it another", *given, path)
+    assert len(err) < 300 and "--path" not in err

@@ -183,7 +183,7 @@ def test_the_delimiter_and_the_quote_of_the_training_rows_separate_the_fields_of
 ) -> None:
     run = copy_of(trained, tmp_path / "run")
     edit_preset(run, "  delimiter: null\n", '  delimiter: ";"\n')
-    edit_preset(run, "  quote: '\"'\n", f"  quote: {json.dumps(quote)}\n")
+    edit_preset(run, "  quote: null\n", f"  quote: {json.dumps(quote)}\n")
     out, err = recur.ok("predict", run, saved(tmp_path / "x.csv", content))
     assert (out.splitlines()[0], out.count("\n")) == (head, 2)
     assert "warning" not in err

@@ -19,6 +19,8 @@ from ranks import run_ranks
 from running import Recur, lines_of, result_of
 from safetensors.torch import load_file, save_file
 from small_runs import copy_of, fingerprint
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
 
 import recurcli
 from recurcli.cli import run
@@ -174,6 +176,12 @@ def of_more_tokens(folder: Path) -> None:
     made.save(str(folder / "tokenizer.json"))
 
 
+def with_own_pattern(folder: Path) -> None:
+    made = tokenizer("bert")
+    made.pre_tokenizer = Split(Regex("(a+)+$"), "isolated")
+    made.save(str(folder / "tokenizer.json"))
+
+
 def without_words(folder: Path) -> None:
     path = folder / "tokenizer.json"
     document = json.loads(path.read_text())
@@ -208,6 +216,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (tensor(lambda tensor: (tensor * 100).to(torch.int8)), f"{NAME} has the type 'I8'; recur reads floating-point", 4),
     (tensor(lambda tensor: tensor / 0), f"{NAME} has values that are not finite", 4),
     (of_more_tokens, "bert: its tokenizer has 23 tokens, and its config.json a vocab_size of 22", 4),
+    (with_own_pattern, "tokenizer.json: is damaged or no tokenizer that recur reads: its pre_tokenizer has a step", 4),
     (without_words, "bert: its tokenizer has no token beside the special ones", 4),
     (content("model.safetensors", "x"), "model.safetensors: is not a safetensors file", 4),
 ]  # fmt: skip
@@ -313,6 +322,17 @@ def test_a_setting_that_does_not_fit_the_folder_is_refused(setting: str, reason:
     settings = [f"encoder.path={place / 'bert'}", setting]
     with pytest.raises(RecurError, match=reason):
         build_encoder(compose("pretrained-custom", settings=settings, section="pretraining").preset.encoder)
+
+
+def test_transformers_loads_the_tokenizer_of_a_run(trained: Path) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    ours, theirs = (
+        read_model(trained).tokenizer,
+        PreTrainedTokenizerFast(tokenizer_file=str(trained / "tokenizer.json")),
+    )
+    for text in ("鼠牛虎 abc", "龙?"):
+        assert theirs(text)["input_ids"] == ours.encode([(text, None)], 16, "head").ids.tolist()
 
 
 def test_without_transformers_a_line_says_what_to_install(place: Path, without: Callable[..., None]) -> None:

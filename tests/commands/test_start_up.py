@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ from recurcli.process import disable_gc
 from recurcli.cli import run
 
 HEAVY = {"torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "scipy.stats"}
-HEAVY |= {"pandas", "matplotlib", "transformers", "datasets"}
+HEAVY |= {"pandas", "matplotlib", "transformers", "datasets", "triton"}
 disable_gc()  # as main does
 for line in sys.stdin.read().splitlines():
     arguments = line.split("\\t")
@@ -40,14 +41,16 @@ for line in sys.stdin.read().splitlines():
     found = HEAVY & set(sys.modules) - light
     assert not found, f"{arguments[0]} imported {found}"
     assert gc.isenabled()
+gc.freeze()  # as main does
 """
 
 
-def completed(script: str, *commands: list[object]) -> None:
-    """Runs commands in one process, in which the script checks what each has imported."""
+def completed(script: str, *commands: list[object]) -> str:
+    """Runs commands in one process, in which the script checks what each has imported; returns its stderr."""
     lines = "\n".join("\t".join(map(str, [*command, "--quiet"])) for command in commands)
     done = subprocess.run([sys.executable, "-c", script], input=lines, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def test_help_errors_and_commands_without_model_need_no_torch(trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
@@ -64,13 +67,27 @@ def test_commands_of_models_import_nothing_heavy(recur: Recur, trained: Path, ti
     training = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, *settings]
     recur.ok(*training, "--output", run)
     assert (run / "calibration.json").exists() and (trained / "ensemble.json").exists()
-    completed(
+    err = completed(
         HEAVY,
         ["predict", trained, rows, "--output", tmp_path / "with an ensemble.jsonl"],
         ["predict", run, rows, "--output", tmp_path / "with a temperature.jsonl"],
         ["eval", run, "--data", tiny_tnews],
         [*training, "--output", tmp_path / "another"],
     )
+    assert all(line.startswith("recur: ") for line in err.splitlines()), (
+        "no library complains at the end of the process"
+    )
+
+
+@pytest.mark.slow
+def test_installed_commands_leave_nothing_on_stderr(trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
+    assert find_spec("triton"), "its newest version complains at the end of a process that loaded it"
+    training = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", *tiny()]
+    predict = ["predict", trained, tiny_tnews / "test.json", "--output", tmp_path / "rows.jsonl"]
+    for command in (training, predict):
+        recur = [Path(sys.executable).with_name("recur"), *command, "--quiet"]
+        done = subprocess.run([*map(str, recur)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), command
 
 
 @pytest.mark.parametrize("own", [None, "active"])

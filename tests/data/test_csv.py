@@ -53,8 +53,14 @@ def test_fields_are_what_rfc_4180_says(data: str, expected: list[list[str]]) -> 
 def test_another_quote_may_be_named() -> None:
     body = """a;b\n'it''s; "so"\nhere';"c"\nd'e;'f'\n"""
     assert values(body, delimiter=";", quote="'") == [["a", "b"], ['it\'s; "so"\nhere', '"c"'], ["d'e", "f"]]
-    with read_records(io.BytesIO(b"'a'\tb\n"), "tsv", header=False, quote="'") as found:
-        assert [record.fields for record in found] == [{"1": "'a'", "2": "b"}], "a TSV has no quotes"
+
+
+@pytest.mark.parametrize(
+    ("quote", "expected"), [(None, [["'a", ""], ["b'", "c"]]), ("'", [["a\nb", "c"]]), ('"', [["'a", ""], ["b'", "c"]])]
+)
+def test_a_tsv_has_quotes_only_if_one_is_named(quote: str | None, expected: list[list[str]]) -> None:
+    with read_records(io.BytesIO(b"x\ty\n'a\nb'\tc\n"), "tsv", quote=quote) as found:
+        assert [[*record.fields.values()] for record in found] == expected
 
 
 @pytest.mark.parametrize("delimiter", [";", "|", "\t", ":"])

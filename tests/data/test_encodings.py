@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recurcli.config import DataConfig, canonical_encoding
 from recurcli.data.readers import read_records
-from recurcli.data.rows import TextDecoder, likely_encoding, rows_of
+from recurcli.data.rows import TextDecoder, encoding_of, likely_encoding, rows_of
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
@@ -95,6 +95,32 @@ def test_damage_in_a_utf8_file_suggests_no_encoding(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x.tsv:22: is not UTF-8 at byte 4 \(0xe9\)$"):
         load(path)
     assert likely_encoding(b"dam\xffaged") is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "encoding", "likely", "expected"),
+    [
+        (FRENCH, "cp1252", "cp1252", "cp1252"),
+        (FRENCH[:1], "latin-1", "latin-1", "iso8859-1"),
+        (CHINESE, "gb18030", "gb18030", "gb18030"),
+        (FRENCH, "utf-16", "utf-16", "utf-16"),
+        *((FRENCH, "utf-8", name, "utf-8") for name in ("latin-1", "cp1252", "gb18030", "utf-16", "utf-8")),
+        ([("plain", "a")], "ascii", "latin-1", "utf-8"),
+        (FRENCH, "utf-16", "latin-1", "utf-8"),
+    ],
+)
+def test_a_file_has_the_encoding_with_fewer_faults(
+    rows: list[tuple[str, str]], encoding: str, likely: str, expected: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "x.tsv", rows, encoding)
+    assert encoding_of(path, likely) == expected
+
+
+@pytest.mark.parametrize("likely", ["latin-1", "cp1252", "gb18030"])
+def test_one_bad_byte_does_not_turn_a_utf8_file(likely: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", FRENCH[:1], "utf-8")
+    path.write_bytes(path.read_bytes() + b"caf\xe9 bar\tpos\n")
+    assert encoding_of(path, likely) == "utf-8"
 
 
 @pytest.mark.parametrize(

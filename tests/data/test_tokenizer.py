@@ -282,12 +282,6 @@ def test_what_is_no_tokenizer_of_ours_is_refused(tmp_path: Path, content: str | 
         Tokenizer.load(OpenedFile(path))
 
 
-def test_the_last_of_two_keys_counts_for_all_readers(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(OURS.replace("{", '{"normalizer": {"type": "Lowercase"},', 1))
-    assert Tokenizer.load(OpenedFile(path)).to_json() == OURS
-
-
 def with_vocabulary(tmp_path: Path, *lines: str) -> Tokenizer:
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{line}\n" for line in lines))

@@ -60,7 +60,7 @@ def test_lines_are_read_as_the_tools_write_them(tmp_path: Path, content: bytes, 
         (b"2 2\na \x00\x00\x80?\t\x01\n", ":2: does not have 2 numbers after its token"),
         (b"a 1 x\n", ":1: 'x' is not a number"),
         (b"a 1 nan\n", ":1: 'nan' is not a number"),
-        (b"a 1 1e39\n", ":1: holds a number too large for float32"),
+        *((b"a 1 %b\n" % number, ":1: holds a number beyond 1,000,000") for number in (b"1e39", b"-3e38", b"1000001")),
         (b"a 1 \x1b[31m\n", r":1: '\\x1b\[31m' is not a number"),
         (b"3 2\na 1 2\n", ": ends after 1 of the 3 vectors"),
         (b"2 2\na 1 2 3\n", ":2: does not have 2 numbers"),
@@ -148,7 +148,10 @@ OTHER = "its tensors are not those of Model2Vec for the 5 ids"
     ("model", "tokenizer", "reason"),
     [
         *((broken("mapping", value), None, OTHER) for value in (5, -1)),
-        *((broken(*wrong), None, "a vector is not finite") for wrong in (("embeddings", np.nan), ("weights", np.inf))),
+        *(
+            (broken(name, value), None, "a vector has a value that is not finite, or beyond 1,000,000")
+            for name, value in (("embeddings", np.nan), ("weights", np.inf), ("embeddings", -3e38), ("weights", 1e6))
+        ),
         *(({"embeddings": table}, None, OTHER) for table in (TABLE[:4], TABLE[0], TABLE.astype(bool))),
         *(({"embeddings": TABLE, "mapping": wrong}, None, OTHER) for wrong in (np.arange(4), np.ones(5))),
         ({"embeddings": TABLE, "weights": np.ones((5, 1))}, None, OTHER),

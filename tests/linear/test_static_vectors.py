@@ -265,9 +265,10 @@ def test_vectors_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytes
 
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
-    short, wrong = table()[:-1], table()
-    wrong[3, 2] = np.nan
-    for name, vectors, reason in (("short", short, "not those of Model2Vec"), ("nan", wrong, "not finite")):
+    short, wrong, large = table()[:-1], table(), table()
+    wrong[3, 2], large[3, 2] = np.nan, 3e38
+    reasons = ("short", short, "not those of Model2Vec"), ("nan", wrong, "not finite"), ("large", large, "1,000,000")
+    for name, vectors, reason in reasons:
         with pytest.raises(ModelError, match=rf"{name}.*{reason}"):
             read_static_vectors(str(model2vec(tmp_path / name, vectors)))
     path = model2vec(tmp_path / "other", table()) / "tokenizer.json"

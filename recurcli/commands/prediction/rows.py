@@ -239,7 +239,7 @@ class RowWriter:
         self.request, self.input, self.labels = request, input, labels
         self.name, self.columns, self.format = input.records.name, input.columns, input.format
         same_format = input.format == input.records.format
-        self.quote = input.records.quote if same_format else QUOTE
+        self.quote = (input.records.quote if same_format else None) or (QUOTE if self.format == "csv" else None)
         self.with_reason = input.counted is None or input.counted.faults > 0 or request.threshold is not None
         """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
         more = request.probabilities or request.top_k or request.explain or request.threshold is not None
@@ -249,7 +249,7 @@ class RowWriter:
             )
         delimiter = input.records.delimiter if same_format else None
         self._mark = delimiter or ("\t" if self.format == "tsv" else ",")
-        self._escapes = escapes_of(self._mark) if self.format == "tsv" else {}
+        self._escapes = escapes_of(self._mark) if self.format == "tsv" and self.quote is None else {}
         self._best = min(request.top_k or 0, len(labels))
         self._added = self._names_added()
         self._check_no_added(self.columns.names)
@@ -337,7 +337,7 @@ class RowWriter:
 
         Raises DataError, which names the `place`, for an added value that a TSV cannot hold, such as a label with a TAB.
         """
-        if self.format == "csv":
+        if self.quote is not None:
             buffer = io.StringIO()
             csv.writer(buffer, delimiter=self._mark, quotechar=self.quote, lineterminator="\n").writerow(values + added)
             return buffer.getvalue().encode()

@@ -249,7 +249,7 @@ def model_card(result: Mapping[str, Any]) -> str:
     if pretrained:
         kind, pipeline = ("causal language model", "text-generation") if causal else ("masked-token model", "fill-mask")
         use = f"recur finetune --preset PRESET --init THIS_FOLDER{' --set pretraining.objective=causal' if causal else ''}"
-    held, selected = held_in_words(result["holds"]), "dev" in result and result["steps"]
+    held, selected = held_in_words(result["holds"]), pretrained and "dev" in result
     if PREDICTIONS in result["holds"]:
         held += " `--set finetuning.keep_texts=false` trains a model without whole texts and their hashes."
     block = None if pretrained else result_block(Path("THIS_FOLDER"), result)
@@ -266,7 +266,7 @@ def model_card(result: Mapping[str, Any]) -> str:
         f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
         "",
         *([] if block is None else [*_markdown(block.columns, block.rows), *(f"{note}\n" for note in block.notes)]),
-        *(["The dev rows selected the model, so its dev scores are slightly too high.", ""] if selected else []),
+        *(["The dev text selected the model, so its dev score is slightly too high.", ""] if selected else []),
         *_markdown(["", ""], [*model_facts(result), *result_rows(result)]),
         "## Use",
         "",

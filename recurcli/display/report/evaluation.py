@@ -109,9 +109,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"{rows} {label}. Such a row is a mistake, but in no loss or calibration."
     known = result.get("dev_rows")
     selected = "encoder" in result["kept"]["alone"]  # dev rows select nothing of a linear model alone
-    if selected and result["split"] == "dev" and known == result["rows"]:
-        yield "The model was selected on these rows, so its scores here are slightly too high."
-    elif known and known < result["rows"]:
+    if known and known < result["rows"]:
         yield f"{pluralize(known, 'dev row', 'are')} among them{', which selected the model' if selected else ''}."
 
 
