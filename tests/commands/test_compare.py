@@ -15,6 +15,7 @@ from running import Recur, lines_of, result_of
 from tiny_task import write_rows
 
 from recurcli.commands.comparison.groups import differing_keys
+from recurcli.evaluation.decision import PLAIN
 from recurcli.evaluation.significance import holm, share_interval, tango
 from recurcli.files import CommittedFolder, to_json, write_manifest
 from recurcli.metrics import METRICS, classification_report, percent
@@ -52,7 +53,7 @@ def variant(
     for line in lines:
         change(line)
     write_rows(target / "predictions.dev.jsonl", lines)
-    write_manifest(target, (*MODEL_FILES, "linear.safetensors", "ensemble.json", "predictions.dev.jsonl"))
+    write_manifest(target, (*MODEL_FILES, "linear.safetensors", "kept.json", "predictions.dev.jsonl"))
     report = classification_report([line["label"] for line in lines], [line["prediction"] for line in lines], names)
     with edited(target) as result:
         result["seed"] = seed
@@ -148,7 +149,8 @@ def test_groups_with_equal_predictions_are_called_identical(recur: Recur, runs: 
 def test_runs_without_an_ensemble_show_the_linear_models_accuracy_without_a_test(recur: Recur, runs: Path) -> None:
     for path in runs.rglob("result.json"):
         with edited(path.parent) as result:
-            del result["parts"], result["ensemble"]
+            del result["parts"]
+            result["kept"] = PLAIN.to_json()
     found = compared(recur, runs)
     assert [baseline["name"] for baseline in found["baselines"]] == ["linear model", "majority class"]
     assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (result["baselines"]["linear"], None)

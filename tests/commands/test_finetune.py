@@ -29,7 +29,7 @@ def pretrained(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.Tem
 
 
 def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
-    model = "preset.yaml config.json model.safetensors tokenizer.json linear.safetensors ensemble.json manifest.json"
+    model = "preset.yaml config.json model.safetensors tokenizer.json linear.safetensors kept.json manifest.json"
     facts = "training_rows.safetensors metrics.jsonl predictions.dev.jsonl result.json README.md checkpoints .lock"
     assert {path.name for path in trained.iterdir()} == {*model.split(), *facts.split()}
     result = result_of(trained)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_runs import AtOpen, options
+from small_runs import AtOpen, kept_of, options, reweighted
 from test_hostile_files import BOMBS, EVIL
 
 from recurcli.commands.comparison.collect import collect
@@ -30,7 +30,7 @@ from recurcli.config import FORMAT_VERSION, TokenizerConfig
 from recurcli.display.screen import print_training
 from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, write_atomically, write_manifest
+from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, to_json, write_atomically, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory, open_run
 from recurcli.tokens.tokenizer import Tokenizer
@@ -192,7 +192,7 @@ def flip(whole: bytes) -> bytes:
 
 OTHER_VOCABULARY = Tokenizer.train(["abc", "def"], TokenizerConfig(min_frequency=1)).to_json().encode()
 ODD_NAMES = (EVIL, "x" * 300, "\0", "\ud800", "..", ".", "", "a/b", "/etc/passwd", "../../x", "manifest.json", 7, None)
-COVERED = ("predictions.dev.jsonl", "linear.safetensors", "ensemble.json")
+COVERED = ("predictions.dev.jsonl", "linear.safetensors", "kept.json")
 MOMENT = "exp_avg_sq/embedding.weight"
 ATTACKS: dict[str, Attack] = {
     **{
@@ -349,7 +349,7 @@ def test_a_run_that_is_replaced_while_it_is_read_is_never_mixed(trained: Path, t
     swap, seen = AtOpen(put), []
     tensors(WEIGHTS, "head.output.bias", lambda x: x + 0.25)(other)
     tensors("linear.safetensors", "weights", lambda x: x * 4)(other)
-    forged("ensemble.json", lambda whole: json.dumps({**json.loads(whole), "linear_weight": 3.0}).encode())(other)
+    forged("kept.json", to_json(reweighted(kept_of(one), 0.5, 3.0).to_json()).encode())(other)
     whole = [logits(run) for run in (one, other)]
     for number in range(1, 40):
         swap.run, _ = (shutil.copytree(run, tmp_path / f"{number}{run.name}") for run in (one, other))

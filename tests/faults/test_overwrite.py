@@ -59,7 +59,7 @@ def two_runs(folder: Path) -> Path:
         (run / "checkpoints").mkdir()
         (run / "checkpoints" / str(number)).touch()
     saves.result([str(folder)])
-    (folder / "ensemble.json").write_text("of the old run alone")
+    (folder / "linear.safetensors").write_text("of the old run alone")
     (folder / "notes.md").write_text("mine")
     return folder
 
@@ -95,7 +95,7 @@ def test_a_change_of_runs_leaves_the_old_or_the_new_one_wherever_it_dies(
             assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [LOCK]
     assert [key for key, _ in itertools.groupby(found)] == [1, 2], "in this order, each once"
     assert wanted is not None
-    assert "ensemble.json" not in wanted
+    assert "linear.safetensors" not in wanted
     assert found.count(2) > 40 / apart
 
 
@@ -220,7 +220,7 @@ def test_a_training_that_fails_leaves_the_run_before(recur: Recur, old: Path, ti
     assert recur(*overwriting(tiny_tnews, old))[0] == 0
     assert json.loads((old / "result.json").read_text())["steps"] == 3
     assert (old / "notes.md").read_text() == "mine"
-    assert not {NEXT, "ensemble.json", "linear.safetensors", "checkpoints"} & {path.name for path in old.iterdir()}
+    assert not {NEXT, "linear.safetensors", "checkpoints"} & {path.name for path in old.iterdir()}
     code, out, err = recur("eval", old, "--json")
     assert (code, json.loads(out)["run"], begun in err) == (0, str(old), False)
 

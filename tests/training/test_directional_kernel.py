@@ -15,8 +15,8 @@ from logs import Kept
 from loops import training_loop
 
 from recurcli.commands.training import trainer
-from recurcli.commands.training.trainer import settle_kernel
 from recurcli.errors import UsageError
+from recurcli.models.build import settle_kernel
 from recurcli.preset import compose
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="there is no triton")

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from loops import tokenizer
 
-from recurcli.commands.training.trainer import settle
 from recurcli.config import FinetuningConfig, OptimizationConfig, Preset
 from recurcli.log import Log
+from recurcli.models.build import settle
 from recurcli.training.fit import learning_rate
 
 
