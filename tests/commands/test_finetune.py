@@ -262,7 +262,7 @@ def notes_of_dry_run(recur: Recur, folder: Path) -> str:
 
 def test_auto_measures_a_sample_of_a_whole_file(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tsv(tmp_path / "x.tsv", [f"{'字' * (5 + n // 5)}{n % 10}" for n in range(200)])
-    monkeypatch.setattr("recurcli.commands.training.trainer.ROWS_COUNTED", 20)
+    monkeypatch.setattr("recurcli.models.build.ROWS_COUNTED", 20)
     err = notes_of_dry_run(recur, tmp_path)
     assert "data.max_length auto: 48 tokens" in err
 

@@ -123,8 +123,8 @@ def test_a_resume_refuses_another_meaning_of_auto(tmp_path: Path, monkeypatch: p
     asked = partial(request, write_reviews(tmp_path / "reviews.csv"), tmp_path / "x", preset="starsaber-custom")
     settings = (*REVIEWS, "finetuning.max_steps=null", "finetuning.epochs=auto")
     drop(3, "finetune", asked(*settings))
-    monkeypatch.setattr("recurcli.commands.training.trainer.ROWS_SEEN", 200)
-    monkeypatch.setattr("recurcli.commands.training.trainer.ROWS_SEEN_WITH_WORD_DROPOUT", 200)
+    monkeypatch.setattr("recurcli.models.build.ROWS_SEEN", 200)
+    monkeypatch.setattr("recurcli.models.build.ROWS_SEEN_WITH_WORD_DROPOUT", 200)
     with pytest.raises(UsageError, match="cannot be resumed: steps was "):
         finetune(asked(*settings, resume=True), Kept())
     monkeypatch.undo()
