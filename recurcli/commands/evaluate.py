@@ -267,14 +267,8 @@ def _read_rows(
     )
     own_dev, is_file = split == "dev" and divided, split == "file"
     sha256 = _trained_sha256(run, split) if is_own else None
-    rows = load_split(
-        task,
-        "dev" if is_file else split,
-        config,
-        use_dev_split=divided and not is_file,
-        trained=schema,
-        any_label=sha256 is None,
-    )
+    source, is_divided = ("dev", False) if is_file else (split, divided)
+    rows = load_split(task, source, config, use_dev_split=is_divided, trained=schema, any_label=sha256 is None)
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     _check_rows_of_training(run, split, rows, sha256)
@@ -300,11 +294,11 @@ def _with_unknown_labels(rows: Split, task: Task, log: Log, *, drop: bool) -> Sp
     if not known.any():
         near = did_you_mean(counts[0][0], task.labels)
         raise DataError(f"{rows.path or 'the Hub'}: no row has a label of the training ({named}){near}")
-    what = f"{pluralize(int((~known).sum()), 'row', 'have', of=len(known))} a label that the training had not ({named})"
+    unknown = int((~known).sum())
+    what = f"{pluralize(unknown, 'row', 'have', of=len(known))} a label that the training had not ({named})"
     if drop:
         log.warn(f"{what}, left out by --drop-unknown")
-        dropped = rows.dropped + int((~known).sum())
-        return rows.with_examples(rows.examples.take(known), rows.hashes[known], dropped=dropped)
+        return rows.with_examples(rows.examples.take(known), rows.hashes[known], dropped=rows.dropped + unknown)
     scored = "such a row is a mistake, but in no loss, calibration, ROC AUC or average precision"
     log.warn(f"{what}; {scored}; --drop-unknown leaves it out")
     return rows
