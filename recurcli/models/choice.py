@@ -153,7 +153,8 @@ class Choice:
         shares = {"probabilities": kept.probabilities(logits)}
         if len(kept.alone) > 1:
             shares |= {f"{part}_probabilities": probabilities(own, rows=kept.rows) for part, own in of.items()}
-        ids, lines = [*map(str, split.examples.ids)], split.examples.lines if any(split.examples.lines) else ()
+        ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
+        lines = split.examples.lines if are_numbered else ()
         shown = split.texts if self.encoder.preset.finetuning.keep_texts and is_dev else None
         predictions = kept.decide(shares["probabilities"])
         write_predictions(path, ids, labels, data.task.labels, shares, predictions, shown, lines)
