@@ -239,7 +239,7 @@ Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
 Buckets = Annotated[int, Ge(1), Lt(2**31)]
 NgramLength = Annotated[int, Ge(1), Le(16)]
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Format version of preset.yaml, config.json and checkpoints."""
 
 
