@@ -239,7 +239,7 @@ Section = Literal["pretraining", "finetuning"]
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Format version of preset.yaml, config.json and checkpoints."""
 
 

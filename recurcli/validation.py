@@ -202,7 +202,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Callable[
     try:
         document = json.dumps(mapping, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # half of a character, as a byte of a file's name that is not UTF-8 becomes
-        path, name = next(each for each in flatten(mapping) if r"\ud" in ascii(each))
+        path, name = next(each for each in flatten(mapping) if re.search("[\ud800-\udfff]", str(each[1])))
         raise InvalidConfig(path, f"the name {escaped(ascii(name))} is not UTF-8; give it another") from None
     except (TypeError, ValueError) as error:
         raise InvalidConfig((), f"is not a plain mapping: {error}") from None

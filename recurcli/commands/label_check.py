@@ -62,7 +62,8 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     drawn = np.isin([record.line for record in train.records], [row.line for row in dev])
     table = _table(train)
     predicted = ["prediction", "score", *(f"probability_{name}" for name in names)]
-    suspected = ["line", "suggested", "probability"]
+    numbered = [] if "line" in table[0] else ["line"]  # rows that have a line of their own keep it
+    suspected = [*numbered, "suggested", "probability"]
     for path, added in ((request.out_of_fold, predicted), (request.suspects, suspected)):
         if path is not None:
             _check_holdable(path, table, added)
@@ -96,10 +97,15 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     if (path := request.suspects) is not None:
         found = labelled[find_suspects(shares[labelled], targets[labelled])].tolist()
         lines = [
-            [str(train.records[row].line), *table[row + 1], best[row], f"{shares[row, targets[row]]:.6f}"]
+            [
+                *(str(train.records[row].line) for _ in numbered),
+                *table[row + 1],
+                best[row],
+                f"{shares[row, targets[row]]:.6f}",
+            ]
             for row in found
         ]
-        _write(path, [["line", *table[0], "suggested", "probability"], *lines])
+        _write(path, [[*numbered, *table[0], *suspected[-2:]], *lines])
         result["suspects"] = {"path": str(path), **counts, "suspects": len(found)}
         what = pluralize(len(found), "row", of=len(labelled))
         log.note(f"{path}: {what} with a label that may be wrong, the likeliest first; {reliable}")

@@ -35,6 +35,7 @@ from recurcli.commands.prediction.rows import (
     rows_of_part,
     scan,
     skip,
+    state_of,
     types_of_all,
     windows,
 )
@@ -179,7 +180,7 @@ def _open_input(
 
     Raises DataError for a row that the output cannot hold, and with `strict` for the first bad row of a file.
     """
-    read = _reader(request, source, trained)
+    read, state = _reader(request, source, trained), state_of(source)
     typed = source == STDIN and sys.stdin is not None and sys.stdin.isatty()
     is_live = request.unbuffered or is_terminal(request.output) or typed
     at_once = is_live and not output.resumable and not is_file(source)
@@ -202,7 +203,7 @@ def _open_input(
         delimiter = records.delimiter if format == records.format else None
         columns = scan(records, columns, format, delimiter, counted, strict=request.strict)
     unread = _unread(source, read, header=columns.header)
-    return Input(records, unread, columns, format, counted=counted, rows=counted.rows - before)
+    return Input(records, unread, columns, format, counted=counted, rows=counted.rows - before, state=state)
 
 
 def _unread(source: Path, read: Read, *, header: bool) -> Iterator[Record]:
@@ -227,8 +228,11 @@ def _windows(writers: Sequence[RowWriter], own: range | None, digest: Any) -> It
         each, stop = writer.input, start + writer.input.rows
         first, last = (0, None) if own is None else (max(own.start, start) - start, min(own.stop, stop) - start)
         if last is None or first < last or not each.rows:
-            for window in windows(each.own_rows(first, last), digest, at_once=each.at_once):
+            for window in windows(islice(each.unread, first, last), digest, at_once=each.at_once):
                 yield writer, window
+            if each.state is not None and each.state != state_of(Path(each.records.name)):
+                name = each.records.name
+                raise DataError(f"{name}: the file was changed while it was read; start again when it is complete")
         start = stop
 
 
@@ -243,7 +247,7 @@ def _reader(request: PredictRequest, source: Path, trained: ColumnSchema) -> Rea
     encoding = request.columns.encoding or (encoding_of(source, trained.encoding) if is_file(source) else UTF8)
     delimiter: str | Callable[[str], Separation] | None = request.columns.delimiter
     named, mark = request.input_format or format_of(str(source)), trained.delimiter
-    quote = request.columns.quote or (trained.quote if named else None)
+    quote = request.columns.quote or (trained.quote if named == trained.format else None)
     if mark is None and request.columns.header is not False:
         mark = recognised_delimiter(source, encoding, request.input_format, quote)
         usual = "," if trained.format == "csv" else "\t" if trained.quote else None

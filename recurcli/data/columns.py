@@ -242,8 +242,10 @@ def label_doubts(labels: Sequence[str]) -> Iterator[str]:
         counts = Counter(chain.from_iterable(parts.values()))
         joint = Counter(chain.from_iterable(own for own in parts.values() if len(own) > 1))
         for label, own in parts.items():
+            if len(own) < 2:
+                continue
             recurs = all(counts[part] > 1 for part in own) and max(joint[part] for part in own) >= JOINT_LABELS
-            if len(own) < 2 or not (recurs or own <= parts.keys()):
+            if not (recurs or own <= parts.keys()):
                 continue
             yield f"the label '{escaped(label)}' looks like several labels a row, joined by '{mark}'; it is taken as one class"
             return

@@ -359,22 +359,30 @@ def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def encoding_of(path: Path, likely: str) -> str:
-    """Return UTF-8, or the encoding `likely` if a file has fewer faults with it than as UTF-8.
-
-    A fault is a row that cannot be decoded, or in `likely` a row of UTF-8 that is not ASCII: many encodings decode any byte. A
-    file that is not text in one of the two, or cannot be read, has more faults with it than any other.
+    """Return UTF-8, or the encoding `likely` if a file has fewer rows with a fault in it and most of the file's characters
+    beyond ASCII are not UTF-8.
     """
-    faults = dict.fromkeys((UTF8, canonical_encoding(likely)), 0.0)
-    for encoding in faults if len(faults) > 1 else ():
-        decoder = TextDecoder(encoding)
-        is_other = decoder.by_row and encoding != UTF8
-        try:
-            for content, *_ in rows_of_file(path, decoder):
-                is_utf8 = is_other and not content.isascii() and _decodes(content, UTF8)
-                faults[encoding] += is_utf8 or decoder.decode(content)[1] is not None
-        except DataError:
-            faults[encoding] = math.inf
-    return min(faults, key=faults.__getitem__)
+    likely = canonical_encoding(likely)
+    if likely == UTF8:
+        return UTF8
+    (faults, foreign), (others, _) = _faults_in(path, UTF8), _faults_in(path, likely)
+    return likely if others < faults and foreign > 0 else UTF8
+
+
+def _faults_in(path: Path, encoding: str) -> tuple[float, float]:
+    """Return how many rows of a file cannot be decoded, and how many more characters beyond ASCII cannot be than can.
+
+    Both are infinite for a file that cannot be read, or is not text in this encoding.
+    """
+    decoder, faults, foreign = TextDecoder(encoding), 0, 0
+    try:
+        for content, *_ in rows_of_file(path, decoder):
+            text, fault = decoder.decode(content)
+            faults += fault is not None
+            foreign += 2 * text.count("\ufffd") - (len(text) - len(text.encode("ascii", "ignore")))
+    except DataError:
+        return math.inf, math.inf
+    return faults, foreign
 
 
 def _check_text_file(head: bytes, name: str, decoder: TextDecoder) -> None:

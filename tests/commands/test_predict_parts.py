@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -115,7 +116,10 @@ def test_several_files_are_labelled_as_one_with_their_rows_and_each_is_in_one_pa
     recur.ok(*line, "--output", tmp_path / f"all{ending}")
     whole = (tmp_path / f"all{ending}").read_bytes()
     one, _ = recur.ok("predict", trained, write(tmp_path / f"one{ending}"), "--probabilities")
-    assert whole.decode() == one
+    numbers = re.compile(r"\d\.\d+")  # which other batches may change in the last digit
+    assert numbers.sub("", whole.decode()) == numbers.sub("", one)
+    scores = [[float(score) for score in numbers.findall(text)] for text in (whole.decode(), one)]
+    assert scores[0] == pytest.approx(scores[1], abs=2e-6)
     joined = b""
     for number in range(1, parts + 1):
         recur.ok(*line, "--shard", f"{number}/{parts}", "--output", tmp_path / f"part-{number}{ending}")

@@ -231,6 +231,7 @@ def test_rows_out_are_the_rows_counted_in_every_format(
 CHANGES: dict[str, Callable[[list[str]], list[str]]] = {
     "cut": lambda texts: texts[:9],
     "cut within its first part": lambda texts: texts[:2],
+    "cut within its last row": lambda texts: [*texts[:-1], texts[-1][:1]],
     "grown": lambda texts: [*texts, "虎"],
     "emptied": lambda texts: [],
 }

@@ -123,6 +123,12 @@ def test_one_bad_byte_does_not_turn_a_utf8_file(likely: str, tmp_path: Path) -> 
     assert encoding_of(path, likely) == "utf-8"
 
 
+def test_rows_that_were_cut_within_a_character_stay_utf8(tmp_path: Path) -> None:
+    rows = [f"Grüße aus Köln, für Zeile {number} é".encode()[:-1] for number in range(20)]
+    (tmp_path / "x.txt").write_bytes(b"\n".join(rows))
+    assert encoding_of(tmp_path / "x.txt", "cp1252") == "utf-8"
+
+
 @pytest.mark.parametrize(
     ("named", "message"),
     [

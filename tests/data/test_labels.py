@@ -125,3 +125,7 @@ def test_values_that_are_no_classes_are_refused(tmp_path: Path, labels: list[str
 
 def test_a_few_rows_may_each_have_a_class(tmp_path: Path) -> None:
     assert len(train(tmp_path, [f"x{n}" for n in range(100)])[0].labels) == 100
+
+
+def test_a_label_that_is_only_a_mark_is_no_doubt() -> None:
+    assert not [*label_doubts([",", "NN", "|", "VB"])]

@@ -4,13 +4,11 @@ import contextlib
 import csv
 import io
 import json
-import math
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -93,6 +91,14 @@ def part_of(number: int, part: tuple[int, int]) -> range:
     """Return the numbers, from 0, of those of this `number` of things that are in part I of N."""
     first, last = (number * place // part[1] for place in (part[0] - 1, part[0]))
     return range(first, last)
+
+
+def state_of(source: Path) -> tuple[int, ...] | None:
+    """Return what tells whether a file has changed: its size, time and number; None for a pipe."""
+    if not is_file(source):
+        return None
+    found = source.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def rows_of_part(rows: int, part: tuple[int, int]) -> range:
@@ -208,24 +214,8 @@ class Input(NamedTuple):
     """The number of rows of this file."""
     types: Mapping[str, Any] = MappingProxyType({})
     """The Arrow type of each column of the inputs in an output of Parquet. It is empty where they are not Parquet."""
-
-    def own_rows(self, first: int, last: int | None) -> Iterator[Record]:
-        """Yield the rows from number `first`, counted from 0, to before `last`; None reads a pipe to its end.
-
-        Raises DataError if a file has no longer as many rows as were counted.
-        """
-        if last is None:
-            yield from self.unread
-            return
-        left = last - first
-        for record in islice(self.unread, first, last):
-            left -= 1
-            yield record
-        more = last == self.rows and next(self.unread, None) is not None
-        if left or more:
-            what = f"the file was changed while it was read: it had {pluralize(self.rows, 'row')}"
-            now = "more" if more else "fewer"
-            raise DataError(f"{self.records.name}: {what}, and now {now}; start again when it is complete")
+    state: tuple[int, ...] | None = None
+    """`state_of` the file before it was read."""
 
 
 class RowWriter:
@@ -468,17 +458,9 @@ def as_text(value: Any) -> str:
 def _or_null(value: Any) -> Any:
     """Return a value with null for each NaN and infinity in it, and null for one that is nested too deeply."""
     try:
-        return _finite(value)
+        return json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
     except RecursionError:
         return None
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _json_line(value: Any) -> bytes:
