@@ -95,7 +95,7 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_told: bool) -
         yield "How many of these rows were trained on is unknown: the run keeps no hashes of its rows."
     chosen_on = scores.get("dev_rows", scores["rows"] if split == "dev" else None)
     if chosen_on == scores["rows"] and "encoder" in {kept, *_by_model(scores, kept)}:
-        by = "; the kept model was chosen by log loss" if scores.get("ensemble") else ""
+        by = "; the kept model was chosen by log loss" if len(scores["kept"]["alone"]) > 1 else ""
         yield f"The dev rows chose the step of the encoder, which raises its score on them{by}."
     paired = {_PARTS[part]: limits for part, limits in scores.get("paired", {}).items() if _PARTS[part] != kept}
     best = max(paired, key=lambda name: _by_model(scores, kept).get(name, 0.0), default="")

@@ -36,6 +36,7 @@ _TYPES = {
     "normalizer": "BertNormalizer ByteLevel Lowercase NFC NFD NFKC NFKD Nmt Precompiled Prepend Replace Strip StripAccents",
     "pre_tokenizer": "BertPreTokenizer ByteLevel CharDelimiterSplit Digits FixedLength Metaspace Punctuation Split "
     "UnicodeScripts Whitespace WhitespaceSplit",
+    "decoder": "BPEDecoder ByteFallback ByteLevel CTC Fuse Metaspace Replace Strip WordPiece",
 }
 _ONCE = {"BertNormalizer", "ByteLevel", "Precompiled", "Prepend"} | _SPACED
 """Types and replacements that lengthen a text each time."""

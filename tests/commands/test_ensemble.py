@@ -15,10 +15,11 @@ from small_runs import copy_of, fingerprint, kept_of, options, weighted
 from tiny_task import tiny, write_rows
 
 from recurcli.cli import run
-from recurcli.evaluation import inference, report
+from recurcli.evaluation import inference
 from recurcli.evaluation.decision import mixed_share
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import CommittedFolder, extend_manifest, sha256_of
+from recurcli.models import choice
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.predictions import read_predictions
 
@@ -224,14 +225,14 @@ def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
     place: str, recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", tmp_path / "run"]
-    original = getattr(report, place)
+    original = getattr(choice, place)
 
     def stopped(*given: object) -> None:
         original(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(report, place, stopped)
+        patched.setattr(choice, place, stopped)
         assert recur(*arguments)[0] == 130
     recur.ok(*arguments, "--resume")
     for name in ("linear.safetensors", "linear.first-fit.safetensors", "kept.json", "predictions.dev.jsonl"):

@@ -92,9 +92,9 @@ def test_a_linear_model_is_fitted_again_to_the_same_bytes(forks: ForkServer, tmp
 
 @pytest.mark.parametrize("command", ["eval", "predict"])
 def test_a_command_of_one_process_is_refused(command: str, forks: ForkServer, trained: Path) -> None:
-    ended = run_ranks(forks, command, trained)
-    assert [rank.code for rank in ended] == [2, 2]
-    assert f"recur {command} runs in one process" in ended[0].err
+    first, second = run_ranks(forks, command, trained)
+    assert (first.code, bool(second.code)) == (2, True)
+    assert f"recur {command} runs in one process" in first.err
 
 
 @pytest.mark.slow

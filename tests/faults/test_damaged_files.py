@@ -254,9 +254,9 @@ ATTACKS: dict[str, Attack] = {
         )
         for name in ("laughs", "a python object", "sequences without end", "a key twice, deep", "too much")
     },
-    **{f"a model of format {n}": Attack(of_version(n, "config.json"), ANOTHER.format(n), STARTING) for n in (5, 7, 99)},
+    **{f"a model of format {n}": Attack(of_version(n, "config.json"), ANOTHER.format(n), STARTING) for n in (5, 6, 99)},
     "a finished run of format 3": Attack(of_version(3, "preset.yaml"), ANOTHER.format(3), ("resume",)),
-    "a begun run of format 7": resumed(of_version(7, "preset.yaml"), ANOTHER.format(7)),
+    "a begun run of format 6": resumed(of_version(6, "preset.yaml"), ANOTHER.format(6)),
     "checkpoints of format 3": resumed(of_version(3, "checkpoints/*/state.json"), ANOTHER.format(3)),
     "checkpoints without a state": resumed(emptied("checkpoints/*/state.json"), "state.json: is damaged"),
     "optimizer state of another shape": resumed(

@@ -14,8 +14,8 @@ import torch
 from logs import Kept
 from loops import training_loop
 
-from recurcli.commands.training import trainer
 from recurcli.errors import UsageError
+from recurcli.models import build
 from recurcli.models.build import settle_kernel
 from recurcli.preset import compose
 
@@ -57,7 +57,7 @@ def preset_of(name: str, kernel: str, **keys: Any) -> Any:
 def test_a_kernel_that_cannot_run_is_refused_or_left_out(
     device: str, keys: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "find_spec", lambda name: True)
+    monkeypatch.setattr(build, "find_spec", lambda name: True)
     model, log = training_loop().model, Kept()
     model.encoder.kernel_obstacle = ""
     with pytest.raises(UsageError, match=f"runtime.kernel triton: {re.escape(reason)}; set it to plain"):
@@ -72,7 +72,7 @@ def test_an_encoder_without_a_kernel_and_a_missing_triton_are_named(monkeypatch:
     with pytest.raises(UsageError, match=r"runtime\.kernel triton: encoder rsa: it has no kernel; set it to plain"):
         settle_kernel(model, preset_of("rsa-custom", "triton"), CUDA, log)  # type: ignore[arg-type]
     model.encoder.kernel_obstacle = ""
-    monkeypatch.setattr(trainer, "find_spec", lambda name: None)
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"the package triton is missing \(pip install triton\)"):
         settle_kernel(model, preset_of("starsaber-custom", "triton"), CUDA, log)  # type: ignore[arg-type]
 

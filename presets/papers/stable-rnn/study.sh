@@ -5,7 +5,7 @@ paper=stable-rnn
 . "$(dirname "$0")/../study.sh"
 
 tnews="--train $RECUR_DATA/tnews/train.json --set encoder.num_layers=1 --set encoder.hidden_size=128 --set data.train_share=0.208
-    --set data.extra_rows=[] --set embedding.ngrams=null --set ensemble=null --epochs 3"
+    --set data.extra_rows=[] --set ensemble=null --epochs 3"
 test="--test $RECUR_DATA/tnews/dev.json"
 
 # models ENCODER WINDOW...: train the stable and the free model with each window, at the rate of the whole texts.

@@ -3,7 +3,7 @@
 paper=starsaber
 . "$(dirname "$0")/../study.sh"
 
-tnews="--train $RECUR_DATA/tnews/train.json $size --set data.train_share=0.208 --set data.extra_rows=[] --set embedding.ngrams=null
+tnews="--train $RECUR_DATA/tnews/train.json $size --set data.train_share=0.208 --set data.extra_rows=[]
     --set ensemble=null --set finetuning.epochs=3"
 ocnli="--train $RECUR_DATA/ocnli/train.50k.json $size --set data.train_share=0.22 --set ensemble=null --epochs 3"
 tnews_test="--test $RECUR_DATA/tnews/dev.json"
@@ -77,7 +77,7 @@ fi
 # 7. Pre-training on the task's own text helps (section 4): two passes over all texts of TNEWS, of the test rows too, without labels.
 if claim 7; then
     own=$output/tnews/own-text
-    recur pretrain $options --preset starsaber-tnews --data "$RECUR_DATA" $size --set embedding.ngrams=null --epochs 2 --seed 1 \
+    recur pretrain $options --preset starsaber-tnews --data "$RECUR_DATA" $size --epochs 2 --seed 1 \
         --output "$own" --resume
     if ! is_dry; then
         search tnews/pretrained --preset starsaber-tnews $tnews --init "$own"
