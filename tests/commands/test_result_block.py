@@ -90,8 +90,8 @@ def test_a_line_says_what_the_scores_cannot_show(more: dict[str, Any], note: str
 def test_dev_rows_that_chose_the_encoder_are_said(more: dict[str, Any], is_said: bool) -> None:
     notes = result_block(Path("x"), {}, evaluated(**more)).notes
     assert notes == [f"The dev rows chose {STEP}; the kept model was chosen by log loss."] * is_said
-    alone: dict[str, Any] = {"ensemble": None, "parts": {}, "paired": {}}
-    notes = result_block(Path("x"), {}, {**evaluated(**more), **alone}).notes
+    alone: dict[str, Any] = {"parts": {}, "paired": {}}
+    notes = result_block(Path("x"), {}, {**evaluated(PLAIN, **more), **alone}).notes
     assert notes == [f"The dev rows chose {STEP}."] * is_said
 
 
