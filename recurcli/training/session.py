@@ -264,7 +264,7 @@ class Session:
     environment: Mapping[str, Any] = field(default_factory=dict)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
-    track: Callable[[Mapping[str, Any], int], None] = lambda line, step: None
+    track: Callable[[Mapping[str, Any], int], object] = lambda line, step: None
     """Receives each line of metrics.jsonl with its step."""
 
     def __post_init__(self) -> None:
