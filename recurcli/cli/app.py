@@ -28,7 +28,6 @@ from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, e
 from recurcli.files import storage_errors
 from recurcli.process import SignalHandler, disable_gc, signal_handlers
 from recurcli.requests.options import check_exists
-from recurcli.requirements import check_packages
 
 COMMANDS = {
     "Start": ("check", "finetune", "eval", "predict", "export"),
@@ -91,8 +90,6 @@ TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-
 
 SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""
-WITHOUT_TORCH = ("compare", "presets")
-"""Commands that never import torch."""
 
 
 class SingleValues(TyperCommand):
@@ -151,8 +148,7 @@ def _arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> dict
 def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command, with `examples` below its help.
 
-    A parameter of a dataclass (see `recurcli.requests`) stands for its fields, each of which is an option of its own. The
-    command ends where a package is older than recur needs, unless it is one of WITHOUT_TORCH.
+    A parameter of a dataclass (see `recurcli.requests`) stands for its fields, each of which is an option of its own.
     """
     shown = ["\b", "Example:" if len(examples) == 1 else "Examples:", *(f"  {line}" for line in examples)]
 
@@ -163,8 +159,6 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
         read = {name: option.no_files for name, option in about.items() if hasattr(option, "no_files")}
 
         def run(**options: Any) -> None:
-            if function.__name__ not in WITHOUT_TORCH:
-                check_packages()
             arguments = _arguments(function, options)
             for name, no_files in read.items() if not options.get("resume") else ():  # a finished run needs no data
                 for path in options[name] if isinstance(options[name], list) else [options[name]]:

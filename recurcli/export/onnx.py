@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.errors import ModelError, UsageError, escaped, require_extra
 from recurcli.evaluation.decision import mixed_share
 from recurcli.evaluation.inference import Predictor
 from recurcli.export.format import TrainedRun
@@ -29,7 +29,6 @@ from recurcli.linear.model import LinearModel, Logits
 from recurcli.log import Log
 from recurcli.model.models import Classifier
 from recurcli.process import interruptible
-from recurcli.requirements import check_packages
 from recurcli.runs.model_files import config_to_dict, read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS
@@ -61,7 +60,7 @@ def export_onnx(
     if ensemble is not None:
         weights = ensemble.encoder_weight, ensemble.linear_weight
     if weights[0]:
-        check_packages("onnx", "--format onnx")
+        require_extra("onnx", "--format onnx", "onnx", "onnxscript", "onnxruntime")
         check_exportable(predictor.model, has_linear=bool(weights[1]))
     if not finished:
         about += "\nThe training of this model was not finished when it was exported.\n"

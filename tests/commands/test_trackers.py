@@ -203,7 +203,7 @@ def test_a_missing_package_is_refused_before_anything_is_read(
     name: str, recur: Recur, without: Callable[..., None], tmp_path: Path
 ) -> None:
     without(name)
-    line = f"--track {name} needs {name} "
+    line = f"--track {name} needs {name}: pip"
     err = recur.refused(
         2, line, "pretrain", "--preset", "starsaber-tnews", "--track", name, "--output", tmp_path / "run"
     )
