@@ -26,7 +26,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
 from recurcli.files import storage_errors
-from recurcli.process import SignalHandler, disable_gc, signal_handlers
+from recurcli.process import disable_gc, signal_handlers
 from recurcli.requests.options import check_exists
 
 COMMANDS = {
@@ -260,8 +260,7 @@ def run(arguments: list[str]) -> int:
 def signals_as_errors() -> Iterator[list[Interrupted]]:
     """Let SIGTERM, SIGHUP and SIGINT raise Interrupted within the block. An ignored signal, as under nohup, stays ignored.
 
-    SIGUSR1 asks a training for a checkpoint; where there is no training, or none yet, it must not kill, as it would by
-    default. The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
+    The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
     """
     received: list[Interrupted] = []
 
@@ -276,12 +275,8 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
         raise received[-1]
 
     stops = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    handlers: dict[int, SignalHandler] = {
-        number: stop for number in stops if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        handlers[signal.SIGUSR1] = lambda number, frame: None
-    with signal_handlers(handlers):
+    heard = (number for number in stops if signal.getsignal(number) is not signal.SIG_IGN)
+    with signal_handlers(dict.fromkeys(heard, stop)):
         yield received
 
 
