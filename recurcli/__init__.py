@@ -35,17 +35,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch or scikit-learn only when somebody asks for what needs them (PEP 562).
-
-    Raises UsageError if an installed package is older than recurcli needs.
-    """
+    """Import torch or scikit-learn only when somebody asks for what needs them (PEP 562)."""
     if name == "load":
         return __getattr__("Predictor").load
     if name not in _MODULES:
         raise AttributeError(f"module 'recurcli' has no attribute '{name}'")
-    from recurcli.requirements import check_packages
-
-    check_packages()
     return getattr(import_module(f"recurcli.{_MODULES[name]}"), name)
 
 

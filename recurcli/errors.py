@@ -1,6 +1,7 @@
 """The errors that a user can cause, with their exit codes, and helpers for their messages."""
 
 import difflib
+import importlib.util
 import signal
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -60,6 +61,13 @@ class Interrupted(RecurError):
 
 _LACK_OF_MEMORY = ("DefaultCPUAllocator", "can't allocate memory", "out of memory", "bad_alloc", "STATUS_ALLOC_FAILED")
 """Parts of the messages of torch's RuntimeErrors for a lack of memory. Torch has no type of its own for it on a CPU."""
+
+
+def require_extra(extra: str, user: str, *packages: str) -> None:
+    """Raise UsageError if a package of the `extra` of recurcli, which `user` needs, is not installed."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(f"{user} needs {package}: pip install 'recurcli[{extra}]'")
 
 
 def is_lack_of_memory(error: BaseException) -> bool:

@@ -22,8 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
-from recurcli.errors import ModelError, StorageError, UsageError, escaped
-from recurcli.requirements import check_packages
+from recurcli.errors import ModelError, StorageError, UsageError, escaped, require_extra
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -422,7 +421,7 @@ def check_writable(
 
     An existing file is replaced only with `overwrite`, or continued with `resume`; a symbolic link is replaced, not
     followed. `inputs` are the files that the command reads. Raises UsageError if `output` ends otherwise, is a folder, a
-    device or one of the inputs, lies in a missing folder, or exists, and if a package of `kind` is missing or too old. Raises
+    device or one of the inputs, lies in a missing folder, or exists, and if a package of `kind` is missing. Raises
     StorageError if nothing can be written to its folder.
     """
     check_ending(output, kind)
@@ -435,8 +434,7 @@ def check_writable(
     check_place(output, option)
     if os.path.lexists(output) and not overwrite and not resume:
         raise UsageError(f"{output}: exists already; replace it with --overwrite")
-    if kind.packages:
-        check_packages("report", option, kind.packages)
+    require_extra("report", option, *kind.packages)
 
 
 def check_place(output: Path, option: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,7 @@ class TrialProgress:
     """The best dev metric of the study so far. None before its first evaluation."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What `recur bench` has measured of a setting."""
-
-    setting: dict[str, Any]
-
-
-State = RowsDone | Progress | TrialProgress | Measured
+State = RowsDone | Progress | TrialProgress
 
 
 class Log:

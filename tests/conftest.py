@@ -22,7 +22,6 @@ from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run
 from recurcli.linear import static_vectors
-from recurcli.requirements import unmet
 
 TOGETHER = {
     "onnx": ("test_export_onnx", "test_export_int8", "test_cached"),
@@ -123,26 +122,18 @@ def _one_command_line() -> Iterator[None]:
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Called with names of packages: these are not installed, as far as recur can see."""
-    version, find_spec = metadata.version, importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     hidden: set[str] = set()
-
-    def visible_version(name: str) -> str:
-        if name in hidden:
-            raise metadata.PackageNotFoundError(name)
-        return version(name)
 
     def hide(*names: str) -> None:
         hidden.update(names)
-        monkeypatch.setattr(metadata, "version", visible_version)
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name, *more: None if name in hidden else find_spec(name, *more)
         )
-        unmet.cache_clear()
 
-    yield hide
-    unmet.cache_clear()
+    return hide
 
 
 @contextmanager

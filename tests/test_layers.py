@@ -27,7 +27,7 @@ LAYERS = [
 ]
 EVERYWHERE = {
     *("cache", "device", "distributed", "errors", "files", "log"),
-    *("metrics", "process", "requirements", "validation", "version"),
+    *("metrics", "process", "validation", "version"),
 }
 """The lowest layer: imported by every other, and importing only each other."""
 

@@ -26,9 +26,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
 from recurcli.files import storage_errors
-from recurcli.process import SignalHandler, disable_gc, signal_handlers
+from recurcli.process import disable_gc, signal_handlers
 from recurcli.requests.options import check_exists
-from recurcli.requirements import check_packages
 
 COMMANDS = {
     "Start": ("check", "finetune", "eval", "predict", "export"),
@@ -93,8 +92,6 @@ SHARED = ("pretrain", "finetune")
 """Commands whose work several processes share under torchrun."""
 ONE_PROCESS = {"eval": "", "predict": ", and give each process a part of the rows with --shard I/N"}
 """Commands that one process does, with the way out; the others are done by rank 0."""
-WITHOUT_TORCH = ("compare", "presets")
-"""Commands that never import torch."""
 
 
 class SingleValues(TyperCommand):
@@ -153,8 +150,7 @@ def _arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> dict
 def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command, with `examples` below its help.
 
-    A parameter of a dataclass (see `recurcli.requests`) stands for its fields, each of which is an option of its own. The
-    command ends where a package is older than recur needs, unless it is one of WITHOUT_TORCH.
+    A parameter of a dataclass (see `recurcli.requests`) stands for its fields, each of which is an option of its own.
     """
     shown = ["\b", "Example:" if len(examples) == 1 else "Examples:", *(f"  {line}" for line in examples)]
 
@@ -165,8 +161,6 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
         read = {name: option.no_files for name, option in about.items() if hasattr(option, "no_files")}
 
         def run(**options: Any) -> None:
-            if function.__name__ not in WITHOUT_TORCH:
-                check_packages()
             arguments = _arguments(function, options)
             for name, no_files in read.items() if not options.get("resume") else ():  # a finished run needs no data
                 for path in options[name] if isinstance(options[name], list) else [options[name]]:
@@ -271,8 +265,7 @@ def run(arguments: list[str]) -> int:
 def signals_as_errors() -> Iterator[list[Interrupted]]:
     """Let SIGTERM, SIGHUP and SIGINT raise Interrupted within the block. An ignored signal, as under nohup, stays ignored.
 
-    SIGUSR1 asks a training for a checkpoint; where there is no training, or none yet, it must not kill, as it would by
-    default. The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
+    The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
     """
     received: list[Interrupted] = []
 
@@ -287,12 +280,8 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
         raise received[-1]
 
     stops = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    handlers: dict[int, SignalHandler] = {
-        number: stop for number in stops if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        handlers[signal.SIGUSR1] = lambda number, frame: None
-    with signal_handlers(handlers):
+    heard = (number for number in stops if signal.getsignal(number) is not signal.SIG_IGN)
+    with signal_handlers(dict.fromkeys(heard, stop)):
         yield received
 
 

@@ -11,7 +11,7 @@ from recurcli.requests.options import Debug, Json, Quiet
 @command(
     "recur bench starsaber rsa --length 32,128,1024",
     "recur bench starsaber --match-parameters transformer-tnews --mode inference",
-    "recur bench --preset starsaber-2-cmnli --batch-size 64 --precision fp32,bf16 --json",
+    "recur bench mingru --mode step --length 1,1024 --json",
 )
 def bench(
     *,
@@ -24,17 +24,19 @@ def bench(
 
     The peers are torch's TransformerEncoder and, if transformers is installed, Hugging Face's BERT with eager and with
     SDPA attention. A setting is printed when it is measured; with --json there is one object at the end. All get the
-    same random embeddings without padding, in one process with one thread. In each round every candidate has one turn,
-    and each round starts with the next one. The table has medians over the rounds, their interquartile range, and the
-    peak memory of the tensors. Times are CPU times; on a GPU they are those between CUDA events.
+    same random embeddings without padding, in one process with one thread. In each round every candidate has one turn.
+    The table has medians, their interquartile range over the median (spread), the peak memory of all tensors of a step
+    (in training those of the optimizer too), and the tokens/s over those of the best peer, which is in bold. Times are
+    CPU times; on a GPU they are those of the clock, which waits for it.
     """
     for variable, value in {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}.items():
         os.environ.setdefault(variable, value)  # read with `import torch`: else its profiler writes to stderr
     keep_freed_memory()  # as in a training
     from recurcli.commands.bench import bench as run_bench
-    from recurcli.display.bench import BenchmarkScreen, print_protocol
-    from recurcli.display.screen import print_result
+    from recurcli.display.bench import print_setting
+    from recurcli.display.screen import Screen, print_json
 
-    with BenchmarkScreen(quiet=quiet, json=json) as log:
-        result = run_bench(request, log)
-    print_result(result, print_protocol, json=json)
+    with Screen(quiet=quiet) as log:
+        result = run_bench(request, log, (lambda setting, result: None) if json else print_setting)
+    if json:
+        print_json(result)

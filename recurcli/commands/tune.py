@@ -32,6 +32,7 @@ from recurcli.errors import (
     UsageError,
     escaped,
     pluralize,
+    require_extra,
 )
 from recurcli.files import refuse_links, remove, to_json, write_atomically
 from recurcli.linear.fitting import fit_linear_model
@@ -41,7 +42,6 @@ from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.training import FinetuneRequest
 from recurcli.requests.tune import TuneRequest
-from recurcli.requirements import check_packages
 from recurcli.runs.run_directory import LOCK, Facts, RunDirectory, check_same
 from recurcli.training.fit import derived_seed
 from recurcli.validation import dump, flatten, parse_config, parse_value
@@ -124,7 +124,7 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
     Raises UsageError for a wrong range, for a folder or database that cannot be used, and without Optuna. Raises NumericError
     if every trial diverged. A study that ends early keeps its finished trials.
     """
-    check_packages("tune", "recur tune")
+    require_extra("tune", "recur tune", "optuna")
     if current().world_size > 1:
         raise UsageError("recur tune runs in one process; start it without torchrun")
     import optuna

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 PATIENCE = timedelta(days=30)
 """The timeout of collectives: a rank waits as long as the others live, which `heartbeat` checks."""
-STARTED = "recur/started"
-"""The key that `mark_started` sets."""
 
 
 class Ranks:
@@ -116,15 +114,6 @@ class Ranks:
             # Bits are summed, as sums of floats would lose the sign of a zero. They share their memory with `values`.
             self.all_reduce_([torch.from_numpy(values).view(torch.int64)])
         return values
-
-    def mark_started(self) -> None:
-        """Record for later restarts by torchrun that the run is on disk and must be resumed."""
-        if self.heartbeat is not None:
-            self.heartbeat.common.set(STARTED, "yes")
-
-    def was_started(self) -> bool:
-        """Whether torchrun restarted the run after `mark_started`."""
-        return self.heartbeat is not None and self.heartbeat.common.check([STARTED])
 
     def _gathered(self, message: bytes) -> list[bytes]:
         """The messages of all ranks, which must have one length."""

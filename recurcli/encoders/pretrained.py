@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from recurcli.encoders.config import PretrainedConfig
 from recurcli.encoders.encoder import Encoder, cut_padding
 from recurcli.encoders.folder import read_architecture
-from recurcli.errors import UsageError, escaped
-from recurcli.requirements import check_packages
+from recurcli.errors import UsageError, escaped, require_extra
 
 
 class Pretrained(Encoder):
@@ -30,7 +29,7 @@ class Pretrained(Encoder):
 
     def __init__(self, config: PretrainedConfig) -> None:
         super().__init__()
-        check_packages("hf", "the encoder pretrained")
+        require_extra("hf", "the encoder pretrained", "transformers")
         from transformers import AutoModel
 
         self.architecture = _made(config)

@@ -12,7 +12,6 @@ from recurcli.data.tasks import TASKS
 from recurcli.errors import pluralize
 from recurcli.evaluation.significance import share_interval
 from recurcli.metrics import TEST_SPLITS, format_score, percent, percent_interval, score_in, words_of
-from recurcli.requirements import unmet
 
 Scores = Mapping[str, Any]
 """A `classification_report` with the facts of `report_with_parts`, the number of `rows`, and the `metric` of the run."""
@@ -122,7 +121,7 @@ def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, h
     """Return commands that fit the run, the likeliest first. After an evaluation `eval` is one that adds the page."""
     path, name, task = shlex.quote(str(run)), run.resolve().name, TASKS.get(trained.get("task", ""))
     is_clue = task is not None and bool(task.submissions)
-    page = "" if unmet("report") else f" --report {shlex.quote(f'{name}.html')}"
+    page = f" --report {shlex.quote(f'{name}.html')}"
     rows = "NEW.csv" if trained.get("columns", {}).get("pair") else "NEW.txt"
     predict = f"recur predict {path} {rows} --output labelled.tsv"
     export = f"recur export {path} --output {shlex.quote(name + ('.zip' if is_clue else '-onnx'))}"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.encoders.registry import PRETRAINED
-from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.errors import ModelError, UsageError, escaped, require_extra
 from recurcli.evaluation.decision import mixed_share
 from recurcli.evaluation.inference import Predictor
 from recurcli.export.format import TrainedRun
@@ -30,7 +30,6 @@ from recurcli.linear.model import LinearModel, Logits
 from recurcli.log import Log
 from recurcli.model.models import Classifier
 from recurcli.process import interruptible
-from recurcli.requirements import check_packages
 from recurcli.runs.model_files import config_to_dict, read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
@@ -59,7 +58,7 @@ def export_onnx(
     about, predictor = _about(run.path), run.predictor
     linear, finished, weights = predictor.linear, run.folder.is_finished, predictor.kept.weights
     if "encoder" in weights:
-        check_packages("onnx", "--format onnx")
+        require_extra("onnx", "--format onnx", "onnx", "onnxscript", "onnxruntime")
         check_exportable(predictor.model, has_linear=linear is not None)
     if not finished:
         about += "\nThe training of this model was not finished when it was exported.\n"

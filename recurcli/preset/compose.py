@@ -21,8 +21,7 @@ from recurcli.config import REQUIRED_VECTORS, Preset, check_encoder_length, pres
 from recurcli.data.tasks import TASKS
 from recurcli.encoders.folder import folder_of, read_folder
 from recurcli.encoders.registry import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
-from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.requirements import check_packages
+from recurcli.errors import UsageError, did_you_mean, escaped, require_extra
 from recurcli.validation import (
     InvalidConfig,
     KeyPath,
@@ -326,7 +325,7 @@ def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, str], section: st
             )
         return
     if section is not None:
-        check_packages("hf", "the encoder pretrained")
+        require_extra("hf", "the encoder pretrained", "transformers")
     folder = folder_of(str(path), download=section is not None)
     found = read_folder(folder)
     for size in _OF_FOLDER:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from recurcli.config import Section
-from recurcli.errors import check_not_both
+from recurcli.errors import check_not_both, require_extra
 from recurcli.requests.options import (
     OUTPUT,
     Columns,
@@ -29,7 +29,6 @@ from recurcli.requests.options import (
     reads,
     take_file,
 )
-from recurcli.requirements import check_packages
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
@@ -129,7 +128,7 @@ class TrainingRequest(Computation, PresetRequest):
     def __post_init__(self) -> None:
         check_not_both(resume=self.resume, overwrite=self.overwrite)
         for tracker in self.track or ():
-            check_packages(tracker, f"--track {tracker}")
+            require_extra(tracker, f"--track {tracker}", tracker)
 
     @cached_property
     def matching(self) -> "tuple[ResolvedPreset, Mapping[str, Any]] | None":

@@ -190,7 +190,7 @@ def _checked_state(carried: Mapping[str, Tensor], loop: TrainingLoop, source: Pa
     return {name: part.to(loop.device, dtype) for name, part in carried.items()}
 
 
-_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopTraining(Exception):
@@ -198,24 +198,16 @@ class StopTraining(Exception):
 
 
 class StopRequest:
-    """The stop and checkpoint signals that any rank has received."""
+    """The signal to stop that any rank has received."""
 
     def __init__(self, ranks: Ranks = SINGLE_PROCESS) -> None:
         self.ranks = ranks
         self.signal: int | None = None
         """Number of the stop signal. None if none was received."""
-        self.save_asked = False
-        """Whether any rank had received SIGUSR1 at the last call of `agreed`. The caller resets it when it has saved."""
-        self._usr1 = False
 
     def agreed(self) -> bool:
         """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
-        usr1, self._usr1 = self._usr1, False
-        agreed = 0
-        for own in self.ranks.all_gather_(torch.tensor([self.signal or 0, int(usr1)])):
-            number, asks_to_save = own.tolist()
-            self.save_asked |= bool(asks_to_save)
-            agreed = max(agreed, number)
+        agreed = max(int(number) for number in self.ranks.all_gather_(torch.tensor(self.signal or 0)))
         if agreed:  # a signal that arrives after all_gather is handled by the next call
             self.signal = agreed
         return bool(agreed)
@@ -227,10 +219,9 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle SIGTERM, SIGINT, SIGHUP and SIGUSR1 within the block, and restore the previous handlers after it.
+        """Handle SIGTERM, SIGINT and SIGHUP within the block, and restore the previous handlers after it.
 
-        A second SIGINT raises KeyboardInterrupt. SLURM can send SIGUSR1 before the time limit (`--signal=USR1@60`). Outside
-        the main thread no handler is installed, because Python forbids it.
+        A second SIGINT raises KeyboardInterrupt. Outside the main thread no handler is installed, because Python forbids it.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -240,12 +231,9 @@ class StopRequest:
             yield
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGUSR1:
-            self._usr1 = True
-        elif number == signal.SIGINT and self.signal == signal.SIGINT:
+        if number == signal.SIGINT and self.signal == signal.SIGINT:
             raise KeyboardInterrupt
-        else:
-            self.signal = number
+        self.signal = number
 
 
 @dataclass(kw_only=True)
@@ -263,7 +251,7 @@ class Session:
     environment: Mapping[str, Any] = field(default_factory=dict)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
-    track: Callable[[Mapping[str, Any], int], None] = lambda line, step: None
+    track: Callable[[Mapping[str, Any], int], object] = lambda line, step: None
     """Receives each line of metrics.jsonl with its step."""
 
     def __post_init__(self) -> None:
@@ -342,13 +330,10 @@ class Session:
             self._write_metrics(progress)
         if self.stop.agreed():
             return True
-        asked, self.stop.save_asked = self.stop.save_asked, False
         every = config.checkpoint_every or self.loop.steps_per_epoch
-        if progress.step % every == 0 or progress.improved or at_end or asked:
+        if progress.step % every == 0 or progress.improved or at_end:
             self.save()
         log.progress(dataclasses.replace(progress, linear_dev_metric=self.linear_dev_metric))
-        if asked:
-            log.note(f"wrote a checkpoint at step {progress.step:,} on SIGUSR1")
         return False
 
     def save(self) -> None:

@@ -91,7 +91,6 @@ def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -
             ("tune", "--preset", "linear-custom", "--range", "encoder.dropout=0..0.5"),
             "without an encoder, so this key has no",
         ),
-        (("bench", "--preset", "linear-custom"), "has no encoder to measure"),
         ((*FINETUNE, "--init", "."), "has no encoder to start from a run"),
         ((*FINETUNE, "--match-parameters", "3M"), "has no encoder whose size could change"),
         ((*FINETUNE, "--set", "ensemble=null"), "--set ensemble: must be linear"),

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -220,6 +221,15 @@ def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path,
         assert f"{count} rows: {one} is right, {another} is not" in page.text
     assert next(row["text"] for row, a, b in zip(stored[0], *right, strict=True) if a != b) in page.text
     recur.refused(2, str(output), "compare", trained, other, "--report", output)  # it exists
+
+
+def test_a_report_without_its_packages_is_refused(
+    recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
+) -> None:
+    without("jinja2")
+    line = ("eval", trained, "--report", tmp_path / "x.html")
+    recur.refused(2, "--report needs jinja2: pip install 'recurcli[report]'", *line)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_finished_run_there_is_no_page(recur: Recur, trained: Path, tmp_path: Path) -> None:

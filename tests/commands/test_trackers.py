@@ -1,7 +1,6 @@
 """`--track`: what the real packages read of a training afterwards. Without its package, a tracker's tests are skipped."""
 
 import math
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
 from recurcli.requests.training import FinetuneRequest, Tracker
+from recurcli.training.trackers import CALM, LOCAL
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers warn about their own code, and in threads
 WANDB_HEADER, WANDB_BLOCK = 7, 32768
@@ -39,7 +39,7 @@ def read_tensorboard(run: Path) -> list[Read]:
     losses = [(event.step, event.value) for event in events.Scalars("loss")]
     assert len(dict(losses)) == len(losses), "a step is there twice"
     text = events.Tensors("preset/text_summary")[-1].tensor_proto.string_val[0].decode()
-    return [Read(dict(losses), events.Scalars("result/dev.accuracy")[-1].value, text)]
+    return [Read(dict(losses), events.Scalars("result/dev/accuracy")[-1].value, text)]
 
 
 def read_mlflow(run: Path) -> list[Read]:
@@ -52,7 +52,7 @@ def read_mlflow(run: Path) -> list[Read]:
         assert len(dict(losses)) == len(losses), "a step is there twice"
         assert (own.info.status, own.info.run_name) == ("FINISHED", run.name)
         preset = "".join(f"{key}: {value}\n" for key, value in own.data.params.items())
-        found.append(Read(dict(losses), own.data.metrics["result/dev.accuracy"], preset))
+        found.append(Read(dict(losses), own.data.metrics["result/dev/accuracy"], preset))
     return found
 
 
@@ -72,7 +72,7 @@ def read_wandb_file(path: Path) -> Read:
         row = {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
         if "loss" in row:
             losses[int(row["_step"])] = float(row["loss"])
-        accuracy = float(row.get("result/dev.accuracy", accuracy))
+        accuracy = float(row.get("result/dev/accuracy", accuracy))
         preset += "".join(
             f"{item.key or '.'.join(item.nested_key)}: {item.value_json}\n" for item in record.run.config.update
         )
@@ -104,6 +104,8 @@ def tracker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     """Each of the trackers, whose own files are in the test's folder."""
     pytest.importorskip(request.param)
     monkeypatch.chdir(tmp_path)
+    for variable, value in {**LOCAL, **CALM}.items():
+        monkeypatch.setenv(variable, value)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     return Tracker(request.param)
 
@@ -167,7 +169,7 @@ def test_a_new_training_of_a_run_has_a_track_of_its_own(tracker: Tracker, tiny_t
 def test_a_tracker_that_cannot_be_opened_is_a_warning(tracker: Tracker, tiny_tnews: Path, tmp_path: Path) -> None:
     run, log = tmp_path / "run", Kept()
     drop_at_step(5, finetune, asked(tiny_tnews, run))
-    (run / "tracks" / tracker).mkdir(parents=True)  # where the file with its id would be
+    (run / "tracks" / "id").mkdir(parents=True)  # where the file with its id would be
     finetune(asked(tiny_tnews, run, tracker, resume=True), log)
     (warning,) = log.warnings
     assert warning.startswith(f"--track {tracker}: ")
@@ -201,7 +203,7 @@ def test_a_missing_package_is_refused_before_anything_is_read(
     name: str, recur: Recur, without: Callable[..., None], tmp_path: Path
 ) -> None:
     without(name)
-    line = f"--track {name} needs {name} "
+    line = f"--track {name} needs {name}: pip"
     err = recur.refused(
         2, line, "pretrain", "--preset", "starsaber-tnews", "--track", name, "--output", tmp_path / "run"
     )
@@ -211,20 +213,3 @@ def test_a_missing_package_is_refused_before_anything_is_read(
 
 def test_an_unknown_tracker_is_refused_with_the_known_ones(recur: Recur) -> None:
     recur.refused(2, "'tensorboard', 'wandb', 'mlflow'", "finetune", "--track", "comet")
-
-
-def test_the_environment_is_that_of_the_caller_afterwards(
-    tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-    monkeypatch.setattr(Kept, "note", lambda log, text: seen.append("WANDB_MODE" in os.environ))
-    settings = tiny("finetuning.max_steps=2")[1::2]
-    tracks: tuple[list[Tracker] | None, ...] = (None, [Tracker.TENSORBOARD])
-    for track in tracks:
-        output = tmp_path / str(track)
-        asked = FinetuneRequest(
-            preset="starsaber-tnews", data=tiny_tnews, settings=settings, track=track, output=output
-        )
-        finetune(asked, Kept())
-        assert not [name for name in os.environ if name.startswith(("WANDB", "MLFLOW"))]
-        assert any(seen) is bool(track)

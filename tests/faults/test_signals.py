@@ -90,52 +90,8 @@ def test_a_signal_before_training_leaves_nothing_behind(
         assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("command", ["finetune", pytest.param("pretrain", marks=pytest.mark.slow)])
-def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
-    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
-) -> None:
-    section = "finetuning" if command == "finetune" else "pretraining"
-    rare = (f"{section}.checkpoint_every=1000", f"{section}.keep_checkpoints=100")
-    arguments = [command, *options(tiny_tnews, tmp_path / "x", *rare)]
-    arguments.remove("--quiet")
-    ended = signalled(forks, "a step", [signal.SIGUSR1], arguments, call=4).end()
-    assert ended.code == 0, ended.err
-    assert "recur: wrote a checkpoint at step 4 on SIGUSR1\n" in ended.err
-    assert (tmp_path / "x" / "checkpoints" / "step-00000004").is_dir()
-    assert fingerprint(tmp_path / "x") == untouched[command]
-
-
-@pytest.mark.parametrize("phase", slow_but(["a checkpoint"], PHASES))
-def test_usr1_twice_in_any_phase_disturbs_nothing(
-    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
-) -> None:
-    arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
-    arguments.remove("--quiet")
-    call = 1 if phase == "the last evaluation" else 2
-    ended = signalled(forks, phase, [signal.SIGUSR1] * 2, arguments, call).end()
-    assert ended.code == 0, ended.err
-    said = ended.err.count("on SIGUSR1")
-    assert said == (0 if phase == "the last evaluation" else 1), "after the last step there is nothing left to save"
-    assert fingerprint(tmp_path / "x") == untouched["finetune"]
-
-
-def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
-    forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path, untouched: Prints
-) -> None:
-    (tmp_path / "x.tsv").write_text("a\n")
-    for moment, arguments in (
-        ("the reading of the data", ["finetune", *options(tiny_tnews, tmp_path / "x")]),
-        ("the reading of the data", ["pretrain", *options(tiny_tnews, tmp_path / "y", "pretraining.max_steps=1")]),
-        ("the reading of a model", ["predict", str(trained), str(tmp_path / "x.tsv")]),
-        ("the reading of a model", ["eval", str(trained)]),
-    ):
-        ended = signalled(forks, moment, [signal.SIGUSR1] * 2, arguments, call=1).end()
-        assert ended.code == 0, ended.err
-    assert fingerprint(tmp_path / "x") == untouched["finetune"]
-
-
 def test_what_is_ignored_stays_ignored(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
-    shim = {"numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
+    shim = {"numbers": [int(signal.SIGHUP)]}
     moment = {"moment": "a step", "call": 2, **shim}
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.max_steps=4")]
     ended = forks.run(*arguments, shims=(("ignore", shim), ("signal_at", moment)))

@@ -83,10 +83,7 @@ def enter_run(
         if not ranks.is_main:
             yield run, ranks.broadcast(None), device
             return
-        # torchrun restarts processes with the same options; a restart resumes its run, whatever the options say.
-        restarted = ranks.was_started()
-        resume, overwrite = request.resume or restarted, request.overwrite and not restarted
-        check = partial(run.check_output, request.command, resume=resume, overwrite=overwrite)
+        check = partial(run.check_output, request.command, resume=request.resume, overwrite=request.overwrite)
         check()  # before a lock file is made; and again under the lock
         with run.lock():
             written, status = check()
@@ -155,7 +152,6 @@ class Training:
                     if self.status == "new":
                         self.run.start()
                         self.run.write_preset(values, command)
-                    ranks.mark_started()
                     notes_on_disk_space(self, log)
                 session.restore(log)
                 if ranks.is_main and self.status != "new":
