@@ -10,8 +10,9 @@ from typing import Any
 
 from tiny_task import tiny
 
-from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, sha256_of, to_json
-from recurcli.runs.model_files import read_ensemble, write_listed
+from recurcli.evaluation.decision import Kept
+from recurcli.files import MANIFEST, extend_manifest, sha256_of, to_json
+from recurcli.runs.model_files import write_listed
 
 COMMANDS = ("finetune", "pretrain")
 Prints = dict[str, dict[str, object]]
@@ -42,13 +43,23 @@ def copy_of(run: Path, target: Path) -> Path:
 
 
 def weighted(run: Path, target: Path, encoder: float, linear: float) -> Path:
-    """Copy a run and give its ensemble other weights; returns the copy."""
+    """Copy a run, which then keeps its candidates with these weights; one with the weight 0 is left out. Returns the copy."""
     copy_of(run, target)
-    ensemble = read_ensemble(CommittedFolder(target), 15)
-    assert ensemble is not None
-    changed = replace(ensemble, encoder_weight=encoder, linear_weight=linear)
-    write_listed(target / "ensemble.json", to_json(changed.to_json()))
+    write_listed(target / "kept.json", to_json(reweighted(kept_of(run), encoder, linear).to_json()))
     return target
+
+
+def kept_of(run: Path) -> Kept:
+    """What the run keeps, by its kept.json."""
+    return Kept(**json.loads((run / "kept.json").read_text()))
+
+
+def reweighted(kept: Kept, encoder: float, linear: float) -> Kept:
+    """Return `kept` with these weights of its candidates; one with the weight 0 is left out."""
+    weights = {name: weight for name, weight in {"encoder": encoder, "linear": linear}.items() if weight}
+    return replace(
+        kept, name="ensemble" if len(weights) > 1 else "encoder" if encoder else "linear model", weights=weights
+    )
 
 
 def edit_preset(run: Path, old: str, new: str) -> None:
@@ -81,13 +92,13 @@ def fingerprint(run: Path) -> dict[str, object]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines]
     assert len(steps) == len(set(steps)), "a step is in the metrics file twice"
-    leftovers = [str(path) for path in run.rglob(".*") if path.name != ".lock"]
+    leftovers = [str(path) for path in run.rglob(".*")]
     assert not leftovers, "a kill's half-written files stay"
     predictions = run / "predictions.dev.jsonl"
     return {
         **{name: sha256_of(run / name) for name in ("model.safetensors", "config.json", "tokenizer.json")},
         "predictions": sha256_of(predictions) if predictions.exists() else None,
-        "linear": [sha256_of(run / name) for name in ("linear.safetensors", "ensemble.json") if (run / name).exists()],
+        "linear": [sha256_of(run / name) for name in ("linear.safetensors", "kept.json") if (run / name).exists()],
         "last": last.name,
         "checkpoint": {name: sha256_of(last / name) for name in ("model.safetensors", "optimizer.safetensors")},
         "steps": steps,

@@ -18,6 +18,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
+from small_runs import reweighted
 from tiny_task import rows
 
 import recurcli
@@ -74,7 +75,7 @@ def test_fit_trains_what_the_command_trains(fitted: TextClassifier, recur: Recur
     source = ["--preset", "starsaber-custom", "--data", tmp_path / "x.tsv", "--output", tmp_path / "run"]
     recur.ok("finetune", *source, *settings)
     fitted.save(tmp_path / "saved")
-    for name in ("model.safetensors", "linear.safetensors", "ensemble.json", "tokenizer.json", "predictions.dev.jsonl"):
+    for name in ("model.safetensors", "linear.safetensors", "kept.json", "tokenizer.json", "predictions.dev.jsonl"):
         assert sha256_of(tmp_path / "saved" / name) == sha256_of(tmp_path / "run" / name), name
     found = recurcli.load(tmp_path / "saved").predict(TEXTS[:9])
     assert [prediction.label for prediction in found] == fitted.predict(TEXTS[:9]).tolist()
@@ -179,20 +180,19 @@ def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
 def test_predict_follows_the_thresholds_and_the_probabilities_stay(fitted: TextClassifier) -> None:
     model, before = pickle.loads(pickle.dumps(fitted)), fitted.predict_proba(TEXTS)
     least = {each: 0.5 if each == 0 else 1e-6 for each in range(before.shape[1])}
-    model._predictor.kept = model._predictor.kept._replace(thresholds={"thresholds": least})
+    model._predictor.kept = replace(model._predictor.kept, thresholds={"thresholds": least})
     assert 0 not in np.searchsorted(model.classes_, model.predict(TEXTS))
     assert np.array_equal(model.predict_proba(TEXTS), before)
 
 
 def test_fast_predicts_with_the_linear_model_alone(fitted: TextClassifier) -> None:
     model = pickle.loads(pickle.dumps(fitted))
-    whole = model._predictor.ensemble
     kept = model._predictor.kept
-    model._predictor.kept = kept._replace(ensemble=replace(whole, encoder_weight=0.7, linear_weight=1.3))
-    logits = whole.linear_alone_weight * whole.linear.logits([(text, None) for text in TEXTS])
-    assert np.array_equal(model.predict_proba(TEXTS, fast=True), probabilities(logits, rows=whole.rows))
+    model._predictor.kept = reweighted(kept, 0.7, 1.3)
+    logits = kept.alone["linear"] * model._predictor.linear.logits([(text, None) for text in TEXTS])
+    assert np.array_equal(model.predict_proba(TEXTS, fast=True), probabilities(logits, rows=kept.rows))
     assert np.array_equal(model.predict(TEXTS, fast=True), model.classes_[logits.argmax(axis=1)])
-    model._predictor.kept = kept._replace(ensemble=replace(whole, encoder_weight=1.0, linear_weight=0.0))
+    model._predictor.kept = reweighted(kept, 1.0, 0.0)
     with pytest.raises(ValueError, match=r"it has no linear model.*fast=True"):
         model.predict(TEXTS, fast=True)
 

@@ -117,7 +117,7 @@ def test_a_minimum_is_selected(recur: Recur, tiny_tnews: Path, tmp_path: Path, m
         line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / name, *settings)
         assert recur("finetune", *line)[0] == 0
         result = json.loads((tmp_path / name / "result.json").read_text())
-        found.append((result["best_step"], result["ensemble"], result["dev"]))
+        found.append((result["best_step"], result["kept"], result["dev"]))
     assert found[0] == found[1]
 
 

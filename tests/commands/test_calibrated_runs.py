@@ -1,6 +1,7 @@
 """The temperature of a run without an ensemble, and `recur predict --threshold`."""
 
 import json
+import math
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -28,9 +29,9 @@ def plain(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur, plain: Path, trained: Path) -> None:
     assert json.loads((trained / "result.json").read_text())["calibration"]["temperature"] == 1, "an ensemble has none"
-    stored = json.loads((plain / "calibration.json").read_text())
+    stored = json.loads((plain / "kept.json").read_text())
     assert stored["rows"] == 24
-    assert "calibration.json" in read_manifest(plain)
+    assert "kept.json" in read_manifest(plain)
     result = json.loads((plain / "result.json").read_text())
     assert result["calibration"]["temperature"] == stored["temperature"] != 1
     predictor = recurcli.load(plain)
@@ -47,10 +48,12 @@ def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur
 
 def test_a_damaged_temperature_is_an_error(recur: Recur, plain: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(plain, tmp_path / "run")
-    for content in (b"{}", b"[]", b'{"temperature": -1}', b'{"temperature": NaN}', b'{"temperature": "x"}'):
-        (copy / "calibration.json").write_bytes(content)
-        extend_manifest(copy, "calibration.json")
-        recur.refused(4, "calibration.json: is damaged", "eval", copy)
+    kept = json.loads((plain / "kept.json").read_text())
+    damaged: list[object] = [{**kept, "temperature": other} for other in (-1, math.nan, "x")]
+    for content in (*damaged, {}, []):
+        (copy / "kept.json").write_text(json.dumps(content))
+        extend_manifest(copy, "kept.json")
+        recur.refused(4, "kept.json: is damaged", "eval", copy)
 
 
 def test_rows_below_the_threshold_have_no_prediction_but_a_reason(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from forked import ForkServer
 from predicting import texts
 from ranks import run_ranks
 from running import Recur, lines_of, result_of
-from small_runs import copy_of, fingerprint, options, weighted
+from small_runs import copy_of, fingerprint, kept_of, options, weighted
 from tiny_task import tiny, write_rows
 
 from recurcli.cli import run
@@ -19,8 +19,9 @@ from recurcli.evaluation import inference, report
 from recurcli.evaluation.decision import mixed_share
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import CommittedFolder, extend_manifest, sha256_of
-from recurcli.runs.model_files import read_ensemble, read_linear_model
+from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.predictions import read_predictions
+from recurcli.runs.run_directory import Run
 
 SIX_STEPS = "finetuning.max_steps=6"
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
@@ -28,7 +29,7 @@ ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing k
 
 def test_the_result_has_the_scores_of_both_parts_and_of_the_ensemble(recur: Recur, trained: Path) -> None:
     result = result_of(trained)
-    assert result["ensemble"] == json.loads((trained / "ensemble.json").read_text())
+    assert result["kept"] == json.loads((trained / "kept.json").read_text())
     assert result["parts"].keys() == {"encoder", "linear"}
     assert result["baselines"]["linear"] == result["parts"]["linear"]["accuracy"]
     assert result["dev"]["accuracy"] >= max(part["accuracy"] for part in result["parts"].values())
@@ -41,12 +42,12 @@ def test_the_result_has_the_scores_of_both_parts_and_of_the_ensemble(recur: Recu
 
 
 def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> None:
-    ensemble = json.loads((trained / "ensemble.json").read_text())
+    weights = kept_of(trained).weights
     for line in map(json.loads, (trained / "predictions.dev.jsonl").read_text().splitlines()):
         names = ("encoder_probabilities", "linear_probabilities", "probabilities")
         mixed = mixed_share(24, 15)  # the dev rows and the classes
         encoder, linear, both = ((np.array([*line[name].values()]) - mixed / 15) / (1 - mixed) for name in names)
-        joint = encoder ** ensemble["encoder_weight"] * linear ** ensemble["linear_weight"]
+        joint = encoder ** weights["encoder"] * linear ** weights["linear"]
         np.testing.assert_allclose(both, joint / joint.sum(), atol=1e-5)
         assert line["prediction"] == max(line["probabilities"], key=line["probabilities"].__getitem__)
 
@@ -64,7 +65,7 @@ def test_an_ensemble_leaves_the_encoder_as_it_is(recur: Recur, joined: Path, tin
     found, expected = fingerprint(tmp_path / "without"), fingerprint(joined)
     for name in ("model.safetensors", "losses"):
         assert found[name] == expected[name]
-    assert not (tmp_path / "without" / "ensemble.json").exists() and (joined / "ensemble.json").exists()
+    assert [kept_of(run).alone.keys() for run in (tmp_path / "without", joined)] == [{"encoder"}, {"encoder", "linear"}]
 
 
 def test_evaluations_are_shown_beside_the_linear_models_score(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
@@ -85,10 +86,9 @@ def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path:
 
 
 def test_fast_is_the_linear_model(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ensemble = read_ensemble(CommittedFolder(trained), 15)
-    assert ensemble is not None
-    assert 0 < ensemble.linear_alone_weight != ensemble.linear_weight
-    kept = weighted(trained, tmp_path / "kept", 0, ensemble.linear_alone_weight)
+    alone = kept_of(trained).alone["linear"]
+    assert 0 < alone != kept_of(trained).weights["linear"]
+    kept = weighted(trained, tmp_path / "kept", 0, alone)
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(50)))
     line = (tmp_path / "x.txt", "--no-header", "--probabilities")
     monkeypatch.setattr(inference, "compute_logits", None)
@@ -124,7 +124,7 @@ def test_without_a_linear_model_the_encoder_is_trained(recur: Recur, tiny_tnews:
     data = shutil.copytree(tiny_tnews, tmp_path / "tnews")
     write_rows(data / "train.json", [{**row, "label": "100"} for row in lines_of(data / "train.json")])
     assert recur.json("finetune", *options(data, tmp_path / "run", SIX_STEPS))["baselines"].keys() == {"majority"}
-    assert not (tmp_path / "run" / "ensemble.json").exists()
+    assert kept_of(tmp_path / "run").alone.keys() == {"encoder"}
 
 
 def test_a_refused_resume_leaves_the_model_as_is(recur: Recur, joined: Path, tiny_tnews: Path, tmp_path: Path) -> None:
@@ -136,15 +136,17 @@ def test_a_refused_resume_leaves_the_model_as_is(recur: Recur, joined: Path, tin
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
-NEGATIVE = '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1, "linear_alone_weight": 1, "rows": 9}'
+WEIGHTS = (
+    '{"name": "ensemble", "weights": {"encoder": %s, "linear": 1}, "alone": {"linear": 1}, "temperature": 1, "rows": 9}'
+)
 
 
-@pytest.mark.parametrize("content", ["", "{}", NEGATIVE])
+@pytest.mark.parametrize("content", ["", "{}", WEIGHTS % -1, WEIGHTS % "NaN"])
 def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = copy_of(trained, tmp_path / "run")
-    (run / "ensemble.json").write_text(content)
-    extend_manifest(run, "ensemble.json")
-    recur.refused(4, "ensemble.json: is damaged", "eval", run)
+    (run / "kept.json").write_text(content)
+    extend_manifest(run, "kept.json")
+    recur.refused(4, "kept.json: is damaged", "eval", run)
 
 
 REFIT = ["finetune", "--preset", "starsaber-custom", *tiny("finetuning.max_steps=2", "tokenizer.kind=char")]
@@ -172,9 +174,9 @@ def test_the_dev_rows_are_scored_by_the_first_fit_and_the_others_by_the_refit(re
         loss = recur.json("eval", folder, *more)["metrics"]["loss"]
         assert loss == pytest.approx(result[split]["loss"], abs=1e-6)
     rows = [(f"good {n}", None) for n in range(5)]
-    weights, predictor = json.loads((folder / "ensemble.json").read_text()), Predictor.load(folder, device="cpu")
+    kept, predictor = kept_of(folder), Predictor.load(folder, device="cpu")
     encoder = predictor.encoder_logits(predictor.encode(rows))
-    expected = weights["encoder_weight"] * encoder + weights["linear_weight"] * again.logits(rows)
+    expected = kept.logits({"encoder": encoder, "linear": again.logits(rows)})
     np.testing.assert_allclose(predictor.logits(rows), expected, atol=1e-5)
     _, err = recur.ok("eval", folder, "--data", refitted / "x.csv")
     assert "120 of 120 rows are in the training rows" in err
@@ -208,7 +210,7 @@ def test_the_linear_model_beside_encoders_is_the_first_fit_on_test_rows_too(recu
         recur.ok(*REFIT, *data, "--set", f"finetuning.refit={refit}", "--output", run)
         assert (run / "linear.first-fit.safetensors").exists() == (refit == "true")
         test = result_of(run)["test"]
-        found = read_predictions(CommittedFolder(run), "linear", "test")
+        found = read_predictions(Run(run), "linear", "test")
         right = sum(map(str.__eq__, found.labels, found.predictions)) / len(found.labels)
         assert test["baselines"]["linear"] == test["parts"]["linear"]["accuracy"] == pytest.approx(right)
         accuracies.append((right, test["accuracy"]))
@@ -233,7 +235,7 @@ def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
         patched.setattr(report, place, stopped)
         assert recur(*arguments)[0] == 130
     recur.ok(*arguments, "--resume")
-    for name in ("linear.safetensors", "linear.first-fit.safetensors", "ensemble.json", "predictions.dev.jsonl"):
+    for name in ("linear.safetensors", "linear.first-fit.safetensors", "kept.json", "predictions.dev.jsonl"):
         assert sha256_of(tmp_path / "run" / name) == sha256_of(refitted / "run" / name)
 
 
@@ -258,7 +260,7 @@ def test_a_stopped_run_predicts(recur: Recur, refitted: Path, tmp_path: Path, mo
     wanted = linear.logits([(row["text"], None) for row in rows]).argmax(axis=1)
     assert [row["prediction"] for row in rows] == [("n", "y")[label] for label in wanted]
     recur.ok(*arguments, "--resume")
-    for name in ("linear.safetensors", "ensemble.json", "model.safetensors", "predictions.dev.jsonl"):
+    for name in ("linear.safetensors", "kept.json", "model.safetensors", "predictions.dev.jsonl"):
         assert sha256_of(run / name) == sha256_of(refitted / "run" / name)
 
 

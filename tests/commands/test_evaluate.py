@@ -393,7 +393,7 @@ def test_a_linear_model_that_no_manifest_lists_is_not_read(recur: Recur, trained
     (run / "linear.safetensors").write_bytes(b"not of this run")
     assert recur("eval", run)[0] == 4, "its manifest lists the file"
     manifest = json.loads((run / "manifest.json").read_text())
-    linear = ("linear.safetensors", "ensemble.json")
+    linear = ("linear.safetensors", "kept.json")
     manifest["files"] = [entry for entry in manifest["files"] if entry["name"] not in linear]
     (run / "manifest.json").write_text(json.dumps(manifest))
     found, _ = scored(recur, run)

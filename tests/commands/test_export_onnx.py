@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -27,9 +26,8 @@ from tiny_task import tiny
 from recurcli.config import ModelConfig, Truncation
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
-from recurcli.files import CommittedFolder, OpenedFile, to_json
+from recurcli.files import OpenedFile
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import read_ensemble, write_listed
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -398,11 +396,9 @@ def test_a_model_of_pairs_labels_as_predict_does(kind: str, recur: Recur, real_d
     settings = tiny(f"tokenizer.kind={kind}", "finetuning.max_steps=40", "ensemble=linear", "encoder.num_heads=2")
     line = ["--preset", "rsa-ocnli", "--data", real_data, "--output", source, "--quiet"]
     recur.ok("finetune", *line, *settings)
-    ensemble = read_ensemble(CommittedFolder(source), 3)
-    assert ensemble is not None
-    write_listed(source / "ensemble.json", to_json(replace(ensemble, encoder_weight=1.1, linear_weight=0.7).to_json()))
-    assert RunDirectory(source).is_finished
-    recur.ok("export", source, "--format", "onnx", "--output", folder)
+    run = weighted(source, tmp_path / "weighted", 1.1, 0.7)
+    assert RunDirectory(run).is_finished
+    recur.ok("export", run, "--format", "onnx", "--output", folder)
     rows = [json.loads(line) for line in (real_data / "ocnli" / "dev.json").read_text().splitlines()[:500]]
     nasty = [(a.replace("\t", " "), b.replace("\t", " ")) for a in NASTY for b in NASTY]
-    check_same(recur, source, folder, [*nasty, *((row["sentence1"], row["sentence2"]) for row in rows)])
+    check_same(recur, run, folder, [*nasty, *((row["sentence1"], row["sentence2"]) for row in rows)])

@@ -48,7 +48,7 @@ def test_all_rows_train_the_linear_model_and_are_scored_out_of_fold(few: Path, d
     result = result_of(few)
     assert (result["encoder"], result["steps"], result["linear_baseline"].get("refit_rows")) == ("linear", 0, None)
     assert result["cross_validation"] == {"folds": OUTER_FOLDS, "rows": 300}
-    assert result["data"]["train"]["rows"] == result["data"]["dev"]["rows"] == result["ensemble"]["rows"] == 300
+    assert result["data"]["train"]["rows"] == result["data"]["dev"]["rows"] == result["kept"]["rows"] == 300
     assert result["dev"]["accuracy"] == 0.9, "the wrong labels are those of rows that no fold has seen"
     stored = [json.loads(line) for line in (few / "predictions.dev.jsonl").read_text().splitlines()]
     assert len({row["id"] for row in stored}) == 300
@@ -62,7 +62,7 @@ def test_eval_shows_the_stored_scores(few: Path, recur: Recur, tmp_path: Path) -
     out, err = recur.ok("eval", few, "--json", "--errors", tmp_path / "e.tsv", "--report", tmp_path / "page.html")
     found = json.loads(out)
     assert "the scores of the training: 5-fold cross-validation" in err
-    for key in ("baselines", "calibration", "cross_validation", "ensemble"):
+    for key in ("baselines", "calibration", "cross_validation", "kept"):
         assert found[key] == result[key]
     assert (found["metrics"], found["rows"], found["split"]) == (result["dev"], 300, "dev")
     assert len((tmp_path / "e.tsv").read_text().splitlines()) == 31

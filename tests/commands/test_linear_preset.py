@@ -20,7 +20,7 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
     assert not any(word in shown for word in ("encoder", "steps", "tokens", "linear baseline", "auto"))
     assert not (folder / "checkpoints").exists()
     result = result_of(folder)
-    assert result["ensemble"]["encoder_weight"] == 0 and "parts" not in result
+    assert result["kept"]["name"] == "linear model" and "parts" not in result
     assert result["parameters"]["total"] == (result["linear_baseline"]["ngrams"] + 1) * 2
     scored = recur.json("eval", folder, "--quiet")
     assert scored["metrics"]["accuracy"] == result["dev"]["accuracy"] and "parts" not in scored

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from running import Recur, lines_of, result_of
 from safetensors.numpy import load_file
+from small_runs import reweighted
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.commands.training.report import model_card
 from recurcli.display.screen import print_training
+from recurcli.evaluation.decision import Kept
 from recurcli.files import extend_manifest
 
 EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'
@@ -85,9 +87,9 @@ def page_of(recur: Recur, run: Path, folder: Path) -> Page:
 def test_words_and_parameters_are_those_of_what_predict_runs(
     encoder_weight: float, counted: str, trained: Path, tmp_path: Path, recur: Recur, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns(".lock"))
+    run = shutil.copytree(trained, tmp_path / "run")
     result = result_of(run)
-    result["ensemble"]["encoder_weight"] = encoder_weight
+    result["kept"] = reweighted(Kept(**result["kept"]), encoder_weight, 1.0).to_json()
     (run / "result.json").write_text(json.dumps(result))
     extend_manifest(run, "result.json")
     weights = load_file(run / "linear.safetensors")

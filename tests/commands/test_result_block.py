@@ -12,9 +12,11 @@ from running import Recur, result_of, saved
 from tiny_task import tiny
 
 from recurcli.display.screen import block_parts, print_training, show
+from recurcli.evaluation.decision import PLAIN, Kept
 from recurcli.evaluation.result_block import ResultBlock, result_block
 from recurcli.requests.training import FinetuneRequest
 
+ENSEMBLE = Kept("ensemble", {"encoder": 0.5, "linear": 1.0}, {"encoder": 1.0, "linear": 2.0}, rows=24)
 PARTS: dict[str, dict[str, Any]] = {
     "encoder": {"accuracy": 0.9, "macro_f1": 0.8},
     "linear": {"accuracy": 0.95, "macro_f1": None},
@@ -28,11 +30,10 @@ def scores(rows: int, paired: list[float], **more: object) -> dict[str, Any]:
     return {"accuracy": 0.96, "baselines": baselines, "parts": PARTS, "paired": both, "rows": rows, **more}
 
 
-def evaluated(encoder_weight: float = 0.5, **more: object) -> dict[str, Any]:
-    """What `recur eval` returns of an ensemble on 200 rows of a file."""
-    ensemble = {"encoder_weight": encoder_weight, "linear_weight": 1.0}
-    own = scores(200, [0.001, 0.02], metric="accuracy", split="file", ensemble=ensemble, metrics={}, training_rows=0)
-    return {**own, **more}
+def evaluated(kept: Kept = ENSEMBLE, **more: object) -> dict[str, Any]:
+    """What `recur eval` returns of an ensemble, or of another model that is kept, on 200 rows of a file."""
+    facts = {"kept": kept.to_json(), "metric": "accuracy", "split": "file", "metrics": {}, "training_rows": 0}
+    return {**scores(200, [0.001, 0.02], **facts), **more}
 
 
 def test_the_kept_model_comes_first_with_its_interval_and_what_it_is_compared_with() -> None:
@@ -49,7 +50,7 @@ def test_the_kept_model_comes_first_with_its_interval_and_what_it_is_compared_wi
 
 
 def test_a_part_that_is_kept_alone_has_one_line() -> None:
-    block = result_block(Path("x"), {}, evaluated(encoder_weight=0.0))
+    block = result_block(Path("x"), {}, evaluated(ENSEMBLE.only_linear))
     assert block.columns[0] == "kept: linear model"
     assert [row[0] for row in block.rows] == ["linear model (kept)", "encoder", "majority class"]
 
@@ -60,7 +61,7 @@ def test_a_part_that_is_kept_alone_has_one_line() -> None:
         ({"paired": {"linear": [-0.01, 0.03]}}, "200 rows are too few to tell the ensemble from the linear model"),
         ({"paired": {"linear": [-0.05, -0.01]}}, "; the ensemble was chosen by its log loss on the dev rows."),
         (
-            {"paired": {"linear": [-0.05, -0.01]}, "ensemble": None},
+            {"paired": {"linear": [-0.05, -0.01]}, "kept": PLAIN},
             "The linear model has more of the 200 rows right (paired difference -5.0 to -1.0).",
         ),
         ({"paired": {"linear": [0, 0], "encoder": [0.1, 0.2]}}, "(paired difference +0.0 to +0.0)"),
@@ -102,7 +103,7 @@ def test_the_commands_are_those_of_the_run_and_a_shell_takes_them(trained: Path,
         assert [shlex.split(line) for line in lines] == [["recur", own[0], str(run), *own[1:]] for own in wanted]
     looped = {**own, "export_obstacle": "a loop"}
     assert not any("export" in line for line in result_block(run, looped, evaluated(), has_page=True).next)
-    assert "export" in result_block(run, looped, evaluated(encoder_weight=0.0), has_page=True).next[1]
+    assert "export" in result_block(run, looped, evaluated(ENSEMBLE.only_linear), has_page=True).next[1]
     pairs = {**own, "columns": {"text": ["a"], "pair": ["b"]}}
     assert "NEW.csv" in result_block(run, pairs).next[1]
 

@@ -196,7 +196,7 @@ def test_a_restarted_run_ends_with_the_same_weights(rank: int, word: str, tiny_t
     written = output
     if word == "--overwrite":  # what is there must be replaced at first, and gone on with after the restart
         succeeded(*finetuning(tiny_tnews, output, "finetuning.epochs=1"), ranks=1)
-        written = output / ".next"
+        written = output.with_name(f".{output.name}.next")
     restarting = ("--standalone", "--max-restarts", "2")
     with started(command(*finetuning(tiny_tnews, output, *more), word, launcher=restarting)) as process:
         wait_until(lambda: (written / "checkpoints" / "step-00000020").exists())

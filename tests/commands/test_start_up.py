@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from running import Recur
+from small_runs import kept_of
 from tiny_task import tiny
 
 LIGHT = """
@@ -63,7 +64,7 @@ def test_commands_of_models_import_nothing_heavy(recur: Recur, trained: Path, ti
     settings = tiny("ensemble=null", "finetuning.linear_baseline=false", "finetuning.max_steps=1")
     training = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, *settings]
     recur.ok(*training, "--output", run)
-    assert (run / "calibration.json").exists() and (trained / "ensemble.json").exists()
+    assert [kept_of(each).name for each in (run, trained)] == ["encoder", "ensemble"]
     completed(
         HEAVY,
         ["predict", trained, rows, "--output", tmp_path / "with an ensemble.jsonl"],

@@ -31,10 +31,8 @@ from recurcli.commands.tune import (
 from recurcli.data.splits import RowHashes
 from recurcli.display import screen
 from recurcli.errors import Interrupted, StorageError
-from recurcli.evaluation.decision import mixed_share, probabilities
-from recurcli.files import OpenedFile
+from recurcli.evaluation.decision import choose, mixed_share, probabilities
 from recurcli.linear import fitting
-from recurcli.linear.ensemble import choose_ensemble
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import draw_folds
 from recurcli.log import Log, Progress, TrialProgress
@@ -135,16 +133,12 @@ def test_an_ensemble_is_scored_on_rows_that_did_not_fit_its_weights(
     weights = np.where(targets == names.index("100"), 5.0, 1.0)
     halves = draw_folds(RowHashes.of((line["text"], None) for line in lines).group_ids, targets, seed=3, folds=2)
     assert sorted(np.bincount(halves)) == [12, 12]
-    model, losses, alone = (
-        LinearModel.load(OpenedFile(run / "linear.safetensors")),
-        np.empty(len(lines)),
-        np.empty(len(lines)),
-    )
+    losses, alone = np.empty(len(lines)), np.empty(len(lines))
     for half in (0, 1):
         own, other = halves == half, halves != half
-        kept = choose_ensemble(model, (encoder[other], linear[other]), targets[other], weights[other])
-        for holder, ensemble in ((losses, kept), (alone, kept.without_encoder())):
-            joined = ensemble.join(encoder[own], linear[own])
+        kept = choose({"encoder": encoder[other], "linear": linear[other]}, targets[other], weights[other])
+        for holder, each in ((losses, kept), (alone, kept.only_linear)):
+            joined = each.logits({"encoder": encoder[own], "linear": linear[own]})
             holder[own] = -np.log(probabilities(joined, rows=12)[np.arange(12), targets[own]])
     assert math.isclose(found["preset_dev_metric"], weights @ losses / weights.sum(), rel_tol=1e-6)
     assert math.isclose(found["linear_dev_metric"], weights @ alone / weights.sum(), rel_tol=1e-6)
@@ -224,7 +218,7 @@ def test_each_trial_lies_in_the_ranges_and_has_a_line(study: Study) -> None:
     assert len({json.dumps(trial["settings"]) for trial in result["trials"]}) > 1
     scores = {trial["trial"]: trial["dev_metric"] for trial in result["trials"]}
     assert result["best"]["dev_metric"] == min(scores.values()) == scores[result["best"]["trial"]]
-    assert sorted(path.name for path in study.folder.iterdir()) == [".lock", "best.yaml", "study.db"]
+    assert sorted(path.name for path in study.folder.iterdir()) == ["best.yaml", "study.db"]
 
 
 def test_the_best_preset_trains_to_its_score(recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:

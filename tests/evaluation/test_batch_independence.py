@@ -93,15 +93,16 @@ def logits_of(
 ) -> Scores:
     """Return the logits (2, N, C) of the whole model, and of its encoder alone, for texts of these lengths."""
     predictor = Predictor.load(run, device="cpu", precision=precision, batch_size=batch_size)
-    ensemble = predictor.ensemble
-    assert ensemble is not None and ensemble.encoder_weight and ensemble.linear_weight
+    linear = predictor.linear
+    assert linear is not None and predictor.kept.name == "ensemble"
     draw, characters = random.Random(5), "鼠牛虎兔龙蛇马羊猴鸡狗猪"
     texts = ["".join(draw.choices(characters, k=length)) for length in lengths]
     found = np.zeros((2, len(lengths), len(predictor.labels)))
     for part in parts:
         own = [(texts[row], None) for row in part]
         encoder = predictor.encoder_logits(predictor.encode(own))
-        found[:, list(part)] = ensemble.join(encoder, ensemble.linear.logits(own)), encoder
+        whole = predictor.kept.logits({"encoder": encoder, "linear": linear.logits(own)})
+        found[:, list(part)] = whole, encoder
     assert not predictor.truncated
     return found
 

@@ -1,12 +1,13 @@
 """Probabilities that are bounded, and thresholds against every threshold that could be chosen."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from recurcli.evaluation.decision import PLAIN, KeptModel, fit_thresholds, probabilities
+from recurcli.evaluation.decision import PLAIN, fit_thresholds, probabilities
 from recurcli.metrics import counts_of, metric_named
 
 
@@ -39,7 +40,7 @@ def fraud(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def decided(shares: np.ndarray, found: dict[str, Any]) -> np.ndarray:
-    return KeptModel(None, thresholds=found).decide(shares)
+    return replace(PLAIN, thresholds=found).decide(shares)
 
 
 @pytest.mark.parametrize("metric", ["f1:a", "macro_f1", "balanced_accuracy", "mcc"])

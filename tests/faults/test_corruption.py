@@ -21,7 +21,7 @@ MODEL = (
     "tokenizer.json",
     "predictions.dev.jsonl",
     "linear.safetensors",
-    "ensemble.json",
+    "kept.json",
     "manifest.json",
 )
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "best.safetensors", "state.json", "manifest.json")

@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from recurcli.linear.ensemble import ENCODER_FACTOR, PRIOR_WEIGHTS, choose_ensemble, fit_weights, standard_errors
-from recurcli.linear.fitting import fit_model
-from recurcli.linear.model import Hyperparameters
-from recurcli.linear.ngram_hashes import NgramConfig
-
-LINEAR = fit_model([("a", None), ("b", None)], [0, 1], 2, Hyperparameters(NgramConfig(characters=(1, 1)), 0.5))
+from recurcli.evaluation.decision import Kept, choose
+from recurcli.linear.ensemble import ENCODER_FACTOR, PRIOR_WEIGHTS, fit_weights, standard_errors
 
 
 def drawn(strengths: tuple[float, float], rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -19,6 +15,11 @@ def drawn(strengths: tuple[float, float], rows: int = 400, seed: int = 0) -> tup
     for part, strength in zip(parts, strengths, strict=True):
         part[np.arange(rows), targets] += strength
     return parts, targets
+
+
+def kept_by(parts: np.ndarray, targets: np.ndarray) -> Kept:
+    """What is kept by logits (2, N, C) of encoder and linear model on rows with these targets (N,)."""
+    return choose({"encoder": parts[0], "linear": parts[1]}, targets)
 
 
 def loss(weights: np.ndarray, parts: np.ndarray, targets: np.ndarray, prior: np.ndarray) -> float:
@@ -55,16 +56,16 @@ def test_few_rows_leave_the_weights_near_the_neutral_ones() -> None:
 @pytest.mark.parametrize("strengths", [(1.0, 1.0), (0.0, 2.0), (2.0, 0.0), (-1.0, 1.0)])
 def test_on_other_rows_it_is_hardly_ever_worse_than_a_part_alone(strengths: tuple[float, float], seed: int) -> None:
     parts, targets = drawn(strengths, rows=5000, seed=seed)
-    ensemble = choose_ensemble(LINEAR, (parts[0, :300], parts[1, :300]), targets[:300])
+    kept = kept_by(parts[:, :300], targets[:300])
     held_out, others = targets[300:], parts[:, 300:]
-    joint = accuracy(held_out, ensemble.join(*others))[0]
+    joint = accuracy(held_out, kept.logits({"encoder": others[0], "linear": others[1]}))[0]
     assert joint >= max(accuracy(held_out, part)[0] for part in others) - 0.01
     if strengths == (1.0, 1.0):
         assert joint > max(accuracy(held_out, part)[0] for part in others) + 0.05
     if strengths in ((0.0, 2.0), (-1.0, 1.0)):
-        assert ensemble.encoder_weight == 0
+        assert kept.name == "linear model"
     if strengths == (2.0, 0.0):
-        assert ensemble.linear_weight == 0
+        assert kept.name == "encoder"
 
 
 def test_a_row_with_the_weight_three_counts_as_three_rows() -> None:
@@ -78,10 +79,10 @@ def test_a_row_with_the_weight_three_counts_as_three_rows() -> None:
 
 def test_the_linear_model_without_the_encoder_has_a_weight_of_its_own() -> None:
     parts, targets = drawn((1.5, 1.5))
-    ensemble = choose_ensemble(LINEAR, (parts[0], parts[1]), targets)
-    alone = ensemble.without_encoder()
-    assert (alone.encoder_weight, alone.linear_weight > 0, ensemble.encoder_weight > 0) == (0, True, True)
-    scales = np.array([0.9, 1.0, 1.1]) * alone.linear_weight
+    kept = kept_by(parts, targets)
+    alone = kept.only_linear
+    assert (kept.name, alone.name, alone.rows, [*alone.weights]) == ("ensemble", "linear model", 400, ["linear"])
+    scales = np.array([0.9, 1.0, 1.1]) * alone.weights["linear"]
     losses = [loss(np.array([scale]), parts[1:], targets, PRIOR_WEIGHTS[1:]) for scale in scales]
     assert losses[1] == min(losses)
 
@@ -106,9 +107,9 @@ def test_a_row_with_the_weight_two_moves_the_standard_errors_as_that_row() -> No
 def test_the_encoder_has_a_share_of_its_fitted_weight_and_the_sum_is_calibrated() -> None:
     parts, targets = drawn((1.0, 1.0))
     encoder, linear = fit_weights(parts, targets, PRIOR_WEIGHTS)
-    ensemble = choose_ensemble(LINEAR, (parts[0], parts[1]), targets)
-    assert ensemble.encoder_weight / ensemble.linear_weight == pytest.approx(ENCODER_FACTOR * encoder / linear)
-    weights = np.array([ensemble.encoder_weight, ensemble.linear_weight])
+    kept = kept_by(parts, targets)
+    assert kept.weights["encoder"] / kept.weights["linear"] == pytest.approx(ENCODER_FACTOR * encoder / linear)
+    weights = np.array([kept.weights["encoder"], kept.weights["linear"]])
     losses = [loss(scale * weights, parts, targets, weights) for scale in (0.95, 1.0, 1.05)]
     assert losses[1] == min(losses)
 
@@ -117,7 +118,7 @@ def test_the_encoder_has_a_share_of_its_fitted_weight_and_the_sum_is_calibrated(
 def test_a_part_without_weight_is_left_out_and_the_linear_model_stays_where_neither_has_one(
     strengths: tuple[float, float],
 ) -> None:
-    parts, targets = drawn(strengths)
-    ensemble = choose_ensemble(LINEAR, (parts[0], parts[1]), targets)
-    kept = (ensemble.encoder_weight > 0, ensemble.linear_weight > 0)
-    assert kept == (strengths[0] > 0, strengths[0] <= 0)
+    kept = kept_by(*drawn(strengths))
+    wanted = "encoder" if strengths[0] > 0 else "linear"
+    assert (kept.name.removesuffix(" model"), kept.weights) == (wanted, {wanted: kept.alone[wanted]})
+    assert kept.alone.keys() == {"encoder", "linear"}

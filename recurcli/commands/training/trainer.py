@@ -48,6 +48,7 @@ from recurcli.runs.run_directory import (
     RunStatus,
     check_same,
     checkpoint_folders,
+    finish_change,
     first_difference,
 )
 from recurcli.tokens.tokenizer import Tokenizer
@@ -175,9 +176,9 @@ class Training:
                 notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
-            if self.run.path != self.request.folder:
+            if self.run.replaces is not None:
                 stop.add_note(
-                    f"{self.request.folder} is still the run before; delete {self.run.path} to give the new one up"
+                    f"{self.run.replaces} is still the run before; delete {self.run.path} to give the new one up"
                 )
             raise
         except StorageError as error:
@@ -264,7 +265,7 @@ class Training:
         """
         ranks, run = self.loop.ranks, RunDirectory(self.request.folder)
         if ranks.is_main:
-            run.settle()
+            finish_change(run.path)
             if not self.request.keep_checkpoints:
                 run.remove_checkpoints()
         return ranks.broadcast(run.read_result() if ranks.is_main else None)
