@@ -635,7 +635,7 @@ class RunDirectory(RunReader):
         """
         if self.path.resolve().name.startswith(".") and self.path.resolve().suffix in (NEXT, OLD):
             raise UsageError(f"{self.path}: is the folder of a new training of another run; choose another --output")
-        run, new = self.resumed, beside(self.path, NEXT)
+        run = self.resumed
         entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         if run is self and all(name == LOCK or _is_leftover(name) for name in entries):
             return self, "new"
@@ -644,7 +644,7 @@ class RunDirectory(RunReader):
         if overwrite or run is not self:
             self._check_replaceable()
         if overwrite:
-            return RunDirectory(new, replaces=self.path), "new"
+            return RunDirectory(beside(self.path, NEXT), replaces=self.path), "new"
         if not resume:
             raise UsageError(
                 f"{self.path}: already has a run; continue it with --resume, or replace it with --overwrite"
@@ -655,8 +655,7 @@ class RunDirectory(RunReader):
 
     def _check_replaceable(self) -> None:
         """Raise UsageError if a new run cannot take the place of the folder by a rename."""
-        place, new = self.path.resolve(), beside(self.path, NEXT)
-        reason = None
+        place, reason = self.path.resolve(), None
         if self.path.is_symlink():
             reason = f"it is a symbolic link to {place}"
         elif place.is_dir() and place.samefile("."):
@@ -667,9 +666,6 @@ class RunDirectory(RunReader):
             raise UsageError(
                 f"{self.path}: cannot be replaced, since {reason}; train to another folder: --output OTHER"
             )
-        refuse_links(new)
-        if new.is_file() or (_foreign(new) and not RunDirectory(new).is_finished):
-            raise UsageError(f"{new}: a new training is written there, and it holds other files; move them away")
 
     def start(self) -> None:
         """Make the folder of a new training that `replaces` another run. What an earlier one has left there is deleted."""

@@ -331,8 +331,8 @@ def test_a_folder_is_a_run_by_what_recur_alone_writes(files: dict[str, str], is_
     [
         ("mine/preset.yaml", "mine", "mine: is not empty and is not a run directory"),
         ("mine/README.md", "mine", "mine: is not empty and is not a run directory"),
-        (".run.next", "run", ".run.next: a new training is written there, and it holds other files"),
-        (".run.next/mine.txt", "run", ".run.next: a new training is written there, and it holds other files"),
+        (".run.next", "run", ".run.next: is a folder of recur, and holds other files"),
+        (".run.next/mine.txt", "run", ".run.next: is a folder of recur, and holds other files"),
         (".run.old/mine.txt", "run", ".run.old: is a folder of recur, and holds other files"),
         ("file", "file", "file: is a file, not a folder"),
         ("file", "nowhere", "nowhere: is a file, not a folder"),
