@@ -613,7 +613,7 @@ class RunDirectory(RunReader):
                 finish_change(self.path)
                 with storage_errors(self.path):
                     self.path.mkdir(exist_ok=True)
-                for entry in list(self.path.iterdir()):
+                for entry in [*self.path.iterdir(), *beside(self.path, NEXT).glob("*")]:
                     if _is_leftover(entry.name):
                         remove(entry)
                 yield
