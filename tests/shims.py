@@ -96,6 +96,16 @@ def die_at_change(point: int, under: str, tally: str) -> None:
     os._exit = exit_with_tally  # type: ignore[assignment]
 
 
+def die_at_rename(to: str) -> None:
+    """Die before the first rename to a path that ends so."""
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.rename" and str(arguments[1]).endswith(to):
+            _die()
+
+    sys.addaudithook(hook)
+
+
 def _watch_fsync(counter: _Counter) -> None:
     honest = os.fsync
 

@@ -92,7 +92,7 @@ def fingerprint(run: Path) -> dict[str, object]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines]
     assert len(steps) == len(set(steps)), "a step is in the metrics file twice"
-    leftovers = [str(path) for path in run.rglob(".*") if path.name != ".lock"]
+    leftovers = [str(path) for path in run.rglob(".*")]
     assert not leftovers, "a kill's half-written files stay"
     predictions = run / "predictions.dev.jsonl"
     return {

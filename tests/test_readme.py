@@ -20,7 +20,7 @@ from tiny_task import rows, tiny, write_rows
 from recurcli.cli import app
 from recurcli.errors import Interrupted, RecurError
 from recurcli.preset import compose
-from recurcli.runs.run_directory import CONTENTS, LOCK, NEXT
+from recurcli.runs.run_directory import CONTENTS, LOCK, NEXT, OLD
 
 Recur = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).resolve().parent.parent
@@ -184,7 +184,9 @@ def section(heading: str) -> str:
 
 def test_the_reference_lists_the_files_of_a_run() -> None:
     first_cells = " ".join(re.findall(r"^\| (`[^|]*) \|", section("The files of a run"), flags=re.MULTILINE))
-    assert sorted(re.findall(r"`([^`]+)`", first_cells)) == sorted([*CONTENTS, LOCK, NEXT])
+    assert sorted(re.findall(r"`([^`]+)`", first_cells)) == sorted(
+        [*CONTENTS, *(f".RUN{ending}" for ending in (LOCK, NEXT, OLD))]
+    )
 
 
 def keys_of(command: str) -> set[str]:

@@ -30,7 +30,7 @@ from recurcli.device import choose_device
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize, quoted
 from recurcli.evaluation.decision import Kept, fit_thresholds
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
-from recurcli.evaluation.report import EvaluatedRows, paired_interval, report_with_parts
+from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, intervals
 from recurcli.files import (
     REPORT,
@@ -39,24 +39,25 @@ from recurcli.files import (
     finite,
     naming_damage,
     sha256_of,
-    to_json,
     write_atomically,
 )
 from recurcli.log import Log
-from recurcli.metrics import MAX_IN_FULL, TEST_SPLITS, classification_report, metric_named
+from recurcli.metrics import MAX_IN_FULL, classification_report, metric_named
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.models.data import warn_of_unlearned_positions
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import build_trained, read_known_rows, read_linear_model, read_model
-from recurcli.runs.predictions import FILES, Part, read_predictions
+from recurcli.runs.predictions import read_current_result
 from recurcli.runs.run_directory import (
     LINEAR_FIRST_FIT,
+    MODEL_CARD,
     PREDICTIONS,
     THRESHOLDS,
     Run,
     RunDirectory,
     contents_of,
     open_run,
+    reopen_run,
 )
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
@@ -149,7 +150,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
 
 def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task, log: Log) -> Evaluation:
     """Return the scores of a cross-validated run, from its stored out-of-fold predictions."""
-    trained, names = run.read_result(), task.labels
+    trained, names = read_current_result(run), task.labels
     rows, shares = _stored_predictions(run, PREDICTIONS, names)
     labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
     ids, lines = [row["id"] for row in rows], [row.get("line", 0) for row in rows]
@@ -202,7 +203,7 @@ def _finish(
     if request.fit_thresholds is not None:
         warn_of_thresholds(kept.thresholds, "leave --save out", log)
     if request.save:
-        _save(run, kept, rows.names, {key: scores[key] for key in ("unseen", "paired") if key in scores})
+        _save(run, kept, rows.names)
         log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")
     if request.errors is not None:
         _write_errors(request.errors, rows)
@@ -219,35 +220,21 @@ def _finish(
     return Evaluation(result, run, rows)
 
 
-def _save(run: Run, kept: Kept, names: Sequence[str], facts: Mapping[str, Any]) -> None:
-    """Keep the thresholds in `run`: its predictions and its result follow them, in one change.
+def _save(run: Run, kept: Kept, names: Sequence[str]) -> None:
+    """Keep the thresholds in `run`, and write the model card with the scores that they give.
 
-    `facts` are those of the dev rows that follow the thresholds: the scores on the rows that were not trained on, and what is
-    `paired`. Of the test rows a run does not keep which ones were trained on, nor without an ensemble the predictions of the
-    parts, so those facts are left out of the result.
-    Raises UsageError for a run that is not finished, or that does not keep the probabilities of all classes `names`.
+    Raises UsageError for a run that is not finished, or that does not keep the probabilities of all classes `names`;
+    StorageError if a new training has replaced it.
     """
     if not run.is_finished:
         raise UsageError(f"{run}: its training is not finished; --save needs the result of it")
     _check_kept_in_full(run, names)
-    result = {**run.read_result(), "thresholds": kept.thresholds}
-    files = {THRESHOLDS: to_json(kept.thresholds)}
-    for split, name in FILES.items():
-        if name in run:
-            rows, shares = _stored_predictions(run, name, names)
-            labels, predictions = [row["label"] for row in rows], [names[each] for each in kept.decide(shares)]
-            rows = [row | {"prediction": label} for row, label in zip(rows, predictions, strict=True)]
-            files[name] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            result[split] |= classification_report(labels, predictions, names, loss=result[split]["loss"])
-            if split != "dev" and result[split].pop("paired", None) and "linear_probabilities" in rows[0]:
-                right = np.array(labels) == predictions
-                parts: tuple[Part, ...] = ("encoder", "linear")
-                others = {part: np.array(labels) == read_predictions(run, part, split).predictions for part in parts}
-                result[split]["paired"] = {part: paired_interval(right, other) for part, other in others.items()}
-    for split in TEST_SPLITS:
-        result.get(split, {}).pop("unseen", None)
-    result |= facts
-    RunDirectory(run.name).replace_files(run, files, result, model_card(result))
+    assert kept.thresholds is not None
+    directory = RunDirectory(run.path)
+    with directory.lock():
+        reopen_run(run.path, run.sha256)
+        directory.write_thresholds(kept.thresholds)
+        write_atomically(run.path / MODEL_CARD, model_card(read_current_result(Run(run.path))))
 
 
 def _read_rows(

@@ -48,7 +48,7 @@ def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
 
 def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:
     """Log a note if the run has thresholds, which were chosen for the ensemble, and the model is its linear model alone."""
-    if predictor.is_linear and THRESHOLDS in run:
+    if predictor.is_linear and run.has(THRESHOLDS):
         log.note(f"{run}: --fast takes the most probable label, since {THRESHOLDS} was chosen for the whole ensemble")
 
 

@@ -26,7 +26,7 @@ from recurcli.linear.model import LinearModel
 from recurcli.log import AfterBatch, Log, ignore
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_linear_model, read_model
-from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, THRESHOLDS, THRESHOLDS_FILE, Run, read_json
+from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, THRESHOLDS, Run, read_json
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
@@ -276,14 +276,13 @@ class Predictor:
             linear = read_linear_model(files.folder, len(files.config.labels))
             if linear is None:
                 raise ModelError(f"{files.folder.path / KEPT}: is damaged: it needs {LINEAR_MODEL}")
-        if THRESHOLDS in files.folder:
-            thresholds = read_json(files.folder[THRESHOLDS], THRESHOLDS_FILE)
+        if thresholds := files.folder.read_thresholds():
             if [*thresholds["thresholds"]] != [*files.config.labels]:
                 raise ModelError(f"{files.folder.path / THRESHOLDS}: is damaged: its labels are not those of the model")
             kept = replace(kept, thresholds=thresholds)
         model = build_trained(Classifier, files, config.device)
         predictor = cls(
-            model=model, tokenizer=files.tokenizer, config=config, run=files.folder.name, kept=kept, linear=linear
+            model=model, tokenizer=files.tokenizer, config=config, run=files.folder.path, kept=kept, linear=linear
         )
         return predictor.linear_model() if fast else predictor
 

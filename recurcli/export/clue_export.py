@@ -52,7 +52,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
             "name": target.name,
             "rows": len(rows.examples),
             "from": target.test_file if rows.path is None else rows.path.name,
-            "run": str(run.folder.name),
+            "run": str(run.folder),
         }
         for target, run, rows in sorted(answers, key=lambda answer: answer[0].name)
     ]

@@ -20,7 +20,7 @@ from recurcli.metrics import LOG_LOSS, classification_report, rank_report
 from recurcli.models.encoder import EncodedRows, Encoder
 from recurcli.models.linear import Linear
 from recurcli.runs.model_files import write_listed, write_predictions, write_refit
-from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, THRESHOLDS
+from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, RunDirectory
 
 Rows = NDArray[np.bool_] | slice
 """Some of the dev rows."""
@@ -61,7 +61,7 @@ class Choice:
         kept = self._choose(dev)
         write_listed(folder / KEPT, to_json(kept.to_json()))
         if kept.thresholds is not None:
-            write_listed(folder / THRESHOLDS, to_json(kept.thresholds))
+            RunDirectory(folder).write_thresholds(kept.thresholds)
         report, facts = self._write_scores(folder / PREDICTIONS, self.encoder.dev, kept, dev, data.task.baselines)
         facts["kept"] = kept.to_json()
         if self.halves_seed is not None:

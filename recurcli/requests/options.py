@@ -40,9 +40,12 @@ def reads(path: Any, *, stdin: bool = False) -> Any:
 
 
 def check_exists(path: Path) -> None:
-    """Raise UsageError for a path that does not exist."""
+    """Raise UsageError for a path that does not exist, but for a run that another takes the place of."""
     if not os.path.exists(os.path.expanduser(path)):  # noqa: PTH110, PTH111 - they raise nothing for a path
-        raise UsageError(f"{path}: there is no such file or folder")
+        from recurcli.runs.run_directory import is_being_replaced
+
+        if not is_being_replaced(path):
+            raise UsageError(f"{path}: there is no such file or folder")
 
 
 def _presets(incomplete: str) -> list[str]:

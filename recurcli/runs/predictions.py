@@ -13,14 +13,16 @@ from pydantic_core import core_schema as cs
 
 from recurcli.errors import ModelError, escaped
 from recurcli.files import CommittedFolder, OpenedFile, naming_damage
-from recurcli.metrics import ScoredSplit
+from recurcli.metrics import ScoredSplit, classification_report
 from recurcli.runs.run_directory import (
     FINITE,
     NUMBER,
     PREDICTIONS,
+    RESULT,
     TEST_PREDICTIONS,
     TEXT,
     TEXT_LOSSES,
+    Run,
     check,
     keys,
     read_json,
@@ -35,6 +37,8 @@ _LOSSES = cs.list_schema(FINITE, min_length=1)
 _LOSSES_FILE = SchemaValidator(keys({"nats": _LOSSES, "tokens": _LOSSES}))
 _CLASSES = SchemaValidator(keys({"id2label": cs.dict_schema(TEXT, TEXT)}))
 """config.json, for a reader of its classes alone."""
+_THRESHOLDS_OF_RESULT = SchemaValidator(keys({"thresholds?": cs.nullable_schema(cs.dict_schema())}))
+"""result.json, for a reader of its thresholds alone."""
 _ROW = dict.fromkeys(("id", "label", "prediction"), TEXT)
 _ROW_TEXT = SchemaValidator(keys({"label": TEXT, "text": TEXT, "pair?": cs.nullable_schema(TEXT)}))
 """A line of predictions, for a reader of its text."""
@@ -67,27 +71,60 @@ class RowText(NamedTuple):
     label: str
 
 
-def read_predictions(folder: CommittedFolder, part: Part, split: ScoredSplit = "dev") -> Predictions:
-    """Read the predictions of a run. Raises ModelError if they are damaged."""
-    path, lines = folder.path / FILES[split], _lines(folder[FILES[split]])
+def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predictions:
+    """Read the predictions of a run. Raises ModelError if they are damaged.
+
+    The labels of the model follow the thresholds that the run has now.
+    """
+    path, lines = run.path / FILES[split], _lines(run[FILES[split]])
     first = _row(path, 1, lines[0], _row_validator("probabilities", "encoder_probabilities?", "linear_probabilities?"))
-    key = f"{part}_probabilities"
-    if key not in first:
+    if f"{part}_probabilities" not in first:
         part = "model"
     names = list(first["probabilities"])
     if "other_probabilities" in first:  # a row of many classes has the largest probabilities only
-        names = list(read_json(folder["config.json"], _CLASSES, limit=1 << 24)["id2label"].values())
-    validator = _row_validator() if part == "model" else _row_validator(key)
+        names = list(read_json(run["config.json"], _CLASSES, limit=1 << 24)["id2label"].values())
+    divisors, key = (_new_divisors(run), "probabilities") if part == "model" else ({}, f"{part}_probabilities")
+    validator = _row_validator() if divisors is None else _row_validator(key)
     rows = []
     for number, line in enumerate(lines, 1):
         head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
-        row = _row(path, number, head + "}" if found and part == "model" else line, validator)
-        prediction = row["prediction"] if part == "model" else max(row[key], key=row[key].__getitem__)
+        row = _row(path, number, head + "}" if found and divisors is None else line, validator)
+        prediction = row["prediction"]
+        if divisors is not None:
+            ratios = {name: share / divisors.get(name, 1) for name, share in row[key].items()}
+            prediction = max(ratios, key=ratios.__getitem__)
         rows.append((row["id"], row["label"], prediction))
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
     if unknown := {*labels, *predictions} - {*names}:
         raise ModelError(f"{path}: has the label '{escaped(min(unknown))}' without a probability")
     return Predictions(ids, labels, predictions, names, part)
+
+
+def _new_divisors(run: Run) -> dict[str, float] | None:
+    """Return what the probability of each label is divided by, if the thresholds of the run are not those of its training.
+
+    The label with the largest ratio is predicted. None: the stored predictions hold.
+    """
+    of_training = read_json(run[RESULT], _THRESHOLDS_OF_RESULT).get("thresholds") if RESULT in run else None
+    thresholds = run.read_thresholds()
+    return None if thresholds == of_training else (thresholds or {"thresholds": {}})["thresholds"]
+
+
+def read_current_result(run: Run) -> dict[str, Any]:
+    """Return the content of result.json, with the thresholds that the run has now, and with the scores that they give.
+
+    If they are not those of the training, what is `paired` and the scores of `unseen` rows are left out.
+    """
+    result, thresholds = run.read_result(), run.read_thresholds()
+    if thresholds == result.get("thresholds"):
+        return result
+    for split, name in FILES.items():
+        if name in run:
+            rows, scores = read_predictions(run, "model", split), result[split]
+            scores |= classification_report(rows.labels, rows.predictions, rows.names, loss=scores["loss"])
+            for key in ("paired", "unseen"):
+                (result if split == "dev" else scores).pop(key, None)
+    return {**result, "thresholds": thresholds}
 
 
 def read_text_losses(folder: CommittedFolder) -> TextLosses:

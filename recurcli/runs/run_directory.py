@@ -6,12 +6,12 @@ values; other keys are not checked.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
-import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -67,12 +67,11 @@ OF_MODEL = (KEPT, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSS
 """What is written after a model, and belongs to it."""
 _FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, VECTORS, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
 CONTENTS = (*_FILES, CHECKPOINTS, TRACKS)
-"""All files that a run writes, except its lock."""
-LOCK = ".lock"
+"""All files that a run writes."""
+LOCK, NEXT, OLD = ".lock", ".next", ".old"
+"""The endings of what stands beside a run (`beside`): its lock, a new training of it, and the run that is being replaced."""
 MAX_MANIFEST, MAX_METRICS = 1 << 20, 1 << 28
 """The largest manifest and metrics file that are read, in bytes."""
-NEXT = ".next"
-"""The folder of a new training in the folder of a run, which it replaces when it is finished (`RunDirectory.settle`)."""
 _HELD = {
     "tokenizer.json": "words or characters",
     **dict.fromkeys((LINEAR_MODEL, "linear.npz"), "hashes of n-grams"),
@@ -84,6 +83,8 @@ RunStatus = Literal["new", "unfinished", "finished"]
 _STEP = re.compile(r"step-(\d{8,12})")
 _CHECKPOINT = re.compile(rf"{_STEP.pattern}|\.{_STEP.pattern}\.\w+\.(tmp|old)")
 """A checkpoint, or what a killed process left of one (`commit_directory`)."""
+PATIENCE = 1.0
+"""Seconds that a reader waits for the end of a change of runs."""
 _HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})\n)?")
 
 
@@ -137,7 +138,8 @@ _KEPT = keys(
     }
 )
 _OF_LABELS = cs.dict_schema(TEXT, cs.float_schema(gt=0, le=1))
-_THRESHOLDS = keys({"metric": TEXT, "thresholds": _OF_LABELS, "cross_validated": NUMBER, "most_probable": NUMBER})
+_THRESHOLDS_KEYS = {"metric": TEXT, "thresholds": _OF_LABELS, "cross_validated": NUMBER, "most_probable": NUMBER}
+_THRESHOLDS = keys(_THRESHOLDS_KEYS)
 _VECTORS = keys({"source": TEXT, "licence": TEXT, "scale": FINITE, "share": FINITE})
 _LINEAR_BASELINE = keys(
     {
@@ -186,7 +188,7 @@ _STATE = SchemaValidator(keys({"state": keys({"step": COUNT}), "resume_key": _RE
 _METRICS_LINE = SchemaValidator(keys({"step": COUNT, "*": cs.nullable_schema(FINITE)}))
 KEPT_FILE = SchemaValidator(_KEPT)
 """kept.json."""
-THRESHOLDS_FILE = SchemaValidator(_THRESHOLDS)
+_THRESHOLDS_FILE = SchemaValidator(keys({**_THRESHOLDS_KEYS, "sha256": TEXT}))
 """thresholds.json."""
 
 
@@ -207,6 +209,10 @@ def read_json(file: OpenedFile, validator: SchemaValidator, limit: int = 1 << 20
         content: dict[str, Any] = json.loads(file.read(limit))
         check(content, validator)
     return content
+
+
+def _digest_of(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(to_json(value).encode()).hexdigest()
 
 
 Facts = Mapping[str, Any]
@@ -269,9 +275,34 @@ def training_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
 
 
+def beside(run: Path, ending: str) -> Path:
+    """Return the path of the hidden file or folder beside `run` with this `ending`, the same for all names of one folder."""
+    place = run.resolve()
+    return place.parent / f".{place.name}{ending}"
+
+
+def lock_of(run: Path) -> Path:
+    """Return the path of the lock of `run`: beside it, or in it if nothing can be written beside it."""
+    lock = beside(run, LOCK)
+    return run / LOCK if run.is_dir() and not os.access(lock.parent, os.W_OK) else lock
+
+
+def is_under_way(run: Path) -> bool:
+    """Whether a process writes to `run` now. A lock that cannot be read is none."""
+    with contextlib.suppress(OSError):  # it is another user's, or is deleted just now
+        return is_locked(lock_of(run))
+    return False
+
+
+def is_being_replaced(run: Path) -> bool:
+    """Whether `run` is missing because a new training takes its place now, or was killed while it did (`finish_change`)."""
+    return not run.exists() and beside(run, OLD).is_dir()
+
+
 def contents_of(folder: Path) -> list[Path]:
     """Return the paths of the files of a run, which no other output replaces, or none if `folder` is not a run."""
-    return [run / name for run in (folder, folder / NEXT) if (run / PRESET).is_file() for name in CONTENTS]
+    runs = (folder, beside(folder, NEXT))
+    return [run / name for run in runs if (run / PRESET).is_file() for name in CONTENTS]
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
@@ -286,7 +317,13 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 
 def _is_leftover(name: str) -> bool:
     """Whether `name` is a temporary file of recur that a killed process left behind."""
-    return name.endswith(".tmp") and name.startswith(tuple(f".{own.lstrip('.')}." for own in (*CONTENTS, NEXT)))
+    return name.endswith(".tmp") and name.startswith(tuple(f".{own}." for own in CONTENTS))
+
+
+def _foreign(folder: Path) -> list[Path]:
+    """Return the files and folders in `folder` that are not of a run, or nothing if it is missing."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return [entry for entry in entries if entry.name not in (*CONTENTS, LOCK) and not _is_leftover(entry.name)]
 
 
 def _is_run(folder: Path) -> bool:
@@ -304,32 +341,65 @@ def _is_run(folder: Path) -> bool:
     header = _HEADER.match(read_limited(folder / PRESET, 1 << 24)[:120]) if (folder / PRESET).is_file() else None
     if not header or not header[2]:
         return False
-    own = {PRESET, METRICS, CHECKPOINTS, TRACKS, LOCK, NEXT}  # what may be there before a training has written a model
+    own = {PRESET, METRICS, CHECKPOINTS, TRACKS, LOCK}  # what may be there before a training has written a model
     with contextlib.suppress(ModelError, ValueError, KeyError, TypeError, RecursionError):
         if json.loads(read_limited(folder / "config.json", 1 << 20))["model_type"] == "recurcli":
-            own = {*CONTENTS, LOCK, NEXT}
+            own = {*CONTENTS, LOCK}
     names = [entry.name for entry in folder.iterdir()]
     names += [entry.name for entry in (folder / CHECKPOINTS).glob("*") if not _CHECKPOINT.fullmatch(entry.name)]
     return all(name in own or _is_leftover(name) for name in names)
 
 
-def _delete_folder(folder: Path) -> None:
-    """Delete a folder. It is renamed first, in one step; `RunDirectory.lock` deletes what a kill leaves of it."""
-    if os.path.lexists(folder):
-        with storage_errors(folder):
-            aside = folder.with_name(f".{folder.name.lstrip('.')}.{os.getpid()}.tmp")
-            folder.rename(aside)
-            sync_directory(folder.parent)
-        remove(aside)
+def finish_change(run: Path) -> None:
+    """Undo a change of runs that was not finished, and put a finished new training in the place of `run`.
+
+    The caller holds the lock of `run`. Files in it that are not of the run are moved to the new training first; the change
+    itself is two renames, between which there is no run. A new training of a run that was deleted becomes the run. Raises
+    ModelError if a file of the new training is damaged; the run then stays.
+    """
+    place, new, old = run.resolve(), beside(run, NEXT), beside(run, OLD)
+    refuse_links(new, old)
+    with storage_errors(run):
+        if (old / PRESET).is_file() and not place.exists():
+            old.rename(place)
+        _delete(old)
+        if (new / RESULT).is_file():
+            CommittedFolder(new).verify((*MODEL_FILES, RESULT))
+            for path in _foreign(place):
+                path.rename(new / path.name)
+            if place.exists():
+                place.rename(old)
+            new.rename(place)
+            sync_directory(place.parent)
+        elif (new / PRESET).is_file() and not place.exists():
+            new.rename(place)
+        _delete(old)
 
 
-def _link(source: Path, target: Path) -> None:
-    """Make the file `target` a hard link of `source`, or a copy where the disk has no links."""
-    target.unlink()
+def _delete(folder: Path) -> None:
+    """Delete the folder beside a run, first what makes it one. Raises UsageError if it has files that are not of a run."""
+    if folder.is_file() or _foreign(folder):
+        raise UsageError(f"{folder}: is a folder of recur, and holds other files; move them away")
+    remove(folder / PRESET)
+    remove(folder)
+
+
+def _obstacle_to_moves(folder: Path) -> str | None:
+    """Return why no file can be moved from `folder` to where it stands: it is a mount point, or that is not writable.
+
+    Raises StorageError if nothing can be written to `folder`.
+    """
+    probe, moved = folder / f".{RESULT}.tmp", beside(folder, f".{RESULT}.tmp")
+    with storage_errors(folder):
+        probe.touch()
     try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+        probe.rename(moved)
+        moved.unlink()
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+        return error.strerror
+    return None
 
 
 def held_in_words(files: Iterable[str]) -> str:
@@ -342,17 +412,12 @@ class RunReader:
     """Reads the files of a run, each as it is on the disk when it is read."""
 
     path: Path
-    """The folder of the files: the run, or NEXT in it."""
-
-    @property
-    def name(self) -> Path:
-        """The run, as messages name it."""
-        return self.path.parent if self.path.name == NEXT else self.path
+    """The folder of the files."""
 
     @property
     def resumed(self) -> "Self | RunDirectory":
-        """The run that --resume continues: a new training in NEXT, if one was begun, else this one."""
-        new = RunDirectory(self.path / NEXT)
+        """The run that --resume continues: a new training beside this one, if one was begun, else this one."""
+        new = RunDirectory(beside(self.path, NEXT), replaces=self.path)
         return new if new.has(PRESET) else self
 
     def file(self, name: str) -> OpenedFile:
@@ -418,6 +483,16 @@ class RunReader:
             check(result, SchemaValidator(keys(wanted)))
         return result
 
+    def read_thresholds(self) -> dict[str, Any] | None:
+        """Return the thresholds of the labels; None: the run has none. Raises ModelError if they are damaged."""
+        if not self.has(THRESHOLDS):
+            return None
+        file = self.file(THRESHOLDS)
+        stored = read_json(file, _THRESHOLDS_FILE)
+        if stored.pop("sha256") != _digest_of(stored):
+            raise ModelError(f"{file.path}: is damaged (its sha256 is not that of its content)")
+        return stored
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, without those that are incomplete; [] if there is no file.
 
@@ -453,54 +528,50 @@ class RunReader:
         if latest is not self:
             whose, rest = "a new training of it", "; this is the run before it"
         state, way_out = "is not finished", "; --resume continues it"
-        if (self.path / LOCK).is_file() and is_locked(self.path / LOCK):
+        if is_under_way(self.path):
             state, way_out = "is under way", ""
         step = next((path.name for path in checkpoint_folders(latest.path / CHECKPOINTS)), "none")
-        log.warn(f"{self.name}: {whose} {state} (newest checkpoint: {step}){rest}{way_out}")
+        log.warn(f"{self.path}: {whose} {state} (newest checkpoint: {step}){rest}{way_out}")
 
 
 class Run(CommittedFolder, RunReader):
     """A run whose files are opened once: those of one training, whatever replaces them since."""
 
     def __init__(self, run: Path) -> None:
-        super().__init__(current_folder(run))
-        if (self.path / METRICS).is_file():
-            self._opened[METRICS] = OpenedFile(self.path / METRICS)
-
-    def __str__(self) -> str:
-        return str(self.name)
+        super().__init__(run)
+        for name in (METRICS, THRESHOLDS):  # which the manifest does not list
+            if (self.path / name).is_file():
+                self._opened[name] = OpenedFile(self.path / name)
 
     def file(self, name: str) -> OpenedFile:
         """Return a file of the run, as RunReader does."""
         return self[name] if name in self or self.has(name) else OpenedFile(self.path / name)
 
 
-def current_folder(run: Path) -> Path:
-    """Return the folder that holds the files of `run`: NEXT in it while a finished training takes its place, else `run`."""
-    return run / NEXT if (run / NEXT / RESULT).is_file() else run
-
-
 def open_run(run: Path, required: Iterable[str] = MODEL_FILES) -> Run:
     """Open and verify all files of a run that its manifest lists, which must include the `required` ones.
 
     They are files of one training: if another replaces the run meanwhile, they are opened again. Raises ModelError if one is
-    missing or damaged.
+    missing or damaged, StorageError if a change of runs does not end.
     """
-    if not run.is_dir():
-        raise ModelError(f"{run}: is not a run directory" + ("" if run.exists() else " (it does not exist)"))
+    until = time.monotonic() + PATIENCE
     while True:
-        folder, manifest = _manifest(run)
+        manifest = _manifest(run)
         try:
-            if (folder / PRESET).is_file() and not (folder / MANIFEST).is_file():
+            if not run.is_dir():
+                raise ModelError(f"{run}: is not a run directory" + ("" if run.exists() else " (it does not exist)"))
+            if (run / PRESET).is_file() and not (run / MANIFEST).is_file():
                 way_out = "continue its training with the same command and --resume"
                 raise ModelError(f"{run}: has no complete model yet; {way_out}")
-            opened = Run(run).verify(required, may_miss=RESULT)  # an unfinished run has no result yet
+            return Run(run).verify(required, may_miss=RESULT)  # an unfinished run has no result yet
         except ModelError:
-            if (folder, manifest) == _manifest(run):
+            if is_being_replaced(run):
+                if time.monotonic() > until:
+                    way_out = "try again, or finish the change by the command of the training and --resume"
+                    raise StorageError(f"{run}: is being replaced by a new training; {way_out}") from None
+                time.sleep(PATIENCE / 50)
+            elif manifest == _manifest(run):
                 raise
-        else:
-            if (folder, manifest) == _manifest(run):
-                return opened
 
 
 def reopen_run(run: Path, sha256: str) -> Run:
@@ -511,27 +582,27 @@ def reopen_run(run: Path, sha256: str) -> Run:
     return opened
 
 
-def _manifest(run: Path) -> tuple[Path, bytes | None]:
-    """Return the current folder of `run`, and its manifest; None: it has none that can be read."""
-    folder = current_folder(run)
+def _manifest(run: Path) -> bytes | None:
+    """Return the manifest of `run`; None: it has none that can be read."""
     try:
-        return folder, read_limited(folder / MANIFEST, MAX_MANIFEST)
+        return read_limited(run / MANIFEST, MAX_MANIFEST)
     except (ModelError, OSError):
-        return folder, None
+        return None
 
 
 class RunDirectory(RunReader):
-    """Locks and writes the run directory `path`."""
+    """Locks and writes the run directory `path`, which is a new training of the run that it `replaces` if one is given."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, replaces: Path | None = None) -> None:
         self.path = path
+        self.replaces = replaces
         self.metrics = path / METRICS
         self.checkpoints = path / CHECKPOINTS
 
     @property
     def way_on(self) -> str:
         """How to continue a training that has stopped, for a message."""
-        if self.path.name != NEXT:
+        if self.replaces is None:
             return "continue with the same command and --resume"
         if self.has(PRESET):
             return "continue with the same command and --resume in place of --overwrite"
@@ -541,52 +612,52 @@ class RunDirectory(RunReader):
     def lock(self) -> Iterator[None]:
         """Lock the folder within the block. Creates a missing folder, and removes it again if it is still empty.
 
-        Temporary files of a killed process are deleted, and a change of runs that it began is completed (`settle`). Raises
-        StorageError without waiting if another process holds the lock, or if the folder is not writable; UsageError for a
-        folder whose name is not UTF-8.
+        What a killed process has left is completed or deleted (`finish_change`). Raises StorageError without waiting if another
+        process holds the lock, or if the folder is not writable; UsageError for a folder whose name is not UTF-8.
         """
         check_utf8(self.path)
-        created = not self.path.exists()
-        if os.path.lexists(self.path) and not self.path.is_dir():
+        created, lock = not self.path.exists(), lock_of(self.path)
+        if os.path.lexists(self.path) and not self.path.is_dir() and not is_being_replaced(self.path):
             raise UsageError(f"{self.path}: is a file, not a folder; choose another --output")
         with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path / LOCK):
-            for entry in list(self.path.iterdir()):
-                if _is_leftover(entry.name):
-                    remove(entry)
-            self.settle()
+            lock.parent.mkdir(parents=True, exist_ok=True)
+        with locked(lock, busy=f"{self.path}: another recur is at work here (it holds {lock})"):
             try:
+                finish_change(self.path)
+                with storage_errors(self.path):
+                    self.path.mkdir(exist_ok=True)
+                for entry in [*self.path.iterdir(), *beside(self.path, NEXT).glob("*")]:
+                    if _is_leftover(entry.name):
+                        remove(entry)
                 yield
             finally:
-                # Still locked, so no other process writes here. A later process creates the folder again.
-                if created and [entry.name for entry in self.path.iterdir()] == [LOCK]:
-                    (self.path / LOCK).unlink()
+                # Still locked, so no other process writes here. A later process creates both again.
+                if created:
                     with contextlib.suppress(OSError):
                         self.path.rmdir()
+                lock.unlink(missing_ok=True)
 
     def check_output(self, command: str, *, resume: bool, overwrite: bool) -> tuple["RunDirectory", RunStatus]:
         """Return the run that a training of `command` with these options writes, and its status.
 
-        It is the one here if there is none yet; with `overwrite` a new one in NEXT; for a resume the `resumed` one.
+        It is the one here if there is none yet; with `overwrite` a new one beside it; for a resume the `resumed` one.
 
-        Raises UsageError if the folder has files but no run or is NEXT of one, if it has a run and neither option is given, or
-        for a resume of another command's run; ModelError for a resume of a run in another format version.
+        Raises UsageError if the folder has files but no run or is one beside a run, if it has a run and neither option is
+        given, if a new run cannot take its place, or for a resume of another command's run; ModelError for a resume of a run
+        in another format version.
         """
-        if self.path.resolve().name == NEXT:
+        if self.path.resolve().name.startswith(".") and self.path.resolve().suffix in (NEXT, OLD):
             raise UsageError(f"{self.path}: is the folder of a new training of another run; choose another --output")
+        run = self.resumed
         entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
-        if all(name == LOCK or _is_leftover(name) for name in entries):
+        if run is self and all(name == LOCK or _is_leftover(name) for name in entries):
             return self, "new"
-        if not _is_run(self.path) and not _is_run(self.path / NEXT):
+        if run is self and not _is_run(self.path):
             raise UsageError(f"{self.path}: is not empty and is not a run directory; choose another --output")
-        run, new = self.resumed, self.path / NEXT
-        refuse_links(new)
-        own = {*CONTENTS, LOCK}
-        if new.is_file() or any(entry.name not in own and not _is_leftover(entry.name) for entry in new.glob("*")):
-            raise UsageError(f"{new}: a new training is written there, and it holds other files; move them away")
+        if overwrite or run is not self:
+            self._check_replaceable()
         if overwrite:
-            return RunDirectory(new), "new"
+            return RunDirectory(beside(self.path, NEXT), replaces=self.path), "new"
         if not resume:
             raise UsageError(
                 f"{self.path}: already has a run; continue it with --resume, or replace it with --overwrite"
@@ -595,43 +666,31 @@ class RunDirectory(RunReader):
             raise UsageError(f"{self.path}: is a run of recur {other}, not of {command}")
         return run, "finished" if run.is_finished else "unfinished"
 
+    def _check_replaceable(self) -> None:
+        """Raise UsageError if a new run cannot take the place of the folder by a rename."""
+        place, reason = self.path.resolve(), None
+        if self.path.is_symlink():
+            reason = f"it is a symbolic link to {place}"
+        elif place.is_dir() and place.samefile("."):
+            reason = "it is the current directory"
+        elif place.is_dir() and (obstacle := _obstacle_to_moves(place)):
+            reason = f"nothing can be moved from it to {place.parent} ({obstacle})"
+        if reason is not None:
+            raise UsageError(
+                f"{self.path}: cannot be replaced, since {reason}; train to another folder: --output OTHER"
+            )
+
     def start(self) -> None:
-        """Make the folder of a new training, if it is NEXT. What an earlier one has left there is deleted, in one step."""
-        if self.path.name == NEXT:
-            _delete_folder(self.path)
+        """Make the folder of a new training that `replaces` another run. What an earlier one has left there is deleted."""
+        if self.replaces is not None:
+            _delete(self.path)
             with storage_errors(self.path):
                 self.checkpoints.mkdir(parents=True)
                 sync_directory(self.path.parent)
 
-    def settle(self) -> None:
-        """Put a finished run in NEXT in the place of the run here; foreign files stay.
-
-        Each file becomes a link to that of NEXT. Readers take NEXT for the run (`current_folder`) from the moment when it has
-        a result until it is renamed, which is when all files are here. So a kill at any time leaves one whole run, and a
-        second call completes the first.
-        """
-        new = RunDirectory(self.path / NEXT)
-        if not new.is_finished:
-            return
-        CommittedFolder(new.path).verify((*MODEL_FILES, RESULT))  # else the run here stays
-        for name in (CHECKPOINTS, TRACKS):
-            if (new.path / name).is_dir():  # a second call may find it moved
-                _delete_folder(self.path / name)
-                with storage_errors(self.path / name):
-                    (new.path / name).rename(self.path / name)
-        for name in _FILES:
-            source, target = new.path / name, self.path / name
-            if target.is_dir() or not source.is_file():
-                remove(target)
-            if source.is_file() and not (target.exists() and target.samefile(source)):
-                write_atomically(target, partial(_link, source))
-        with storage_errors(self.path):
-            sync_directory(self.path)
-        _delete_folder(new.path)
-
     def remove_checkpoints(self) -> None:
         """Delete the folder of checkpoints."""
-        _delete_folder(self.checkpoints)
+        remove(self.checkpoints)
 
     def write_preset(self, values: Mapping[str, Any], command: str) -> None:
         """Write preset.yaml, which marks the folder as a run. Comments on top give the format version and the command."""
@@ -639,29 +698,10 @@ class RunDirectory(RunReader):
             self.path / PRESET, f"# format_version: {FORMAT_VERSION}\n# command: {command}\n{dump(values)}"
         )
 
-    def replace_files(self, run: "Run", files: Mapping[str, str], result: Mapping[str, Any], card: str) -> None:
-        """Replace `files` by name, the result and the model card of the finished `run` here, as one change.
-
-        A copy of the run with the new files is made aside and renamed to NEXT, from which moment it is the run (`settle`).
-        Raises UsageError if a new training has begun here, StorageError if one has replaced `run` or runs now.
-        """
-        with self.lock():
-            reopen_run(self.path, run.sha256)
-            if os.path.lexists(self.path / NEXT):
-                raise UsageError(f"{self.path}: a new training has begun; finish it with --resume or delete {NEXT}")
-            aside = self.path / f"{NEXT}.{os.getpid()}.tmp"  # the next `lock` deletes what a killed process left of it
-            with storage_errors(self.path):
-                aside.mkdir()
-            for name in filter(self.has, _FILES):
-                write_atomically(aside / name, partial(_link, self.path / name))
-            for name, content in files.items():
-                write_atomically(aside / name, content)
-            extend_manifest(aside, *files)
-            RunDirectory(aside).write_result(result, card)
-            with storage_errors(self.path):
-                aside.rename(self.path / NEXT)
-                sync_directory(self.path)
-            self.settle()
+    def write_thresholds(self, thresholds: Mapping[str, Any]) -> None:
+        """Write thresholds.json with the sha256 of its other keys, since no manifest lists it."""
+        content = {**thresholds, "sha256": _digest_of(thresholds)}
+        write_atomically(self.path / THRESHOLDS, to_json(content))
 
     def write_result(self, result: Mapping[str, Any], card: str) -> None:
         """Write the model card, then result.json, which marks the run as finished.

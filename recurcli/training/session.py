@@ -269,7 +269,8 @@ class Session:
 
     def _read_checkpoint(self, log: Log) -> None:
         checkpoint, warnings = newest_checkpoint(
-            self.run.checkpoints, lambda found: check_same(found.resume_key, self.resume_key, self.run.name)
+            self.run.checkpoints,
+            lambda found: check_same(found.resume_key, self.resume_key, self.run.replaces or self.run.path),
         )
         for warning in warnings:
             log.warn(warning)

@@ -17,10 +17,10 @@ from tiny_task import write_rows
 from recurcli.commands.comparison.groups import differing_keys
 from recurcli.evaluation.decision import PLAIN
 from recurcli.evaluation.significance import holm, share_interval, tango
-from recurcli.files import CommittedFolder, to_json, write_manifest
+from recurcli.files import to_json, write_manifest
 from recurcli.metrics import METRICS, classification_report, percent
 from recurcli.runs.predictions import read_predictions
-from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
+from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory
 
 Line = dict[str, Any]
 
@@ -40,7 +40,7 @@ def variant(
     `change` is called with each line of the predictions; `finetuning` are keys of that section with their values. The run has
     the `share` of the training rows.
     """
-    shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints", ".lock"))
+    shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
     preset = RunDirectory(target).read_preset()
     preset["runtime"]["seed"] = seed
     preset["finetuning"] |= finetuning
@@ -384,9 +384,9 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (tmp_path / "predictions.dev.jsonl").write_text(content, encoding="utf-8")
     write_manifest(tmp_path, ["predictions.dev.jsonl"])
-    found = read_predictions(CommittedFolder(tmp_path), "model")
+    found = read_predictions(Run(tmp_path), "model")
     assert (found.ids, found.labels, found.predictions, found.names) == (odd, ["y"] * 4, ["n"] * 4, ["y", "n"])
-    assert read_predictions(CommittedFolder(tmp_path), "encoder").predictions == ["n", "y", "n", "n"]
+    assert read_predictions(Run(tmp_path), "encoder").predictions == ["n", "y", "n", "n"]
 
 
 def test_runs_from_pretrained_ones_are_groups_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:

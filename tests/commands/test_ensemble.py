@@ -22,6 +22,7 @@ from recurcli.files import CommittedFolder, extend_manifest, sha256_of
 from recurcli.models import choice
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.predictions import read_predictions
+from recurcli.runs.run_directory import Run
 
 SIX_STEPS = "finetuning.max_steps=6"
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
@@ -210,7 +211,7 @@ def test_the_linear_model_beside_encoders_is_the_first_fit_on_test_rows_too(recu
         recur.ok(*REFIT, *data, "--set", f"finetuning.refit={refit}", "--output", run)
         assert (run / "linear.first-fit.safetensors").exists() == (refit == "true")
         test = result_of(run)["test"]
-        found = read_predictions(CommittedFolder(run), "linear", "test")
+        found = read_predictions(Run(run), "linear", "test")
         right = sum(map(str.__eq__, found.labels, found.predictions)) / len(found.labels)
         assert test["baselines"]["linear"] == test["parts"]["linear"]["accuracy"] == pytest.approx(right)
         accuracies.append((right, test["accuracy"]))

@@ -30,7 +30,7 @@ def pretrained(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.Tem
 
 def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
     model = "preset.yaml config.json model.safetensors tokenizer.json linear.safetensors kept.json manifest.json"
-    facts = "training_rows.safetensors metrics.jsonl predictions.dev.jsonl result.json README.md checkpoints .lock"
+    facts = "training_rows.safetensors metrics.jsonl predictions.dev.jsonl result.json README.md checkpoints"
     assert {path.name for path in trained.iterdir()} == {*model.split(), *facts.split()}
     result = result_of(trained)
     assert result["dev"]["accuracy"] > 0.9
@@ -55,7 +55,7 @@ def test_checkpoints_are_deleted_unless_kept(command: str, recur: Recur, tiny_tn
     recur.ok(*arguments, "--overwrite")
     assert not (run / "checkpoints").exists()
     assert "is already finished; nothing to do" in recur.ok(*arguments, "--resume")[1]
-    assert not [path.name for path in run.iterdir() if path.name.startswith(".") and path.name != ".lock"]
+    assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
 
 
 def test_the_resolved_preset_repeats_the_run(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from tiny_task import tiny
 from recurcli.data.columns import MAX_LABELS, check_labels
 from recurcli.errors import DataError
 from recurcli.evaluation.significance import intervals
-from recurcli.files import CommittedFolder, to_json, write_manifest
+from recurcli.files import to_json, write_manifest
 from recurcli.runs.model_files import write_predictions
 from recurcli.runs.predictions import read_predictions
-from recurcli.runs.run_directory import PREDICTIONS
+from recurcli.runs.run_directory import PREDICTIONS, Run
 
 
 @pytest.mark.parametrize("classes", [100, 101])
@@ -40,7 +40,7 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
         assert sum(line["probabilities"].values()) + line.get("other_probabilities", 0) == pytest.approx(1)
         assert line["probabilities"][line["prediction"]] == row.max()
     for part, wanted in (("model", shares), ("encoder", encoder)):
-        found = read_predictions(CommittedFolder(tmp_path), part)  # type: ignore[arg-type]
+        found = read_predictions(Run(tmp_path), part)  # type: ignore[arg-type]
         assert (found.names, found.labels) == (names, names[:3])
         assert found.predictions == [names[place] for place in wanted.argmax(axis=1)]
 

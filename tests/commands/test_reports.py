@@ -88,7 +88,7 @@ def page_of(recur: Recur, run: Path, folder: Path) -> Page:
 def test_words_and_parameters_are_those_of_what_predict_runs(
     encoder_weight: float, counted: str, trained: Path, tmp_path: Path, recur: Recur, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns(".lock"))
+    run = shutil.copytree(trained, tmp_path / "run")
     result = result_of(run)
     result["kept"] = reweighted(Kept(**result["kept"]), encoder_weight, 1.0).to_json()
     (run / "result.json").write_text(json.dumps(result))

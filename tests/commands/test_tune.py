@@ -220,7 +220,7 @@ def test_each_trial_lies_in_the_ranges_and_has_a_line(study: Study) -> None:
     assert len({json.dumps(trial["settings"]) for trial in result["trials"]}) > 1
     scores = {trial["trial"]: trial["dev_metric"] for trial in result["trials"]}
     assert result["best"]["dev_metric"] == min(scores.values()) == scores[result["best"]["trial"]]
-    assert sorted(path.name for path in study.folder.iterdir()) == [".lock", "best.yaml", "study.db"]
+    assert sorted(path.name for path in study.folder.iterdir()) == ["best.yaml", "study.db"]
 
 
 def test_the_best_preset_trains_to_its_score(recur: Recur, study: Study, tiny_tnews: Path, tmp_path: Path) -> None:

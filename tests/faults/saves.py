@@ -6,7 +6,7 @@ import torch
 
 from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.runs.model_files import write_model
-from recurcli.runs.run_directory import NEXT, RunDirectory, open_run
+from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingState
 from recurcli.training.session import Checkpoint, save_checkpoint
@@ -39,12 +39,9 @@ def result(arguments: list[str]) -> int:
 
 
 def replacement(arguments: list[str]) -> int:
-    """Finish the new run in `folder`/.next, which then takes the place of the one in `folder`: [folder]."""
-    run = RunDirectory(Path(arguments[0]))
-    with run.lock():
-        result([str(run.path / NEXT), "2"])
-        run.settle()
-    return 0
+    """Put the finished new training of the run in `folder` in its place: [folder]."""
+    with RunDirectory(Path(arguments[0])).lock():
+        return 0
 
 
 def model(arguments: list[str]) -> int:
@@ -65,7 +62,7 @@ def model(arguments: list[str]) -> int:
 
 
 def thresholds(arguments: list[str]) -> int:
-    """Replace the thresholds, the result and the card of the run in `folder` by those numbered 2: [folder]."""
-    path = Path(arguments[0])
-    RunDirectory(path).replace_files(open_run(path), {"thresholds.json": "2"}, {"seed": 2}, "2")
+    """Write thresholds of the run in `folder`, whose cross-validated score is that number: [folder, number]."""
+    facts = {"metric": "f1:a", "thresholds": {"a": 0.5, "b": 0.5}, "most_probable": 0.0}
+    RunDirectory(Path(arguments[0])).write_thresholds({**facts, "cross_validated": float(arguments[1])})
     return 0

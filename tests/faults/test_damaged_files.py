@@ -30,7 +30,7 @@ from recurcli.config import FORMAT_VERSION, TokenizerConfig
 from recurcli.display.screen import print_training
 from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, to_json, write_atomically, write_manifest
+from recurcli.files import MANIFEST, extend_manifest, to_json, write_atomically, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory, open_run
 from recurcli.tokens.tokenizer import Tokenizer
@@ -298,7 +298,7 @@ def test_every_command_that_reads_the_file_refuses_it(
 
 
 def contents(run: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
 def test_what_is_no_finished_classifier_says_what_it_is(recur: Recur, pretrained: Path, tmp_path: Path) -> None:
@@ -443,7 +443,7 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     """Each key with each wrong value, in the first row and in a later one."""
     rows = [json.loads(line) for line in (trained / "predictions.dev.jsonl").read_text().splitlines()[:2]]
     path = tmp_path / "predictions.dev.jsonl"
-    readers: dict[str, Callable[[CommittedFolder], Any]] = {
+    readers: dict[str, Callable[[Run], Any]] = {
         **{part: partial(read_predictions, part=part) for part in ("model", "encoder", "linear")},
         "text": read_texts,
     }
@@ -454,7 +454,7 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
             write_manifest(tmp_path, [path.name])
             for name, read in readers.items():
                 try:
-                    read(CommittedFolder(tmp_path))
+                    read(Run(tmp_path))
                 except ModelError as error:
                     assert str(error).startswith(str(path)), (key, junk)
                     refused[name] += 1
@@ -476,7 +476,7 @@ def test_names_of_many_classes_that_cannot_be_read_are_refused(config: str | Non
         (tmp_path / "config.json").write_text(config)
     write_manifest(tmp_path, [path.name for path in tmp_path.iterdir()])
     with pytest.raises(ModelError, match=reason):
-        read_predictions(CommittedFolder(tmp_path), "model")
+        read_predictions(Run(tmp_path), "model")
 
 
 def test_lines_of_metrics_that_hold_no_numbers_are_refused_and_incomplete_ones_left_out(

@@ -64,12 +64,12 @@ def test_nothing_is_made_where_a_link_leads_nowhere(
     assert ended.code == 0, ended.err
     assert not (tmp_path / "nowhere").exists()
     assert not [name for name in FILES if (run / name).is_symlink()]
-    (run / ".lock").unlink()
-    (run / ".lock").symlink_to(tmp_path / "nowhere")
+    lock = run.with_name(".x.lock")
+    lock.symlink_to(tmp_path / "nowhere")
     ended = forks.run(*resume)
     assert ended.code == 5
     assert ended.err == (
-        f"recur: error: {run / '.lock'}: cannot be written: Too many levels of symbolic links; "
+        f"recur: error: {lock}: cannot be written: Too many levels of symbolic links; "
         "it is a symbolic link, which is not followed\n"
     )
     assert not (tmp_path / "nowhere").exists()
@@ -117,13 +117,14 @@ def test_pipes_in_place_of_files_are_not_waited_for(
 ) -> None:
     resume = copied(killed, tiny_tnews, tmp_path / "x")
     newest = max((tmp_path / "x" / "checkpoints").iterdir())
-    for path in (newest / "manifest.json", newest / "state.json", tmp_path / "x" / ".lock"):
-        path.unlink()
+    lock = tmp_path / ".x.lock"
+    for path in (newest / "manifest.json", newest / "state.json", lock):
+        path.unlink(missing_ok=True)
         os.mkfifo(path)
     ended = forks.start(*resume).wait(seconds=20)
     assert ended is not None, "it waits"
     assert ended.code == 5
-    (tmp_path / "x" / ".lock").unlink()
+    lock.unlink()
     ended = forks.start(*resume).wait(seconds=20)
     assert ended is not None, "it waits"
     assert ended.code == 0, ended.err

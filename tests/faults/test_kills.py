@@ -11,6 +11,9 @@ import pytest
 from forked import Child, ForkServer
 from small_runs import COMMANDS, Prints, fingerprint, options
 
+from recurcli.files import sha256_of
+from recurcli.runs.run_directory import OLD, beside
+
 ENCODERS = ("starsaber", "truncated-rnn", "transject")
 MOMENTS = (
     "a step",
@@ -54,6 +57,22 @@ def test_one_kill_at_every_kind_of_moment_changes_no_bit(
     ended = forks.run(command, *killed, "--resume")
     assert ended.code == 0, ended.err
     assert fingerprint(tmp_path / "killed") == untouched[command]
+
+
+@pytest.mark.parametrize("to", [".killed.old", "/killed"])
+def test_a_kill_at_either_rename_of_an_overwrite_changes_no_bit(
+    to: str, forks: ForkServer, trained: Path, tiny_tnews: Path, tmp_path: Path, untouched: Prints
+) -> None:
+    run = shutil.copytree(trained, tmp_path / "killed")
+    arguments = options(tiny_tnews, run)
+    ended = forks.run("finetune", *arguments, "--overwrite", shims=(("die_at_rename", {"to": to}),))
+    assert ended.code == -signal.SIGKILL, ended.err
+    before = run if to == ".killed.old" else beside(run, OLD)
+    assert sha256_of(before / "model.safetensors") == sha256_of(trained / "model.safetensors")
+    ended = forks.run("finetune", *arguments, "--resume")
+    assert ended.code == 0, ended.err
+    assert fingerprint(run) == untouched["finetune"]
+    assert [path.name for path in tmp_path.iterdir()] == ["killed"]
 
 
 def kill_until_done(forks: ForkServer, command: str, arguments: list[str], draw: random.Random, seconds: float) -> int:

@@ -1,11 +1,13 @@
 """A new training of a run replaces it when it is finished, and not before: whatever ends it, one of the two is whole."""
 
+import contextlib
 import itertools
 import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ import saves
 from forked import ForkServer
 from logs import Kept
 from small_runs import AWKWARD, AtOpen, Prints, fingerprint, options
-from test_every_write import deaths, dying
+from test_disks import mounted
+from test_every_write import deaths
 from test_resume import drop, request
 from tiny_task import tiny
 
@@ -25,7 +28,7 @@ from recurcli.evaluation.inference import Predictor
 from recurcli.files import sha256_of, write_manifest
 from recurcli.preset import compose
 from recurcli.runs.model_files import read_model
-from recurcli.runs.run_directory import LOCK, MODEL_FILES, NEXT, RunDirectory, current_folder, open_run, reopen_run
+from recurcli.runs.run_directory import MODEL_FILES, NEXT, OLD, RunDirectory, beside, open_run, reopen_run
 
 Recur = Callable[..., tuple[int, str, str]]
 OURS = '{"model_type": "recurcli"}'
@@ -39,7 +42,7 @@ def overwriting(data: Path, output: Path, *more: str) -> list[object]:
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in run.iterdir() if path.is_file() and path.name != LOCK}
+    return {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
 
 
 @pytest.fixture
@@ -51,14 +54,14 @@ def old(trained: Path, tmp_path: Path) -> Path:
 
 
 def two_runs(folder: Path) -> Path:
-    """A finished run of seed and weights 1, checkpoints and a foreign file, and in it one of weights 2 before its result."""
-    for run, number in ((folder, 1), (folder / NEXT, 2)):
-        run.mkdir()
+    """A finished run of seed and weights 1, with checkpoints and a foreign file, and a finished new training of number 2."""
+    for run, number in ((folder, 1), (beside(folder, NEXT), 2)):
+        run.mkdir(parents=True)
         (run / "preset.yaml").write_text(f"{HEADER}task: tnews\n")
         saves.model([str(run), str(number)])
         (run / "checkpoints").mkdir()
         (run / "checkpoints" / str(number)).touch()
-    saves.result([str(folder)])
+        saves.result([str(run), str(number)])
     (folder / "linear.safetensors").write_text("of the old run alone")
     (folder / "notes.md").write_text("mine")
     return folder
@@ -71,58 +74,57 @@ def read_whole(folder: Path) -> int:
     return seed
 
 
-@pytest.mark.parametrize("apart", [13, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_change_of_runs_leaves_the_old_or_the_new_one_wherever_it_dies(
-    apart: int, forks: ForkServer, tmp_path: Path
-) -> None:
-    two_runs(tmp_path / "two")
-    found, wanted = [], None
-    for point in itertools.count(1, apart):
-        folder = shutil.copytree(tmp_path / "two", tmp_path / str(point))
-        ended = dying(forks, "saves:replacement", [folder], folder, point)
-        if ended.code == 0:
-            break
-        assert ended.code == -signal.SIGKILL, ended.err
-        found.append(read_whole(current_folder(folder)))
-        if found[-1] == 1:
-            assert contents(folder) == contents(tmp_path / "two"), f"died at change {point}"
-            continue
-        with RunDirectory(folder).lock():  # any next training completes it
-            assert (current_folder(folder), read_whole(folder)) == (folder, 2), f"died at change {point}"
-            assert [path.name for path in (folder / "checkpoints").iterdir()] == ["2"]
-            wanted = wanted or {**contents(folder), "notes.md": b"mine"}
-            assert contents(folder) == wanted
-            assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [LOCK]
-    assert [key for key, _ in itertools.groupby(found)] == [1, 2], "in this order, each once"
-    assert wanted is not None
-    assert "linear.safetensors" not in wanted
-    assert found.count(2) > 40 / apart
+@pytest.mark.slow
+def test_a_change_of_runs_leaves_one_whole_run_wherever_it_dies(forks: ForkServer, tmp_path: Path) -> None:
+    run = two_runs(tmp_path / "two" / "run")
+    wanted = {**contents(beside(run, NEXT)), "notes.md": b"mine"}
+    found = []
+    for point, run in deaths(forks, "saves:replacement", tmp_path / "two" / "run", lambda run: [run]):
+        places = [path for path in (run, beside(run, OLD), beside(run, NEXT)) if (path / "result.json").exists()]
+        found.append((read_whole(places[0]), places[0] == run))
+        if places[0] != run:
+            assert read_whole(places[1]) == 2, "between the two renames both are whole"
+        with RunDirectory(run).lock():  # the next command that enters the run
+            assert contents(run) == wanted, f"died at change {point}"
+        assert [path.name for path in (run / "checkpoints").iterdir()] == ["2"]
+        assert {path.name for path in run.parent.iterdir()} <= {"run", "tally"}
+    assert [key for key, _ in itertools.groupby(found)] == [(1, True), (1, False), (2, True)], (
+        "in this order, each once"
+    )
 
 
-def test_a_change_of_runs_copies_where_the_disk_has_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise PermissionError
+def between_the_renames(folder: Path) -> Path:
+    """A run whose change to a new one was killed between its two renames, so that it is missing."""
+    run = two_runs(folder)
+    run.rename(beside(run, OLD))
+    return run
 
-    monkeypatch.setattr(os, "link", refuse)
-    saves.replacement([str(two_runs(tmp_path / "run"))])
-    assert read_whole(tmp_path / "run") == 2
+
+def test_a_run_that_is_missing_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    run = between_the_renames(tmp_path / "run")
+    change = threading.Timer(0.2, complete_change, [run])
+    change.start()
+    assert read_whole(open_run(run).path) == 2
+    change.join()
+
+
+@pytest.mark.parametrize("command", ["eval", "compare"])
+def test_a_reader_says_that_a_run_is_being_replaced(command: str, recur: Recur, tmp_path: Path) -> None:
+    run = between_the_renames(tmp_path / "run")
+    code, _, err = recur(command, run)
+    assert (code, err.startswith(f"recur: error: {run}: is being replaced by a new training")) == (5, True), err
 
 
 def complete_change(run: Path) -> None:
     """Put the new run in the place of the old one."""
-    if not (run / NEXT / "result.json").exists():
-        saves.result([str(run / NEXT), "2"])
     with RunDirectory(run).lock():
         pass
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_a_reader_that_meets_the_change_reads_one_run(interrupted: bool, tmp_path: Path) -> None:
+def test_a_reader_that_meets_the_change_reads_one_run(tmp_path: Path) -> None:
     change, seen = AtOpen(complete_change), []
     for number in itertools.count(1):
         run = two_runs(tmp_path / str(number))
-        if interrupted:  # a kill has left the new run in its own folder
-            saves.result([str(run / NEXT), "2"])
         change.run, change.left = run, number
         files = read_model(run)
         seed = json.loads(files.folder["result.json"].read())["seed"]
@@ -130,30 +132,54 @@ def test_a_reader_that_meets_the_change_reads_one_run(interrupted: bool, tmp_pat
         seen.append(seed)
         if change.left:
             break
-    assert len(seen) > 5 and set(seen) == ({2} if interrupted else {1, 2})
+    assert len(seen) > 5 and set(seen) == {1, 2}
 
 
-def test_a_new_run_that_was_opened_during_the_change_stays_finished(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["model.safetensors", "result.json", "manifest.json"])
+@pytest.mark.parametrize("made", [two_runs, between_the_renames])
+def test_a_damaged_new_run_does_not_replace_the_one_before(
+    made: Callable[[Path], Path], damage: str, tmp_path: Path
+) -> None:
+    run = made(tmp_path / "run")
+    (beside(run, NEXT) / damage).write_text("{}")
+    with pytest.raises(ModelError, match=damage), RunDirectory(run).lock():
+        pass
+    assert read_whole(run) == 1 and beside(run, NEXT).is_dir()
+
+
+def test_a_new_training_of_a_deleted_run_becomes_the_run(tmp_path: Path) -> None:
     run = two_runs(tmp_path / "run")
-    saves.result([str(run / NEXT), "2"])
-    opened = open_run(run)
-    with RunDirectory(run).lock():
-        assert not (run / NEXT).exists(), "the change is completed"
-    assert opened.is_finished
-    log = Kept()
-    opened.note_if_unfinished(log)
-    assert not log.warnings
+    shutil.rmtree(run)
+    (beside(run, NEXT) / "result.json").unlink()
+    complete_change(run)
+    assert set(read_model(run).tensors["weight"].tolist()) == {2.0} and not beside(run, NEXT).exists()
 
 
-def test_a_damaged_new_run_does_not_replace_the_one_before(tmp_path: Path) -> None:
-    for number, damage in enumerate(("model.safetensors", "result.json", "manifest.json")):
-        run = two_runs(tmp_path / str(number))
-        saves.result([str(run / NEXT), "2"])
-        (run / NEXT / damage).write_text("{}")
-        before = contents(run)
-        with pytest.raises(ModelError, match=damage), RunDirectory(run).lock():
-            pass
-        assert contents(run) == before and (run / NEXT).is_dir()
+@contextlib.contextmanager
+def placed(kind: str, run: Path) -> Iterator[Path]:
+    """The name of the run, for the length of the block, where it is of this kind."""
+    name = run
+    with contextlib.ExitStack() as stack:
+        if kind == "a symbolic link":
+            name = run.with_name("link")
+            name.symlink_to(run)
+        elif kind == "the current directory":
+            stack.enter_context(contextlib.chdir(run))
+            name = Path()
+        else:
+            stack.enter_context(mounted(run, "--bind", str(run)))
+        yield name
+
+
+@pytest.mark.parametrize("kind", ["a symbolic link", "the current directory", "a mount point"])
+def test_what_no_rename_can_replace_is_refused_at_the_start(
+    kind: str, recur: Recur, old: Path, tiny_tnews: Path
+) -> None:
+    before = contents(old)
+    with placed(kind, old) as name:
+        code, _, err = recur(*overwriting(tiny_tnews, name))
+        assert (code, err.endswith("--output OTHER\n")) == (2, True), err
+        assert contents(old) == before and not beside(old, NEXT).exists()
 
 
 def test_pipes_and_huge_files_in_a_run_end_with_an_error_at_once(tmp_path: Path) -> None:
@@ -177,7 +203,7 @@ def test_a_resume_without_a_checkpoint_does_not_replace_what_it_reads(
 ) -> None:
     line = overwriting(tiny_tnews, old)
     drop(1, "finetune", request(tiny_tnews, old, *AWKWARD, overwrite=True))
-    assert list((old / NEXT / "checkpoints").iterdir()) == []
+    assert list((beside(old, NEXT) / "checkpoints").iterdir()) == []
     before = contents(old)
     code, _, err = recur(*[part for part in line if part != "--overwrite"], "--init", old, "--resume")
     assert (code, "which it would replace" in err) == (2, True), err
@@ -199,7 +225,7 @@ def test_a_training_that_fails_leaves_the_run_before(recur: Recur, old: Path, ti
     before = contents(old)
     code, _, err = recur(*overwriting(tiny_tnews, old, "finetuning.learning_rate=1e30"))
     assert (code, err.count("\n")) == (6, 1), err
-    assert err.endswith(f"; {old} is still the run before; delete {old / NEXT} to give the new one up\n")
+    assert err.endswith(f"; {old} is still the run before; delete {beside(old, NEXT)} to give the new one up\n")
     assert contents(old) == before
     begun = f"{old}: a new training of it is not finished (newest checkpoint: "
     (tmp_path / "texts.tsv").write_text("鼠牛虎\n")
@@ -214,39 +240,35 @@ def test_a_training_that_fails_leaves_the_run_before(recur: Recur, old: Path, ti
         assert code == 0, err
         assert begun in err, command[0]
         assert "; this is the run before it; --resume continues it\n" in err
-        assert str(old / NEXT) not in err
+        assert str(beside(old, NEXT)) not in err
     assert begun in recur("export", old, "--data", tiny_tnews, "--output", tmp_path / "clue.zip")[2]
     assert Predictor.load(old, device="cpu").run == old
     assert recur(*overwriting(tiny_tnews, old))[0] == 0
     assert json.loads((old / "result.json").read_text())["steps"] == 3
     assert (old / "notes.md").read_text() == "mine"
-    assert not {NEXT, "linear.safetensors", "checkpoints"} & {path.name for path in old.iterdir()}
+    assert not {"linear.safetensors", "checkpoints"} & {path.name for path in old.iterdir()}
     code, out, err = recur("eval", old, "--json")
     assert (code, json.loads(out)["run"], begun in err) == (0, str(old), False)
 
 
 def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
-    old: Path, tiny_tnews: Path, tmp_path: Path, untouched: Prints, monkeypatch: pytest.MonkeyPatch
+    old: Path, tiny_tnews: Path, untouched: Prints
 ) -> None:
     before = contents(old)
-    (tmp_path / "link").symlink_to(old)
-    asked = request(tiny_tnews, tmp_path / "link", overwrite=True)
-    drop(5, "finetune", asked)
+    drop(5, "finetune", request(tiny_tnews, old, overwrite=True))
     assert contents(old) == before
-    monkeypatch.chdir(old)
     with pytest.raises(Interrupted) as stopped:
         stop = lambda state: signal.raise_signal(signal.SIGINT) if state.step == 9 else None  # noqa: E731
-        finetune(request(tiny_tnews, Path(), resume=True), Kept(stop))
+        finetune(request(tiny_tnews, old, resume=True), Kept(stop))
     assert stopped.value.__notes__ == [
         "continue with the same command and --resume in place of --overwrite",
-        ". is still the run before; delete .next to give the new one up",
+        f"{old} is still the run before; delete {beside(old, NEXT)} to give the new one up",
     ]
     assert contents(old) == before
     log = Kept()
-    finetune(request(tiny_tnews, tmp_path / "link", resume=True), log)
+    finetune(request(tiny_tnews, old, resume=True), log)
     assert any("resumed at step 10" in note for note in log.notes)
     assert fingerprint(old) == untouched["finetune"]
-    assert (tmp_path / "link").is_symlink()
     assert (old / "notes.md").read_text() == "mine"
     result = json.loads((old / "result.json").read_text())
     assert NEXT not in json.dumps(result) + (old / "README.md").read_text()
@@ -256,10 +278,10 @@ def test_another_overwrite_starts_anew(old: Path, tiny_tnews: Path, tmp_path: Pa
     drop(5, "finetune", request(tiny_tnews, old, overwrite=True))
     with pytest.raises(UsageError, match=r"run: cannot be resumed: runtime.seed was 10 and is now 11"):
         finetune(request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", resume=True), Kept())
-    assert (old / NEXT / "checkpoints" / "step-00000003").is_dir()
+    assert (beside(old, NEXT) / "checkpoints" / "step-00000003").is_dir()
     drop(1, "finetune", request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", overwrite=True))
-    assert list((old / NEXT / "checkpoints").iterdir()) == []
-    assert "seed: 11" in (old / NEXT / "preset.yaml").read_text()
+    assert list((beside(old, NEXT) / "checkpoints").iterdir()) == []
+    assert "seed: 11" in (beside(old, NEXT) / "preset.yaml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -296,7 +318,7 @@ def test_a_folder_is_a_run_by_what_recur_alone_writes(files: dict[str, str], is_
     for overwrite in (True, False):
         run = RunDirectory(tmp_path)
         if is_run and overwrite:
-            assert run.check_output("finetune", resume=False, overwrite=True)[0].path == tmp_path / NEXT
+            assert run.check_output("finetune", resume=False, overwrite=True)[0].path == beside(tmp_path, NEXT)
             continue
         with pytest.raises(UsageError) as caught:
             run.check_output("finetune", resume=False, overwrite=overwrite)
@@ -309,11 +331,12 @@ def test_a_folder_is_a_run_by_what_recur_alone_writes(files: dict[str, str], is_
     [
         ("mine/preset.yaml", "mine", "mine: is not empty and is not a run directory"),
         ("mine/README.md", "mine", "mine: is not empty and is not a run directory"),
-        (f"run/{NEXT}", "run", f"run/{NEXT}: a new training is written there, and it holds other files"),
-        (f"run/{NEXT}/mine.txt", "run", f"run/{NEXT}: a new training is written there, and it holds other files"),
+        (".run.next", "run", ".run.next: is a folder of recur, and holds other files"),
+        (".run.next/mine.txt", "run", ".run.next: is a folder of recur, and holds other files"),
+        (".run.old/mine.txt", "run", ".run.old: is a folder of recur, and holds other files"),
         ("file", "file", "file: is a file, not a folder"),
         ("file", "nowhere", "nowhere: is a file, not a folder"),
-        ("file", f"run/{NEXT}", f"run/{NEXT}: is the folder of a new training of another run"),
+        ("file", ".run.next", ".run.next: is the folder of a new training of another run"),
     ],
 )
 def test_what_is_the_users_own_or_no_folder_is_not_written_to(
@@ -380,7 +403,7 @@ def test_a_training_from_a_run_to_itself_is_refused_before_anything_is_written(
             f"recur: error: {old}: the training reads {old}, which it would replace; choose another --output\n",
         )
     assert contents(old) == before
-    assert not (old / NEXT).exists()
+    assert not beside(old, NEXT).exists()
     line = ["finetune", "--preset", old / "preset.yaml", "--output", old, "--overwrite", "--set", "finetuning.epochs=1"]
     assert recur(*line, "--quiet")[0] == 0, "a preset is read whole before"
 
@@ -399,40 +422,26 @@ def test_an_overwriting_training_that_dies_at_each_of_its_changes_leaves_one_who
 
     seeds = []
     for point, output in deaths(forks, "recurcli.cli:run", tmp_path / "old", arguments):
-        folder = current_folder(output)
+        folder = output if output.exists() else beside(output, OLD)
         seeds.append(RunDirectory(folder).read_result()["seed"])
         assert read_model(folder).folder.path == folder
         if seeds[-1] == 5:
             names = ("model.safetensors", "config.json", "tokenizer.json")
             assert {name: before[name] for name in names} == {name: sha256_of(folder / name) for name in names}
-        way = "--resume" if (output / NEXT / "preset.yaml").exists() or seeds[-1] == 10 else "--overwrite"
+        has_begun = (beside(output, NEXT) / "preset.yaml").exists() or seeds[-1] == 10
+        way = "--resume" if has_begun else "--overwrite"
         ended = forks.run("finetune", *options(tiny_tnews, output, *shorter), way)
         assert ended.code == 0, f"died at change {point}: {ended.err}"
         assert fingerprint(output) == wanted, f"died at change {point}"
     assert [key for key, _ in itertools.groupby(seeds)] == [5, 10]
 
 
-@pytest.mark.parametrize("apart", [11, pytest.param(1, marks=pytest.mark.slow)])
-def test_new_thresholds_and_the_result_of_a_run_are_the_old_or_the_new_ones_wherever_their_change_dies(
-    apart: int, forks: ForkServer, tmp_path: Path
-) -> None:
-    shutil.rmtree(two_runs(tmp_path / "old") / NEXT)
+def test_thresholds_are_the_old_or_the_new_ones_wherever_their_change_dies(forks: ForkServer, tmp_path: Path) -> None:
+    run = two_runs(tmp_path / "run")
+    saves.thresholds([str(run), "1"])
     found = []
-    for point in itertools.count(1, apart):
-        folder = shutil.copytree(tmp_path / "old", tmp_path / str(point))
-        ended = dying(forks, "saves:thresholds", [folder], folder, point)
-        if ended.code == 0:
-            break
-        assert ended.code == -signal.SIGKILL, ended.err
-        run = open_run(folder)
-        seed = json.loads(run["result.json"].read())["seed"]
-        found.append(seed)
-        assert ("thresholds.json" in run) == (seed == 2)
-        assert (run.path / "README.md").read_text() == ("2" if seed == 2 else "# A model\n")
-        with RunDirectory(folder).lock():  # the next command completes or drops it
-            pass
-        left = contents(folder)
-        assert json.loads(left["result.json"])["seed"] == seed and left["notes.md"] == b"mine"
-        assert ("thresholds.json" in left) == (seed == 2)
-        assert {path.name for path in folder.glob(".*")} <= {LOCK}, f"died at change {point}"
-    assert found == sorted(found) and set(found) == {1, 2}
+    for _, folder in deaths(forks, "saves:thresholds", run, lambda folder: [folder, 2]):
+        thresholds = open_run(folder).read_thresholds()
+        assert thresholds is not None
+        found.append(thresholds["cross_validated"])
+    assert [key for key, _ in itertools.groupby(found)] == [1.0, 2.0]

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from recurcli.commands.training.resume import preset_facts
 from recurcli.config import Section
 from recurcli.encoders.registry import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.files import is_locked, naming_damage
+from recurcli.files import naming_damage
 from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, ScoredSplit, classification_report, words_of
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import (
@@ -20,17 +19,18 @@ from recurcli.runs.predictions import (
     Part,
     Predictions,
     TextLosses,
+    read_current_result,
     read_predictions,
     read_text_losses,
 )
 from recurcli.runs.run_directory import (
-    LOCK,
     PRESET,
     RESULT,
     Run,
     RunDirectory,
     as_stored,
-    current_folder,
+    is_being_replaced,
+    is_under_way,
     open_run,
 )
 
@@ -127,7 +127,7 @@ def _find(paths: Sequence[Path]) -> Iterator[Path]:
     """Yield the runs at or below `paths`, and those of `paths` that hold none."""
     for path in paths:
         if not path.is_dir():
-            raise ModelError(f"{path}: is not a run directory" + ("" if path.exists() else " (it does not exist)"))
+            open_run(path)  # which says why, or waits while another run takes its place
         yield from _runs_below(path) or [path]
 
 
@@ -142,9 +142,7 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
     """Return the run at `path`; if it is not finished, its progress; or in words why it is not compared."""
     if not (path / PRESET).is_file():
         return "is no run and holds none"
-    # asked twice, because a new training may take its place meanwhile
-    is_finished = any((current_folder(path) / RESULT).is_file() for _ in range(2))
-    files = open_run(path) if is_finished else None
+    files = open_run(path) if (path / RESULT).is_file() or is_being_replaced(path) else None
     run = files or RunDirectory(path)
     pretrained = run.read_command() == "pretrain"
     if pretrained and run.read_preset()["pretraining"].get("objective") != "causal":
@@ -152,16 +150,13 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
     if files is None:
         stored = next(run.read_states(), None)
         step, steps = (0, None) if stored is None else (stored["state"]["step"], stored["resume_key"]["steps"])
-        is_running = False
-        with suppress(OSError):  # a lock file of another user, or one that is deleted just now
-            is_running = run.has(LOCK) and is_locked(run.path / LOCK)
-        return {"run": str(path), "step": step, "steps": steps, "running": is_running}
+        return {"run": str(path), "step": step, "steps": steps, "running": is_under_way(path)}
     if split != "dev" and pretrained:
         return f"is a language model, which is compared on its dev text; leave out --split {split}"
     if split != "dev" and FILES[split] not in files:
         where = "`recur finetune --test FILE` names" if split == "test" else "generated tasks such as parity have"
         return f"has no predictions of {split} rows, which {where}"
-    result = run.read_result()
+    result = read_current_result(files)
     if part == "encoder" and result["encoder"] == LINEAR:
         return "is a linear model without an encoder"
     with naming_damage(run.path / RESULT):
@@ -178,7 +173,7 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
             for label, own in report["per_class"].items():
                 scores |= {f"{kind}:{label}": own[kind] for kind in OF_LABEL}
         found = ComparedRun(
-            path=run.name,
+            path=path,
             manifest=files.sha256,
             facts=facts,
             result=result,

@@ -11,7 +11,8 @@ from recurcli.errors import ModelError, UsageError
 from recurcli.files import sha256_of
 from recurcli.log import Log
 from recurcli.requests.training import TrainingRequest
-from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory, check_same, first_difference
+from recurcli.runs.predictions import read_current_result
+from recurcli.runs.run_directory import CONTENTS, NEXT, Run, RunDirectory, beside, check_same, first_difference
 from recurcli.validation import flatten
 
 FREE_KEYS = ("runtime.", "data.path", "data.files")
@@ -55,9 +56,7 @@ def facts_before_and_now(
     return before, now
 
 
-def check_inputs(
-    output: Path, preset: Preset, init: Path | None = None, contents: Sequence[str] = (*CONTENTS, NEXT)
-) -> None:
+def check_inputs(output: Path, preset: Preset, init: Path | None = None, contents: Sequence[str] = CONTENTS) -> None:
     """Raise UsageError if a training to the folder `output`, of which it replaces the `contents`, would replace what it reads:
     what `preset` names, or the pretrained run `init`."""
     data, finetuning = preset.data, preset.finetuning
@@ -65,9 +64,10 @@ def check_inputs(
     static = [source and SOURCE_DIGEST.sub("", source) for source in (preset.linear.vectors, preset.embedding.vectors)]
     files = (data.path, *named, finetuning.teacher, preset.tokenizer.vocabulary, *static)
     runs, own = (init, finetuning.teacher_run, preset.encoder.get("path")), output.resolve()
+    written = [*(own / name for name in contents), beside(output, NEXT)]
     for path in (path for path in (*files, *runs) if path is not None and Path(path).exists()):
         place = Path(path).resolve()
-        replaced = any(place.is_relative_to(own / name) for name in contents)
+        replaced = any(place.is_relative_to(path) for path in written)
         if path in runs:
             replaced |= place == own or any(own.is_relative_to(place / name) for name in contents)
         if replaced:
@@ -96,7 +96,7 @@ def repeated_result(request: TrainingRequest, log: Log) -> dict[str, Any] | None
 def finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
     """Return the stored result of a finished run. Raises UsageError if the files of its data have changed."""
     ranks, run = current(), RunDirectory(request.folder)
-    result = run.read_result() if ranks.is_main else {}
+    result = read_current_result(Run(run.path)) if ranks.is_main else {}
     if ranks.is_main:
         _compare_data(run, result, request.resolved.preset.data, log)
         teacher, before = request.resolved.preset.finetuning.teacher, result.get("teacher") or {}

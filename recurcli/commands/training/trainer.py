@@ -49,6 +49,7 @@ from recurcli.runs.run_directory import (
     RunStatus,
     check_same,
     checkpoint_folders,
+    finish_change,
     first_difference,
 )
 from recurcli.tokens.tokenizer import Tokenizer
@@ -172,11 +173,13 @@ class Training:
                 notes_on_result(self, result, log)
                 return result
         except (Interrupted, NumericError) as stop:
-            output = self.request.folder
-            if self.run.path != output:
-                stop.add_note(f"{output} is still the run before; delete {self.run.path} to give the new one up")
+            if self.run.replaces is not None:
+                old, new = self.run.replaces, self.run.path
+                stop.add_note(f"{old} is still the run before; delete {new} to give the new one up")
             elif isinstance(stop, Interrupted) and self.linear and self.linear.may_be_kept and self.run.has(MANIFEST):
-                stop.add_note(f"until then `recur predict {quote(str(output))}` labels by the linear model")
+                stop.add_note(
+                    f"until then `recur predict {quote(str(self.request.folder))}` labels by the linear model"
+                )
             raise
         except StorageError as error:
             error.add_note(f"then {self.run.way_on}")
@@ -262,7 +265,7 @@ class Training:
         """
         ranks, run = self.loop.ranks, RunDirectory(self.request.folder)
         if ranks.is_main:
-            run.settle()
+            finish_change(run.path)
             if not self.request.keep_checkpoints:
                 run.remove_checkpoints()
         return ranks.broadcast(run.read_result() if ranks.is_main else None)
