@@ -45,7 +45,7 @@ class Distracted(Ranks):
     """Processes to which a signal comes while they are asked."""
 
     def all_gather_(self, tensor: Tensor) -> list[Tensor]:
-        if not tensor[0]:
+        if not tensor:
             os.kill(os.getpid(), signal.SIGTERM)
         return [tensor]
 
