@@ -94,7 +94,7 @@ def test_thresholds_are_fitted_to_the_predictions_out_of_fold(few: Path, recur: 
     found = recur.json("eval", few, "--fit-thresholds", "recall:pos", "--save")
     assert found["thresholds"]["rows"] == 300
     assert found["metrics"]["per_class"]["pos"]["recall"] == 1.0
-    assert recur.json("eval", few)["metrics"] == found["metrics"] == result_of(few)["dev"]
+    assert recur.json("eval", few)["metrics"] == found["metrics"] != result_of(few)["dev"]
 
 
 def test_runs_on_the_same_rows_are_paired_and_others_are_refused(
