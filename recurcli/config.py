@@ -382,8 +382,7 @@ class OptimizationConfig:
     """Decay of the learning rate after the warm-up: linear or cosine to 0, constant, or inverse: the rate divided by t,
     the number of the epoch from 1 (Miller & Hardt's α/t; that t counts epochs is ours)."""
     weight_decay: NonNegative[float] = 0.01
-    """AdamW's weight decay. It applies to matrices only, not to vectors (biases, LayerNorm), scalars, n-gram embeddings
-    or A of `s4d`."""
+    """AdamW's weight decay. It applies to matrices only, not to vectors (biases, LayerNorm), scalars or A of `s4d`."""
     beta1: Probability = 0.9
     """Adam's decay rate of the first moment."""
     beta2: Probability = 0.999

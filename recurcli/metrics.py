@@ -266,9 +266,9 @@ def label_names(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def cells_of(metrics: Mapping[str, Any]) -> dict[tuple[int, int], int]:
-    """Return the numbers of rows by places of label and prediction, without zeros, of a `classification_report`.
+    """Return the cells of the confusion table of a `classification_report` that have rows: (label, prediction) to their number.
 
-    The place of a prediction is that in `names`, the one of a label in `label_names`.
+    A prediction is its index in `names`, a label its index in `label_names`.
     """
     names, confusion = label_names(metrics), metrics["confusion"]
     if confusion and isinstance(confusion[0][0], str):

@@ -130,7 +130,7 @@ def _resampled(
 
 
 def untrained(groups: Mapping[str, Any], test: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -> str:
-    """Return that a claim on A and B cannot be told, where a run of either is not better than the majority class; else ""."""
+    """Return why runs of A and B are no evidence on a claim: one is not better than the majority class. "" if all are."""
     least = next((each["mean"] for each in baselines if each["name"] == MAJORITY), None)
     names = [test[side] for side in ("a", "b") if least is not None and min(groups[test[side]]["scores"]) <= least]
     does = "does" if len(names) == 1 else "do"

@@ -221,7 +221,10 @@ def prepared_step(candidate: Candidate, setting: Setting, device: torch.device) 
 def train_step(
     model: Encoder, optimizer: torch.optim.Optimizer, x: Tensor, wanted: Tensor, precision: SettledPrecision
 ) -> None:
-    """Take a step towards the states `wanted` (B, T, D), with gradients of the weights and of the embeddings `x`."""
+    """Do one optimizer step on the mean squared error of the hidden states of `x` to `wanted`, both (B, T, D).
+
+    Gradients are computed for the weights and for the embeddings `x`, as in a training.
+    """
     with autocast(x.device, precision), computed_once():
         states: Tensor = model(x)
         loss = sum(model.auxiliary_losses(x).values(), F.mse_loss(states.float(), wanted))

@@ -68,6 +68,10 @@ DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
 
 
+MOST_NAMED = 8
+"""Unknown labels that a warning names, with their rows."""
+
+
 class Evaluation(NamedTuple):
     """The result of `recur eval`."""
 
@@ -277,7 +281,8 @@ def _with_unknown_labels(rows: Split, task: Task, log: Log, *, drop: bool) -> Sp
     if known.all():
         return rows
     counts = Counter(map(str, rows.examples.take(~known).labels)).most_common()
-    named = ", ".join([f"'{escaped(label)}' {count:,}" for label, count in counts[:8]] + ["…"][: len(counts) > 8])
+    named = ", ".join(f"'{escaped(label)}' {count:,}" for label, count in counts[:MOST_NAMED])
+    named += ", …" if len(counts) > MOST_NAMED else ""
     if not known.any():
         near = did_you_mean(counts[0][0], task.labels)
         raise DataError(f"{rows.path or 'the Hub'}: no row has a label of the training ({named}){near}")
@@ -404,17 +409,26 @@ def _write_errors(path: Path, rows: EvaluatedRows) -> None:
     There is a column `id` if rows have ids, and `pair` if they are pairs. An unknown label has no probability. TABs and line
     ends in a text are written as \\t, \\n and \\r.
     """
-    is_pair, ids = any(pair is not None for _, pair in rows.texts), rows.ids
-    columns = ["line", *["id"][: ids is not None], "label", "prediction", "score", "label_probability", "text"]
-    lines = [[*columns, *["pair"][:is_pair]]]
+    columns = ["line", "id", "label", "prediction", "score", "label_probability", "text", "pair"]
+    if rows.ids is None:
+        columns.remove("id")
+    if all(pair is None for _, pair in rows.texts):
+        columns.remove("pair")
+    escapes, lines = escapes_of("\t"), ["\t".join(columns)]
     for row in rows.mistakes.tolist():
-        label, own = rows.targets[row], "" if ids is None else ids[row]
-        share = f"{rows.probabilities[row, label]:.6f}" if label >= 0 else ""
-        told = [rows.labels[row], rows.names[rows.predictions[row]], f"{rows.scores[row]:.6f}", share]
-        texts = [text or "" for text in rows.texts[row]][: 1 + is_pair]
-        lines.append([str(rows.lines[row]), *[own][: ids is not None], *told, *texts])
-    escapes = escapes_of("\t")
-    write_atomically(path, "".join("\t".join(field.translate(escapes) for field in line) + "\n" for line in lines))
+        label, (text, pair) = rows.targets[row], rows.texts[row]
+        fields = {
+            "line": str(rows.lines[row]),
+            "id": "" if rows.ids is None else rows.ids[row],
+            "label": rows.labels[row],
+            "prediction": rows.names[rows.predictions[row]],
+            "score": f"{rows.scores[row]:.6f}",
+            "label_probability": f"{rows.probabilities[row, label]:.6f}" if label >= 0 else "",
+            "text": text,
+            "pair": pair or "",
+        }
+        lines.append("\t".join(fields[column].translate(escapes) for column in columns))
+    write_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
 def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Evaluation:

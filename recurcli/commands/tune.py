@@ -168,7 +168,7 @@ def _clear(folder: Path) -> None:
 
 
 def _place_of(request: TuneRequest) -> str:
-    """Return how messages name the database: the file, or the URL of --storage without password and query.
+    """Return the name of the database for messages: its file, or the URL of --storage without password and query.
 
     Raises UsageError for a URL that is not one of a database that workers can share.
     """

@@ -51,13 +51,13 @@ KeptName = Literal["encoder", "linear model", "ensemble"]
 
 @dataclass(frozen=True)
 class Kept:
-    """What a run keeps of its candidates, "encoder" and "linear", and how their logits become probabilities and labels."""
+    """The model that a run keeps: its encoder, its linear model or both, and how logits become probabilities and labels."""
 
     name: KeptName
     weights: Mapping[str, float]
-    """The factors of the logits of the candidates that are kept; the logits of the model are their sum."""
+    """The weight of each part, "encoder" or "linear". The logits of the model are the weighted sum of theirs."""
     alone: Mapping[str, float]
-    """The factor of each candidate among which was chosen, where its logits are used without the others."""
+    """The weight of each part that could be kept, for its use without the other."""
     temperature: float = 1.0
     """The probabilities are those of logits / temperature. It is 1 where the weights are fitted instead."""
     rows: int = 0
@@ -91,6 +91,16 @@ class Kept:
     def to_json(self) -> dict[str, Any]:
         """Return the content of kept.json."""
         return {key: value for key, value in vars(self).items() if key != "thresholds"}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Kept":
+        """Return what `to_json` stored. Raises ValueError if its name is not that of its weights, or `alone` lacks one."""
+        kept = cls(**stored)
+        parts = {"ensemble": {"encoder", "linear"}, "linear model": {"linear"}, "encoder": {"encoder"}}[kept.name]
+        if kept.weights.keys() != parts or not parts <= kept.alone.keys():
+            named = f"{sorted(kept.weights)} and {sorted(kept.alone)}"
+            raise ValueError(f"its weights and alone are of {named}, but it is named {kept.name}")
+        return kept
 
 
 def _single(candidate: str, alone: Mapping[str, float], rows: int) -> Kept:
@@ -130,11 +140,10 @@ def log_losses(shares: Shares, targets: Labels) -> NDArray[np.float64]:
 def fit_thresholds(shares: Shares, targets: Labels, metric: str, names: Sequence[str]) -> dict[str, Any]:
     """Choose the thresholds with the best `metric` on rows with these probabilities (N, C) and `targets` (N,) [ours].
 
-    Rows of an unknown label, whose target is -1, are left out.
     The label is the one with the largest ratio of probability to threshold. The thresholds add up to 1, so that of two classes
     each is predicted where its probability is at least its threshold. The score of the choice is cross-validated: each of
     THRESHOLD_FOLDS folds, which have every fifth row of each class in an order that is drawn with a fixed seed, is labelled by
-    the thresholds of the others.
+    the thresholds of the others. Rows of an unknown label, whose target is -1, are left out.
 
     Returns the content of thresholds.json. Raises UsageError if `metric` is of a label that is not among the classes `names`.
     """

@@ -22,6 +22,7 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
 from recurcli.evaluation.decision import PLAIN, Kept
+from recurcli.files import naming_damage
 from recurcli.linear.model import LinearModel
 from recurcli.log import AfterBatch, Log, ignore
 from recurcli.model.models import Classifier, LanguageModel
@@ -271,7 +272,8 @@ class Predictor:
         config = InferenceConfig(choose_device(device), precision, batch_size)
         kept, linear = PLAIN, None
         if KEPT in files.folder:
-            kept = Kept(**read_json(files.folder[KEPT], KEPT_FILE))
+            with naming_damage(files.folder[KEPT].path):
+                kept = Kept.from_json(read_json(files.folder[KEPT], KEPT_FILE))
         if "linear" in kept.weights:
             linear = read_linear_model(files.folder, len(files.config.labels))
             if linear is None:

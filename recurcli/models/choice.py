@@ -28,7 +28,7 @@ Rows = NDArray[np.bool_] | slice
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The candidates of a fine-tuning, of which one or both are kept."""
+    """The encoder and the linear model of a fine-tuning. The run keeps one of them, or an ensemble of both."""
 
     encoder: Encoder
     linear: Linear | None

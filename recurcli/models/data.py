@@ -51,7 +51,7 @@ class Data:
     tests: Mapping[ScoredSplit, Split]
     """Rows that choose nothing: what is kept is scored on them once."""
     teacher: Teacher | None
-    """The soft labels of the training rows; None: there are none."""
+    """The soft labels of the training rows, if there are any."""
     targets: NDArray[np.int64]
     """(N,) the class of each training row."""
     weights: NDArray[np.float64]

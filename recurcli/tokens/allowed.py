@@ -101,8 +101,10 @@ def _check_table(table: bytes) -> None:
     units, texts = np.frombuffer(table[4:end], "<u4").astype(np.int64), table[end:]
     if max(map(len, texts.split(b"\0"))) > MAX_REPLACEMENT:
         raise ValueError(f"its normalizer makes more than {MAX_REPLACEMENT} bytes of a character")
-    labels, has_text, places = units & 0x800000FF, units >> 8 & 1 == 1, np.arange(len(units))
-    after = places ^ units >> 10 << ((units & 512) >> 6)
+    places = np.arange(len(units))
+    labels, has_text = units & 0x800000FF, (units >> 8) & 1 == 1  # the bits 0 to 7 and 31, and bit 8
+    shift = np.where((units >> 9) & 1 == 1, 8, 0)  # bit 9: the offset counts in 256
+    after = places ^ ((units >> 10) << shift)
     nodes = after[:1]
     for _ in range(MAX_KEY):
         children = (labels < 256) & np.isin(places ^ labels, nodes)

@@ -138,11 +138,16 @@ def test_a_refused_resume_leaves_the_model_as_is(recur: Recur, joined: Path, tin
 
 
 WEIGHTS = (
-    '{"name": "ensemble", "weights": {"encoder": %s, "linear": 1}, "alone": {"linear": 1}, "temperature": 1, "rows": 9}'
+    '{"name": "ensemble", "weights": {"encoder": %s, "linear": 1}, "alone": {"encoder": 1, "linear": 1}, '
+    '"temperature": 1, "rows": 9}'
 )
 
 
-@pytest.mark.parametrize("content", ["", "{}", WEIGHTS % -1, WEIGHTS % "NaN"])
+OTHER_NAME = (WEIGHTS % 1).replace('"name": "ensemble"', '"name": "linear model"')
+NOT_ALONE = (WEIGHTS % 1).replace('"alone": {"encoder": 1, "linear": 1}', '"alone": {"encoder": 1}')
+
+
+@pytest.mark.parametrize("content", ["", "{}", WEIGHTS % -1, WEIGHTS % "NaN", OTHER_NAME, NOT_ALONE])
 def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = copy_of(trained, tmp_path / "run")
     (run / "kept.json").write_text(content)

@@ -213,7 +213,7 @@ class Input(NamedTuple):
     rows: int = 0
     """The number of rows of this file."""
     types: Mapping[str, Any] = MappingProxyType({})
-    """The Arrow type of each column of the inputs in an output of Parquet. It is empty where they are not Parquet."""
+    """The Arrow type that each column has in a Parquet output. It is empty if the inputs are not Parquet."""
     state: tuple[int, ...] | None = None
     """`state_of` the file before it was read."""
 
