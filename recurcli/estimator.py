@@ -116,7 +116,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         of texts, with its row from 0. Raises ValueError with `fast` if the model has no linear model.
         """
         predictor = self._chosen(fast=fast)
-        return self.classes_[predictor.kept.decide(predictor.kept.probabilities(predictor.logits(texts)))]
+        return self.classes_[predictor.kept.predict(predictor.logits(texts))]
 
     def predict_proba(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
         """Return the probabilities (N, C) of the classes in the order of `classes_`. Raises as `predict` does."""

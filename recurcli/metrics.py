@@ -1,10 +1,10 @@
 """Classification metrics: of predicted labels, of one label, of probabilities, and a table per class.
 
-Labels are strings; `names` fixes their order. A label that is not among them is unknown: such a row is a mistake, and all of
-them count as one class, which is in no macro average. A ratio with denominator 0, such as the precision of a class that is
-never predicted, counts as 0. Metrics are computed from counts per class, of many resamples at once or of one list of
-predictions: B resamples, C classes, N rows. The numbers are those of scikit-learn to the last bit, without its import, which
-takes longer than a small evaluation. numpy is imported when counts are made, not with this module.
+Labels and predictions are indices of the classes, whose `names` are given where a table has them. An unknown label is -1:
+such a row is a mistake, and all of them count as one class, which is in no macro average. A ratio with denominator 0, such as
+the precision of a class that is never predicted, counts as 0. Metrics are computed from counts per class, of many resamples
+at once or of one list of predictions: B resamples, C classes, N rows. The numbers are those of scikit-learn to the last bit,
+without its import, which takes longer than a small evaluation. numpy is imported when counts are made, not with this module.
 """
 
 import math
@@ -280,28 +280,31 @@ def cells_of(metrics: Mapping[str, Any]) -> dict[tuple[int, int], int]:
 
 
 def classification_report(
-    labels: Sequence[str], predictions: Sequence[str], names: Sequence[str], *, loss: float | None = None
+    labels: "np.ndarray",
+    predictions: "np.ndarray",
+    names: Sequence[str],
+    *,
+    loss: float | None = None,
+    unknown: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return each metric of METRICS of `predictions` (N,) against `labels` (N,) by its name, for the JSON, and:
 
     `names`, the C classes; `loss`, the mean cross-entropy in nats (None: unknown); `per_class`, the precision, recall, F1 and
-    the number of rows (`support`) of each class; and `confusion`, (C, C) counts: row = label, column = prediction. Of more than
-    MAX_IN_FULL classes this is a list of the cells that are not 0: [[label, prediction, rows], ...]. Where labels are not in
-    `names`, `unknown_labels` has the number of rows of each, and each has a row at the end of `confusion`.
+    the number of rows (`support`) of each class; and `confusion`, (C, C) counts: row = label, column = prediction. Of more
+    than MAX_IN_FULL classes this is a list of the cells that are not 0: [[label, prediction, rows], ...]. `unknown` are the
+    labels of the rows with -1, in their order: `unknown_labels` has the number of rows of each, and each has a row at the end
+    of `confusion`.
 
     There is a row at least.
     """
-    classes, unknown = len(names), Counter(labels)
-    for name in names:
-        del unknown[name]
-    shown = [*names, *sorted(unknown)]  # as strings, numpy would drop a trailing NUL of a label
-    index = {name: number for number, name in enumerate(shown)}
-    places, predicted = ([index[word] for word in words] for words in (labels, predictions))
-    right = [place if place < classes else -1 for place in places]
-    counts, present = counts_of(right, predicted, range(classes)), counts_of(right, predicted)
+    classes, others = len(names), sorted({*unknown})
+    shown = [*names, *others]
+    places = labels.copy()
+    places[labels < 0] = [classes + others.index(label) for label in unknown]
+    counts, present = counts_of(labels, predictions, range(classes)), counts_of(labels, predictions)
     columns = [precision(counts), recall(counts), f1(counts), counts.support]
     rows = zip(names, *(column[0].tolist() for column in columns), strict=True)
-    cells = sorted(Counter(zip(places, predicted, strict=True)).items())
+    cells = sorted(Counter(zip(places.tolist(), predictions.tolist(), strict=True)).items())
     confusion: list[list[Any]] = [[0] * classes for _ in shown if classes <= MAX_IN_FULL]
     for (row, column), count in cells:
         if classes <= MAX_IN_FULL:
@@ -310,7 +313,7 @@ def classification_report(
             confusion.append([shown[row], names[column], count])
     return {
         "names": list(names),
-        **({"unknown_labels": dict(sorted(unknown.items()))} if unknown else {}),
+        **({"unknown_labels": dict(sorted(Counter(unknown).items()))} if unknown else {}),
         **{name: float(metric.of_counts(present)[0]) for name, metric in METRICS.items()},
         "loss": loss,
         "per_class": {

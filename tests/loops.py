@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from recurcli.config import FinetuningConfig, ModelConfig, OptimizationConfig, PretrainingConfig, TokenizerConfig
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.model.models import Classifier, LanguageModel
+from recurcli.targets import OneLabel
 from recurcli.tokens.texts import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingLoop, seed_weights
@@ -16,7 +18,6 @@ from recurcli.training.objectives import (
     NextTokenObjective,
     Objective,
     StreamObjective,
-    class_weights,
 )
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]
@@ -64,8 +65,9 @@ def training_loop(
     optimization: OptimizationConfig
     if kind == "classification":
         optimization = finetuning = FinetuningConfig(class_weights="balanced", loss="hinge", **settings)
-        weights = class_weights(finetuning, labels, LABELS)[LABELS]
-        objective = ClassificationObjective(tokens, LABELS, weights, finetuning, words)
+        target, y = OneLabel(tuple(labels)), np.array(LABELS)
+        weights = target.row_weights(target.weights_of_labels(finetuning.class_weights, y), y)
+        objective = ClassificationObjective(tokens, y, target, weights, finetuning, words)
         model = Classifier(config)
     else:
         masked = {"loss_on": "masked", "mlm_probability": 0.5}

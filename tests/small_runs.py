@@ -13,6 +13,7 @@ from tiny_task import tiny
 from recurcli.evaluation.decision import Kept
 from recurcli.files import MANIFEST, extend_manifest, sha256_of, to_json
 from recurcli.runs.model_files import write_listed
+from recurcli.targets import OneLabel
 
 COMMANDS = ("finetune", "pretrain")
 Prints = dict[str, dict[str, object]]
@@ -51,7 +52,7 @@ def weighted(run: Path, target: Path, encoder: float, linear: float) -> Path:
 
 def kept_of(run: Path) -> Kept:
     """What the run keeps, by its kept.json."""
-    return Kept(**json.loads((run / "kept.json").read_text()))
+    return Kept(OneLabel(()), **json.loads((run / "kept.json").read_text()))
 
 
 def reweighted(kept: Kept, encoder: float, linear: float) -> Kept:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from class_numbers import probabilities
 from running import Recur
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -24,7 +25,6 @@ from tiny_task import rows
 import recurcli
 from recurcli import TextClassifier
 from recurcli.estimator import _targets
-from recurcli.evaluation.decision import probabilities
 from recurcli.files import sha256_of
 
 SETTINGS = {

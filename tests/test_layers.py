@@ -20,6 +20,7 @@ LAYERS = [
     {"linear"},
     {"model", "tokens"},
     {"data"},
+    {"targets"},
     {"config"},
     {"encoders"},
     {"layers"},
@@ -27,7 +28,7 @@ LAYERS = [
 ]
 EVERYWHERE = {
     *("cache", "device", "distributed", "errors", "files", "log"),
-    *("metrics", "process", "validation", "version"),
+    *("metrics", "process", "significance", "validation", "version"),
 }
 """The lowest layer: imported by every other, and importing only each other."""
 

@@ -76,8 +76,7 @@ def _keep_run(run: Path, manifest: str, table: dict[str, Any], path: Path, rows:
     else:
         scored = read_predictions(files, table["part"], table["split"])
         units = [hashlib.sha256(each.encode()).hexdigest()[:8] for each in scored.ids]
-        right = [label == predicted for label, predicted in zip(scored.labels, scored.predictions, strict=True)]
-        own = {"right": np.packbits(right).tobytes().hex()}
+        own = {"right": np.packbits(scored.hits).tobytes().hex()}
     listed = rows / f"{result['data'][table['split']]['sha256']}.txt"
     if listed.exists() and listed.read_text().split() != units:
         sys.exit(f"{run}: was scored on other rows than those of {listed}, whose file has the same hash")

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.evaluation.significance import (
+from recurcli.metrics import PERPLEXITY, accuracy, metric_named
+from recurcli.significance import (
     LEVEL,
     Runs,
     bootstrap_difference,
@@ -28,7 +29,6 @@ from recurcli.evaluation.significance import (
     resampled_perplexities,
     resampled_scores,
 )
-from recurcli.metrics import PERPLEXITY, accuracy, metric_named
 
 MAJORITY = "majority class"
 """The name of the baseline in the JSON of `recur compare`; a language model has none."""

@@ -18,7 +18,12 @@ from recurcli.commands.comparison.groups import (
 )
 from recurcli.commands.comparison.verdict import verdict_on
 from recurcli.errors import UsageError, escaped, pluralize
-from recurcli.evaluation.significance import (
+from recurcli.log import Log
+from recurcli.metrics import LABEL_METRICS, PERPLEXITY, format_score, is_of_labels, metric_named
+from recurcli.requests.compare import CompareRequest
+from recurcli.runs.predictions import Part
+from recurcli.runs.run_directory import RunDirectory, first_difference
+from recurcli.significance import (
     Runs,
     bootstrap_difference,
     holm,
@@ -28,11 +33,6 @@ from recurcli.evaluation.significance import (
     share_interval,
     tango,
 )
-from recurcli.log import Log
-from recurcli.metrics import LABEL_METRICS, PERPLEXITY, format_score, is_of_labels, metric_named
-from recurcli.requests.compare import CompareRequest
-from recurcli.runs.predictions import Part
-from recurcli.runs.run_directory import RunDirectory, first_difference
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,7 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     if name != PERPLEXITY and not is_of_labels(name):
         whose = "" if metric else f"{found.runs[0].path}: finetuning.metric {name} is one of probabilities; "
         raise UsageError(f"{whose}--metric must be one of {', '.join(LABEL_METRICS)}, not '{escaped(name)}'")
-    metric_named(name, found.runs[0].rows.names if found.runs else ())  # refuses an unknown label
+    metric_named(name, found.runs[0].rows.target.labels if found.runs else ())  # refuses an unknown label
     groups, differences, other_differences = group_runs(found.runs, name)
     if request.pair_seeds:
         check_pairs(groups, log)
@@ -145,11 +145,11 @@ def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], name: str) -> 
         return members
     known = [(group.name, group.scores(name), [run.rows.predictions for run in group.runs], True) for group in groups]
     known += [(one.name, [one.score], [list(one.predictions)], False) for one in fixed if one.predictions is not None]
-    index = {label: number for number, label in enumerate(first.rows.names)}
-    labels = np.array([index[label] for label in first.rows.labels])
-    predictions = np.array([[index[label] for label in run] for _, _, runs, _ in known for run in runs])
+    target = first.rows.target
+    labels = target.encode(first.rows.labels)
+    predictions = np.array([target.encode(run) for _, _, runs, _ in known for run in runs])
     ends = np.cumsum([len(runs) for _, _, runs, _ in known])[:-1]
-    resamples = np.split(resampled_scores(metric_named(name, first.rows.names).of_counts, labels, predictions), ends)
+    resamples = np.split(resampled_scores(metric_named(name, target.labels).of_counts, labels, predictions), ends)
     members = {}
     for (member, scores, _, seeded), own, drawn in zip(known, np.split(predictions, ends), resamples, strict=True):
         is_right = own[0] == labels if len(own) == 1 and name == "accuracy" else None

@@ -5,7 +5,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,10 +28,9 @@ from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize, quoted
-from recurcli.evaluation.decision import Kept, fit_thresholds
+from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
-from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, intervals
 from recurcli.files import (
     REPORT,
     OutputKind,
@@ -42,7 +41,7 @@ from recurcli.files import (
     write_atomically,
 )
 from recurcli.log import Log
-from recurcli.metrics import MAX_IN_FULL, classification_report, metric_named
+from recurcli.metrics import MAX_IN_FULL, metric_named
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.models.data import warn_of_unlearned_positions
 from recurcli.requests.evaluate import EvaluateRequest
@@ -59,6 +58,8 @@ from recurcli.runs.run_directory import (
     open_run,
     reopen_run,
 )
+from recurcli.significance import FEWEST_ROWS_OF_CLASS
+from recurcli.targets import Target
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
@@ -107,7 +108,6 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         return _cross_validated(request, run, predictor.kept, task, log)
     split, rows, own_dev, overlap, trained = _read_rows(request, run, task, training_rows(run, predictor), log)
     log.stage("scoring the rows")
-    labels = [*map(str, rows.examples.labels)]
     tokens = predictor.encode(rows.texts)
     of = {"encoder": predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens)))} if has_encoder else {}
     predictor.note_on_cuts(len(tokens), log)
@@ -118,21 +118,19 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if linear is not None:
         of["linear"] = linear.logits(rows.texts)
     warn_of_unlearned_positions(split, run.read_preset()["encoder"], log)
-    targets = np.array(task.targets(labels))
     known = task.baselines if split == "dev" else {}
     if request.fit_thresholds is not None:
-        shares = kept.probabilities(kept.logits(of))
-        kept = replace(kept, thresholds=fit_thresholds(shares, targets, request.fit_thresholds, task.labels))
+        kept = kept.with_thresholds(kept.probabilities(kept.logits(of)), rows.y, request.fit_thresholds)
     metric = run.read_preset().get("finetuning", {}).get("metric", "accuracy")
-    metrics, facts, logits = report_with_parts(kept, of, labels, task, known, metric, trained)
+    metrics, facts, logits = report_with_parts(kept, of, rows, known, metric, trained)
     shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
         ids=None if isinstance(rows.examples.ids, array) else rows.examples.ids,
         lines=rows.examples.lines,
         texts=rows.texts,
-        names=task.labels,
-        labels=labels,
-        targets=targets,
+        target=kept.target,
+        labels=[*map(str, rows.examples.labels)],
+        y=rows.y,
         probabilities=shares,
         predictions=kept.decide(shares),
     )
@@ -154,23 +152,22 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
 
 def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task, log: Log) -> Evaluation:
     """Return the scores of a cross-validated run, from its stored out-of-fold predictions."""
-    trained, names = read_current_result(run), task.labels
+    trained, names, target = read_current_result(run), task.labels, kept.target
     rows, shares = _stored_predictions(run, PREDICTIONS, names)
     labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
     ids, lines = [row["id"] for row in rows], [row.get("line", 0) for row in rows]
-    targets, metrics, facts = np.array(task.targets(labels)), trained["dev"], trained["data"]["train"]
+    y, metrics, facts = target.encode(labels), trained["dev"], trained["data"]["train"]
     if "text" not in rows[0] and (request.errors or request.report):
         raise UsageError(
             f"{run}: keeps no texts (finetuning.keep_texts), which --errors and --report show; leave them out"
         )
     if request.fit_thresholds is not None:
         _check_kept_in_full(run, names)
-        kept = replace(kept, thresholds=fit_thresholds(shares, targets, request.fit_thresholds, names))
-        predictions = [names[each] for each in kept.decide(shares)]
-        metrics |= classification_report(labels, predictions, names, loss=metrics["loss"])
+        kept = kept.with_thresholds(shares, y, request.fit_thresholds)
+        metrics |= target.report(y, kept.decide(shares), None, loss=metrics["loss"])
     log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
     own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are no ids
-    evaluated = EvaluatedRows(own_ids, lines, texts, names, labels, targets, shares, kept.decide(shares))
+    evaluated = EvaluatedRows(own_ids, lines, texts, target, labels, y, shares, kept.decide(shares))
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
     scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "kept", "calibration")}
     return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
@@ -207,7 +204,7 @@ def _finish(
     if request.fit_thresholds is not None:
         warn_of_thresholds(kept.thresholds, "leave --save out", log)
     if request.save:
-        _save(run, kept, rows.names)
+        _save(run, kept)
         log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")
     if request.errors is not None:
         _write_errors(request.errors, rows)
@@ -218,21 +215,21 @@ def _finish(
         "task": run.read_preset()["task"],
         **about_rows,
         **scores,
-        "intervals": intervals(rows.targets, rows.predictions, rows.names),
+        "intervals": rows.target.intervals(rows.y, rows.predictions),
         "thresholds": kept.thresholds,
     }
     return Evaluation(result, run, rows)
 
 
-def _save(run: Run, kept: Kept, names: Sequence[str]) -> None:
+def _save(run: Run, kept: Kept) -> None:
     """Keep the thresholds in `run`, and write the model card with the scores that they give.
 
-    Raises UsageError for a run that is not finished, or that does not keep the probabilities of all classes `names`;
+    Raises UsageError for a run that is not finished, or that does not keep the probabilities of all classes;
     StorageError if a new training has replaced it.
     """
     if not run.is_finished:
         raise UsageError(f"{run}: its training is not finished; --save needs the result of it")
-    _check_kept_in_full(run, names)
+    _check_kept_in_full(run, kept.target.labels)
     assert kept.thresholds is not None
     directory = RunDirectory(run.path)
     with directory.lock():
@@ -268,29 +265,29 @@ def _read_rows(
         log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
     if rows.dropped:
         log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
-    rows = _with_unknown_labels(rows, task, log, drop=request.drop_unknown)
+    rows = _with_unknown_labels(rows.encoded(task.target), task.target, log, drop=request.drop_unknown)
     return split, rows, own_dev, *_training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
 
 
-def _with_unknown_labels(rows: Split, task: Task, log: Log, *, drop: bool) -> Split:
-    """Return the rows, without those of labels that `task` does not have if they are to be dropped; a warning counts these.
+def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -> Split:
+    """Return the rows, without those of labels that the training had not if they are to be dropped; a warning counts these.
 
     Raises DataError if there are no others.
     """
-    known = np.array(task.targets(map(str, rows.examples.labels))) >= 0
+    known = target.is_known(rows.y)
     if known.all():
         return rows
     counts = Counter(map(str, rows.examples.take(~known).labels)).most_common()
     named = ", ".join(f"'{escaped(label)}' {count:,}" for label, count in counts[:MOST_NAMED])
     named += ", …" if len(counts) > MOST_NAMED else ""
     if not known.any():
-        near = did_you_mean(counts[0][0], task.labels)
+        near = did_you_mean(counts[0][0], target.labels)
         raise DataError(f"{rows.path or 'the Hub'}: no row has a label of the training ({named}){near}")
     unknown = int((~known).sum())
     what = f"{pluralize(unknown, 'row', 'have', of=len(known))} a label that the training had not ({named})"
     if drop:
         log.warn(f"{what}, left out by --drop-unknown")
-        return rows.with_examples(rows.examples.take(known), rows.hashes[known], dropped=rows.dropped + unknown)
+        return rows.take(known, dropped=rows.dropped + unknown)
     scored = "such a row is a mistake, but in no loss, calibration, ROC AUC or average precision"
     log.warn(f"{what}; {scored}; --drop-unknown leaves it out")
     return rows
@@ -416,12 +413,12 @@ def _write_errors(path: Path, rows: EvaluatedRows) -> None:
         columns.remove("pair")
     escapes, lines = escapes_of("\t"), ["\t".join(columns)]
     for row in rows.mistakes.tolist():
-        label, (text, pair) = rows.targets[row], rows.texts[row]
+        label, (text, pair) = rows.y[row], rows.texts[row]
         fields = {
             "line": str(rows.lines[row]),
             "id": "" if rows.ids is None else rows.ids[row],
             "label": rows.labels[row],
-            "prediction": rows.names[rows.predictions[row]],
+            "prediction": rows.target.labels[rows.predictions[row]],
             "score": f"{rows.scores[row]:.6f}",
             "label_probability": f"{rows.probabilities[row, label]:.6f}" if label >= 0 else "",
             "text": text,

@@ -20,7 +20,6 @@ from recurcli.data.columns import ordered_labels
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.evaluation.decision import probabilities
 from recurcli.files import OutputKind, check_writable, write_atomically
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import search_hyperparameters
@@ -28,6 +27,7 @@ from recurcli.linear.out_of_fold import out_of_fold_logits
 from recurcli.linear.static_vectors import resolve_vectors
 from recurcli.log import Log
 from recurcli.requests.check import CheckRequest
+from recurcli.targets import OneLabel
 
 ROWS = OutputKind("a file of rows", (".tsv", ".csv"))
 Table = list[list[str]]
@@ -56,33 +56,33 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     train = load_split(task, "train", own, labelled=True, use_dev_split=True, keep_records=True)
     dev = [] if train.dev is None else train.dev.examples
     label_of = {row.line: str(row.label) for row in (*train.examples, *dev)}
-    names = ordered_labels(label_of.values())
-    numbers = {name: number for number, name in enumerate(names)}
-    targets = np.array([numbers.get(label_of.get(record.line, ""), -1) for record in train.records])
+    target = OneLabel(ordered_labels(label_of.values()))
+    y = target.encode(label_of.get(record.line, "") for record in train.records)
     drawn = np.isin([record.line for record in train.records], [row.line for row in dev])
     table = _table(train)
-    predicted = ["prediction", "score", *(f"probability_{name}" for name in names)]
+    predicted = ["prediction", "score", *(f"probability_{name}" for name in target.labels)]
     numbered = [] if "line" in table[0] else ["line"]  # rows that have a line of their own keep it
     suspected = [*numbered, "suggested", "probability"]
     for path, added in ((request.out_of_fold, predicted), (request.suspects, suspected)):
         if path is not None:
             _check_holdable(path, table, added)
-    labelled, fitted = np.flatnonzero(targets >= 0), (targets >= 0) & ~drawn
+    labelled, fitted = np.flatnonzero(target.is_known(y)), target.is_known(y) & ~drawn
     texts = [train.columns.read(record)[:2] for record in train.records]
     known = list(compress(texts, fitted.tolist()))
     linear = resolve_vectors(LinearConfig(vectors="auto"), known, log)
-    chosen = search_hyperparameters(known, targets[fitted].tolist(), len(names), linear)
-    logits = out_of_fold_logits(texts, targets, len(names), chosen, fitted=fitted)
-    weight = fit_calibration(logits[fitted], targets[fitted])
-    shares = probabilities(logits * weight, rows=int(fitted.sum()))
-    best = [names[number] for number in shares.argmax(axis=1).tolist()]
+    chosen = search_hyperparameters(known, y[fitted], target, linear)
+    logits = out_of_fold_logits(texts, y, target, chosen, fitted=fitted)
+    weight = fit_calibration(logits[fitted], y[fitted], target)
+    shares = target.probabilities(logits * weight, rows=int(fitted.sum()))
+    predictions = target.decide(shares)
+    best = target.decode(predictions)
     counts = {
-        "rows": len(targets),
+        "rows": len(y),
         "fitted": int(fitted.sum()),
-        "accuracy": float((shares[labelled].argmax(axis=1) == targets[labelled]).mean()),
+        "accuracy": float(target.hits(y, predictions)[labelled].mean()),
     }
     if not fitted.all():
-        unlabelled, of_dev = pluralize(int((targets < 0).sum()), "row"), pluralize(int(drawn.sum()), "dev row")
+        unlabelled, of_dev = pluralize(len(y) - len(labelled), "row"), pluralize(int(drawn.sum()), "dev row")
         log.note(f"{unlabelled} without a label and {of_dev} were in no fit of the linear model")
     reliable = f"the linear model is right on {counts['accuracy']:.1%}"
     result: dict[str, Any] = {}
@@ -95,13 +95,13 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
         result["out_of_fold"] = {"path": str(path), **counts}
         log.note(f"{path}: out-of-fold probabilities of {pluralize(len(lines), 'row')}, {reliable}")
     if (path := request.suspects) is not None:
-        found = labelled[find_suspects(shares[labelled], targets[labelled])].tolist()
+        found = labelled[find_suspects(shares[labelled], y[labelled])].tolist()
         lines = [
             [
                 *(str(train.records[row].line) for _ in numbered),
                 *table[row + 1],
                 best[row],
-                f"{shares[row, targets[row]]:.6f}",
+                f"{shares[row, y[row]]:.6f}",
             ]
             for row in found
         ]

@@ -43,6 +43,7 @@ from recurcli.preset.compose import is_file_name
 from recurcli.requests.training import FinetuneRequest
 from recurcli.requests.tune import TuneRequest
 from recurcli.runs.run_directory import LOCK, Facts, RunDirectory, check_same
+from recurcli.targets import Target
 from recurcli.training.fit import derived_seed
 from recurcli.validation import dump, flatten, parse_config, parse_value
 
@@ -378,11 +379,11 @@ class _Search:
             result |= {"state": "diverged", "reason": str(error)}
         return result
 
-    def _fit(self, texts: Any, targets: Any, classes: int, log: Log, config: Any, weights: Any, ids: Any) -> Any:
+    def _fit(self, texts: Any, y: Any, target: Target, log: Log, config: Any, weights: Any, ids: Any) -> Any:
         """Fit the linear model, once for trials that change neither it nor the rows, even where no cache can be written."""
-        given = (texts, targets, classes, config, weights.tolist(), ids)
+        given = (texts, y.tolist(), target, config, weights.tolist(), ids)
         if given != self.fitted[0]:
-            self.fitted = given, fit_linear_model(texts, targets, classes, log, config, weights, ids)
+            self.fitted = given, fit_linear_model(texts, y, target, log, config, weights, ids)
         return self.fitted[1]
 
     def _outcome(self, number: int, settings: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:

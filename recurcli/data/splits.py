@@ -44,6 +44,8 @@ from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_source, is_local, task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
 from recurcli.log import AfterBatch, Log, Note, ignore
+from recurcli.targets import Target
+from recurcli.targets.target import Y
 
 Line = TypeVar("Line")
 
@@ -324,6 +326,8 @@ class Split:
     """All rows of the file as they were read, if `load_split` is to keep them."""
     dev: "Split | None" = None
     """The dev rows if this is a train split whose file holds both. None for other splits."""
+    y: Y = field(default_factory=lambda: np.zeros(0))
+    """The label of each example, as a target encodes it (`encoded`). It is empty before."""
 
     @property
     def column_schema(self) -> ColumnSchema:
@@ -347,9 +351,19 @@ class Split:
 
     def with_examples(self, rows: Iterable[Example], hashes: NDArray[np.uint64], **changes: Any) -> "Split":
         """Return the split with other examples, the `rows`, whose `hashes` are known, and with other `changes`."""
-        split = replace(self, examples=rows if isinstance(rows, Examples) else Examples.of(rows), **changes)
+        examples = rows if isinstance(rows, Examples) else Examples.of(rows)
+        split = replace(self, **{"examples": examples, "y": np.zeros(0), **changes})
         vars(split)["hashes"] = hashes  # where cached_property keeps them
         return split
+
+    def take(self, rows: NDArray[np.bool_], **changes: Any) -> "Split":
+        """Return the split with the examples that the mask `rows` (N,) selects, and with other `changes`."""
+        y = self.y[rows] if len(self.y) else self.y
+        return self.with_examples(self.examples.take(rows), self.hashes[rows], y=y, **changes)
+
+    def encoded(self, target: Target) -> "Split":
+        """Return the split with its labels as the `target` encodes them."""
+        return self.with_examples(self.examples, self.hashes, y=target.encode(map(str, self.examples.labels)))
 
     def with_extra_rows(self, dev: "Split | None" = None) -> "Split":
         """Return the split with the extra texts of its examples as examples of their own, after all others.
@@ -521,7 +535,7 @@ def draw_share(train: Split, share: float, seed: int) -> Split:
         if kept[label]:
             kept[label] -= 1
             chosen[row] = True
-    return train.with_examples(train.examples.take(chosen), train.hashes[chosen])
+    return train.take(chosen)
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:

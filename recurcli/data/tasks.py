@@ -4,7 +4,7 @@ CLUE: Xu et al., COLING 2020, arXiv 2004.05986; file names and row counts are th
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from recurcli.config import DataConfig
 from recurcli.data.readers import FORMATS, is_fasttext
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
+from recurcli.targets import TARGETS, OneLabel, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,8 @@ class Task:
     name: str
     labels: tuple[str, ...] = ()
     """Labels in the order of a model's class indexes; empty: those of the training rows."""
+    kind_of_target: str = OneLabel.kind
+    """What a label is, a key of `TARGETS`."""
     layouts: tuple[Layout, ...] = ()
     """Sets of files in which the task is distributed, the usual one first."""
     folder: str | None = None
@@ -75,10 +78,10 @@ class Task:
         """Maps a split to its file name in the usual layout."""
         return self.layouts[0].files if self.layouts else {}
 
-    def targets(self, labels: Iterable[str]) -> list[int]:
-        """Return the class number of each label, and -1 for one that the task does not have."""
-        number = {label: index for index, label in enumerate(self.labels)}
-        return [number.get(label, -1) for label in labels]
+    @property
+    def target(self) -> Target:
+        """What its labels are, and all that depends on it."""
+        return TARGETS[self.kind_of_target](self.labels)
 
     def has_labels(self, split: str) -> bool:
         """Return whether rows of `split` have labels; the test files of a leaderboard have none."""

@@ -62,7 +62,7 @@ def read_teacher(
     never = {digest for split in held_out for digest in split.hashes.tolist()}
     first_texts = _first_texts_of_drawn(train)
     soft_labels: dict[tuple[str, str], tuple[Row, Example]] = {}
-    without = left_out = 0
+    target, without, left_out = task.target, 0, 0
     own = replace(config, path=str(path), files=None, header=True, skip_bad_rows=False, label=None, id=None)
     rows = load_split(task, "train", own, labelled=False, trained=train.column_schema, keep_records=True)
     names = tuple(rows.records[0].fields)
@@ -78,7 +78,7 @@ def read_teacher(
         elif digest in never or (first_texts and hash_of(text_key(text)) in first_texts):
             left_out += 1
         else:
-            label = task.labels[int(probabilities.argmax())]
+            [label] = target.decode(target.decide(probabilities[None].astype(np.float64)))
             example = Example(f"teacher-{record.line}", text, pair, label, line=record.line)
             first = soft_labels.setdefault(canonical_texts(text, pair), (probabilities, example))
             if not np.allclose(first[0], probabilities, atol=SAME_SOFT_LABEL, rtol=0):

@@ -19,11 +19,11 @@ from recurcli.commands.comparison.verdict import interval_in_words
 from recurcli.display.report.page import Scores, draw_lines, over_chart, score_chart, styled_figure, write_page
 from recurcli.display.screen import UNLIMITED, Table, by_columns, cell, heading, show, styled
 from recurcli.errors import UsageError, escaped, pluralize
-from recurcli.evaluation.significance import LEVEL
 from recurcli.files import OutputKind, to_json, write_atomically
 from recurcli.metrics import PERPLEXITY, format_score, words_of
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import Run, reopen_run
+from recurcli.significance import LEVEL
 
 TABLE = OutputKind("a table", (".md", ".csv", ".json"))
 TESTS = {"tango": "Tango", "bootstrap": "bootstrap"}
@@ -274,4 +274,4 @@ def _differences(result: Result, rows: Mapping[str, Predictions]) -> list[dict[s
 
 def _shares(runs: Sequence[Predictions]) -> list[float]:
     """Return the share of the runs that predict the row correctly, for each row."""
-    return [fmean(hits) for hits in zip(*(map(str.__eq__, run.labels, run.predictions) for run in runs), strict=True)]
+    return [fmean(hits) for hits in zip(*(run.hits.tolist() for run in runs), strict=True)]

@@ -21,13 +21,14 @@ from recurcli.device import Precision, autocast, choose_device, mask_to_device, 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
-from recurcli.evaluation.decision import PLAIN, Kept
+from recurcli.evaluation.decision import Kept
 from recurcli.files import naming_damage
 from recurcli.linear.model import LinearModel
 from recurcli.log import AfterBatch, Log, ignore
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_linear_model, read_model
 from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, THRESHOLDS, Run, read_json
+from recurcli.targets import OneLabel
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
@@ -238,7 +239,7 @@ class Predictor:
     config: InferenceConfig
     run: Path | None = None
     """The run directory of the model. None if it is not known."""
-    kept: Kept = PLAIN
+    kept: Kept
     """How the logits of encoder and linear model become probabilities and labels."""
     linear: LinearModel | None = None
     """The linear model, if it is a part of what is kept."""
@@ -250,7 +251,7 @@ class Predictor:
     @property
     def labels(self) -> tuple[str, ...]:
         """The classes (C), in the order of the logits."""
-        return self.model.config.labels
+        return self.kept.target.labels
 
     @classmethod
     def load(
@@ -270,10 +271,11 @@ class Predictor:
         """
         files = read_model(Path(run) if isinstance(run, str) else run)
         config = InferenceConfig(choose_device(device), precision, batch_size)
-        kept, linear = PLAIN, None
+        target, linear = OneLabel(files.config.labels), None
+        kept = Kept.plain(target)
         if KEPT in files.folder:
             with naming_damage(files.folder[KEPT].path):
-                kept = Kept.from_json(read_json(files.folder[KEPT], KEPT_FILE))
+                kept = Kept.from_json(read_json(files.folder[KEPT], KEPT_FILE), target)
         if "linear" in kept.weights:
             linear = read_linear_model(files.folder, len(files.config.labels))
             if linear is None:

@@ -1,56 +1,49 @@
 """Reports on a model: metrics, those of its parts, calibration; and the evaluation on dev data that selects it in a training.
 
-Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `DevPerplexity` scores the text of a language
-model. Shapes: N rows, C classes.
+`DevPerplexity` scores the text of a language model. Shapes: N rows, C logits of a row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from recurcli.data.tasks import Task
+from recurcli.data.splits import Split
 from recurcli.device import SettledPrecision
-from recurcli.evaluation.decision import (
-    PLAIN,
-    Kept,
-    Labels,
-)
+from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
-from recurcli.evaluation.significance import tango
 from recurcli.files import to_json
-from recurcli.linear.model import Logits
-from recurcli.metrics import PERPLEXITY, classification_report, rank_report, score_in
+from recurcli.metrics import PERPLEXITY, score_in
 from recurcli.model.models import LanguageModel
 from recurcli.runs.model_files import write_listed
 from recurcli.runs.run_directory import TEXT_LOSSES
+from recurcli.significance import tango
+from recurcli.targets import Target
+from recurcli.targets.target import Logits, Shares, Y
 from recurcli.tokens.texts import Windows
 
 
 @dataclass(frozen=True)
 class EvaluatedRows:
-    """Labelled rows with the probabilities (N, C) that a classifier gives them.
-
-    The targets and the predictions (N,) are indices of the C `names`.
-    """
+    """Labelled rows with the probabilities (N, C) that a classifier gives them."""
 
     ids: Sequence[str] | None
     """None: the rows have no ids of their own."""
     lines: Sequence[int]
     """The number of the first line of each row in its file, from 1; of Parquet that of the row. 0: it has no file."""
     texts: Sequence[tuple[str, str | None]]
-    names: Sequence[str]
+    target: Target
     labels: Sequence[str]
-    targets: NDArray[np.int64]
-    """The classes of the labels; -1: the model does not have the label."""
-    probabilities: NDArray[np.float64]
-    predictions: Labels
+    """The labels of the rows as their file has them."""
+    y: Y
+    """These labels, as the target encodes them."""
+    probabilities: Shares
+    predictions: Y
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
@@ -60,26 +53,20 @@ class EvaluatedRows:
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
         """(M,) numbers of the wrongly predicted rows, in descending order of their scores."""
-        wrong = np.flatnonzero(self.predictions != self.targets)
+        wrong = np.flatnonzero(~self.target.hits(self.y, self.predictions))
         return wrong[np.argsort(-self.scores[wrong], kind="stable")]
 
 
-def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
-    """Return the mean of -log softmax(logits)[target] in nats: (N, C), (N,) -> number."""
-    return float(F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(targets)))
+def report_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
+    """Return the report of the target on the logits (N, C) of the model `kept`, or of a part, for the labels of `rows`.
 
-
-def report_of(logits: np.ndarray, labels: Sequence[str], task: Task, kept: Kept = PLAIN) -> dict[str, Any]:
-    """Return the `classification_report` of the logits (N, C) of the model `kept`, or of a part, for the labels (N,).
-
-    Its loss is that of softmax(logits), or None without a row of a known label. It has the `rank_report` of the probabilities
-    too. Both leave out rows of an unknown label.
+    Its loss is that of the logits as they are, or None without a row of a known label.
     """
-    targets, shares = np.array(task.targets(labels)), kept.probabilities(logits)
-    predictions, known = [task.labels[index] for index in kept.decide(shares)], targets >= 0
-    loss = cross_entropy(logits[known], targets[known]) if known.any() else None
-    report = classification_report(labels, predictions, task.labels, loss=loss)
-    return {**report, **rank_report(targets[known], shares[known])}
+    target, y, shares = kept.target, rows.y, kept.probabilities(logits)
+    known = target.is_known(y)
+    loss = float(target.losses(logits[known], y[known])[0].mean()) if known.any() else None
+    unknown = [*map(str, compress(rows.examples.labels, ~known))]
+    return target.report(y, kept.decide(shares), shares, loss=loss, unknown=unknown)
 
 
 def scores_of(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
@@ -93,44 +80,17 @@ def paired_interval(right: NDArray[np.bool_], other: NDArray[np.bool_]) -> tuple
     return tango(int((right & ~other).sum()), int((other & ~right).sum()), len(right)).interval
 
 
-BINS = 15
-"""Number of equal bins of the highest probability, as in Guo et al., section 4."""
-
-
-def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], kept: Kept) -> dict[str, Any]:
-    """Return the calibration of the probabilities of `kept` with these logits (N, C) on the targets (N,), for the JSON.
-
-    `ece` is the expected calibration error (Guo et al., equation 3): the mean over the rows of |accuracy - confidence| of
-    their bin. `bins` lists the bins that have rows, with their limits. `loss` is the mean cross-entropy in nats.
-    """
-    shares = kept.probabilities(logits)
-    confidence, right = shares.max(axis=1), shares.argmax(axis=1) == targets
-    place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-    bins = [
-        {
-            "low": number / BINS,
-            "high": (number + 1) / BINS,
-            "rows": int(inside.sum()),
-            "confidence": float(confidence[inside].mean()),
-            "accuracy": float(right[inside].mean()),
-        }
-        for number in range(BINS)
-        if (inside := place == number).any()
-    ]
-    error = sum(own["rows"] * abs(own["accuracy"] - own["confidence"]) for own in bins) / len(targets)
-    return {
-        "temperature": kept.temperature,
-        "ece": error,
-        "loss": cross_entropy(np.log(shares.clip(min=np.finfo(float).tiny)), targets),
-        "bins": bins,
-    }
+def calibration_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
+    """Return the calibration of `kept` with these logits (N, C), on the `rows` of known labels, for the JSON."""
+    known = kept.target.is_known(rows.y)
+    found = kept.target.calibration(kept.probabilities(logits[known]), rows.y[known])
+    return {"temperature": kept.temperature, **found}
 
 
 def report_with_parts(
     kept: Kept,
     of: Mapping[str, Logits],
-    labels: Sequence[str],
-    task: Task,
+    rows: Split,
     known: Mapping[str, float],
     metric: str,
     trained: NDArray[np.bool_] | None,
@@ -139,8 +99,8 @@ def report_with_parts(
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
     """Return the report on the kept model, facts for the JSON, and its logits (N, C).
 
-    `of` has the logits (N, C) of each candidate. The facts are the `baselines` (the accuracy of the most frequent label, of the
-    linear model beside an encoder, and the task's own, `known`), and the `calibration`. With two candidates they have
+    `of` has the logits (N, C) of each candidate. The facts are the `baselines` (the accuracy of the best constant prediction,
+    of the linear model beside an encoder, and the task's own, `known`), and the `calibration`. With two candidates they have
     `paired`: by candidate the 95 % interval of the accuracy of the kept model less that of the candidate. Where both could be
     kept, they also have the scores of both `parts`, by `metric` too. Where some of the rows, but not all, were `trained` on
     (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which were.
@@ -150,27 +110,26 @@ def report_with_parts(
     leaves out rows of an unknown label; a row at least has a known one.
     """
     logits = kept.logits(of if refitted is None else {**of, "linear": refitted})
-    targets = np.array(task.targets(labels))
-    has_known = targets >= 0
-    majority = int(np.bincount(targets[has_known]).max()) / len(labels)
+    target, plain = kept.target, Kept.plain(kept.target)
+    majority = float(target.hits(rows.y, target.constant(rows.y)).mean())
     facts: dict[str, Any] = {"baselines": {"majority": majority, **known}}
-    if trained is not None and 0 < (rows := int((~trained).sum())) < len(labels):
-        others = [label for label, is_trained in zip(labels, trained, strict=True) if not is_trained]
-        facts["unseen"] = {"rows": rows, **scores_of(report_of(logits[~trained], others, task, kept), metric)}
+    if trained is not None and 0 < (unseen := int((~trained).sum())) < len(trained):
+        report = report_of(kept, logits[~trained], rows.take(~trained))
+        facts["unseen"] = {"rows": unseen, **scores_of(report, metric)}
     if len(of) > 1:
         parts = {
-            "encoder": scores_of(report_of(of["encoder"], labels, task), metric),
-            "linear": linear_scores or scores_of(report_of(of["linear"], labels, task), metric),
+            "encoder": scores_of(report_of(plain, of["encoder"], rows), metric),
+            "linear": linear_scores or scores_of(report_of(plain, of["linear"], rows), metric),
         }
         facts["baselines"]["linear"] = parts["linear"]["accuracy"]
         if len(kept.alone) > 1:
             facts["parts"] = parts
-        right = kept.decide(kept.probabilities(logits)) == targets
+        right = target.hits(rows.y, kept.predict(logits))
         facts["paired"] = {
-            part: paired_interval(right, PLAIN.decide(PLAIN.probabilities(own)) == targets) for part, own in of.items()
+            part: paired_interval(right, target.hits(rows.y, plain.predict(own))) for part, own in of.items()
         }
-    facts["calibration"] = calibration_of(logits[has_known], targets[has_known], kept)
-    return report_of(logits, labels, task, kept), facts, logits
+    facts["calibration"] = calibration_of(kept, logits, rows)
+    return report_of(kept, logits, rows), facts, logits
 
 
 class DevScore(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from recurcli.data.tasks import TASKS
 from recurcli.errors import pluralize
-from recurcli.evaluation.significance import share_interval
 from recurcli.metrics import TEST_SPLITS, format_score, percent, percent_interval, score_in, words_of
+from recurcli.significance import share_interval
 
 Scores = Mapping[str, Any]
 """A `classification_report` with the facts of `report_with_parts`, the number of `rows`, and the `metric` of the run."""

@@ -73,7 +73,7 @@ def sort_by_severity(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: get_args(Level).index(finding.level))
 
 
-class Target(NamedTuple):
+class Submission(NamedTuple):
     """The test rows that a file of predictions answers line by line."""
 
     task: Task
@@ -95,9 +95,9 @@ class Target(NamedTuple):
         return self.task.rows[self.split]
 
 
-def targets() -> dict[str, Target]:
+def submissions() -> dict[str, Submission]:
     """Return every file name that can be checked, with its task."""
-    return {name: Target(task, split) for task in TASKS.values() for split, name in task.submissions.items()}
+    return {name: Submission(task, split) for task in TASKS.values() for split, name in task.submissions.items()}
 
 
 def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
@@ -106,7 +106,7 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
     Reads at most MAX_BYTES of `content`; no content raises an error.
     """
     found = Findings(escaped(name))
-    known = targets()
+    known = submissions()
     if name in OTHER_NAMES:
         found.add("information", "unchecked", "CLUE reads this name, but recur does not know its test set; not checked")
         return found.ordered()
@@ -115,16 +115,16 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
         found.add("error", "size", _TOO_LARGE)
         return found.ordered()
     rows = _read_rows(data, found)
-    if target := known.get(name):
-        if len(rows) != target.rows:
-            what = f"has {len(rows):,} rows; {target.test_file} has {target.rows:,}, and each needs its line"
+    if submission := known.get(name):
+        if len(rows) != submission.rows:
+            what = f"has {len(rows):,} rows; {submission.test_file} has {submission.rows:,}, and each needs its line"
             found.add("error", "count", what)
     else:
         what = f"CLUE reads no file named '{escaped(name)}': it would score 0"
         found.add(
             "error", "name", what + did_you_mean(name.lower().replace("wsc_", "cluewsc_"), {*known, *OTHER_NAMES})
         )
-    _check_labels(target and target.task, rows, found)
+    _check_labels(submission and submission.task, rows, found)
     _check_ids(rows, found, counted_from_1=name == CSL)
     return found.ordered()
 
@@ -292,7 +292,7 @@ def _validate_zip(name: str, file: BinaryIO) -> list[Finding]:
                 content = b"" if name in OTHER_NAMES else _content(archive, member, found)
                 inside += [] if content is None else validate_file(name, content)
             names.add(name)
-    tasks = {name: target.task.name for name, target in targets().items()}
+    tasks = {name: submission.task.name for name, submission in submissions().items()}
     if missing := {*tasks.values()} - {tasks[name] for name in names & tasks.keys()}:
         what = f"has no predictions for {', '.join(sorted(missing))}: allowed, but a full score needs every task"
         found.add("information", "missing", what)

@@ -11,7 +11,7 @@ from recurcli.data.columns import ColumnSchema, TextColumns
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import find_source
 from recurcli.errors import DataError, UsageError
-from recurcli.export.clue import Target, validate, write_submission
+from recurcli.export.clue import Submission, validate, write_submission
 from recurcli.export.format import TrainedRun
 from recurcli.log import Log
 
@@ -22,76 +22,78 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
     All test files are read before the first row is predicted. Raises UsageError for a task that is not CLUE's and for
     two runs of one task, DataError for a test file that is missing, has bad rows or is of another length.
     """
-    answers: list[tuple[Target, TrainedRun, Split]] = []
+    answers: list[tuple[Submission, TrainedRun, Split]] = []
     for run in runs:
         if not run.task.submissions:
             raise UsageError(f"{run.path}: {run.task.name} is not a task of CLUE's leaderboard")
         if earlier := next((other for _, other, _ in answers if other.task.name == run.task.name), None):
             raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run per task")
         for split in run.task.submissions:
-            target = Target(run.task, split)
-            rows = _test_rows(target, run)
+            submission = Submission(run.task, split)
+            rows = _test_rows(submission, run)
             if isinstance(rows, str):
-                log.warn(f"{target.name} is left out: {rows}")
+                log.warn(f"{submission.name} is left out: {rows}")
             else:
-                answers.append((target, run, rows))
+                answers.append((submission, run, rows))
     if not answers:
         raise DataError("no submission can be made of these runs; the reasons stand above")
     labels: dict[str, list[str]] = {}
     done, total = 0, sum(len(rows.examples) for _, _, rows in answers)
-    for target, run, rows in answers:
+    for submission, run, rows in answers:
         logits = run.predictor.logits_of_pairs(rows.texts, partial(log.rows, before=done, total=total))
         kept = run.predictor.kept
-        labels[target.name] = [run.predictor.labels[index] for index in kept.decide(kept.probabilities(logits))]
+        labels[submission.name] = kept.target.decode(kept.predict(logits))
         done += len(rows.examples)
     write_submission(output, labels)
     for finding in validate(output):
         (log.warn if finding.level == "warning" else log.note)(finding.message)
     files = [
         {
-            "name": target.name,
+            "name": submission.name,
             "rows": len(rows.examples),
-            "from": target.test_file if rows.path is None else rows.path.name,
+            "from": submission.test_file if rows.path is None else rows.path.name,
             "run": str(run.folder),
         }
-        for target, run, rows in sorted(answers, key=lambda answer: answer[0].name)
+        for submission, run, rows in sorted(answers, key=lambda answer: answer[0].name)
     ]
     return {"files": files}
 
 
-def _test_rows(target: Target, run: TrainedRun) -> Split | str:
-    """Read the rows of `target`, or return why it is left out."""
+def _test_rows(submission: Submission, run: TrainedRun) -> Split | str:
+    """Read the rows of `submission`, or return why it is left out."""
     # The file of --test has labelled rows.
     config = replace(run.data, files=run.data.files_of_folder or None, skip_bad_rows=False)
-    if not _has_test_file(target, config):
-        return f"{target.test_file} is missing"
+    if not _has_test_file(submission, config):
+        return f"{submission.test_file} is missing"
     trained = ColumnSchema(str(run.path), TextColumns.from_json(run.predictor.model.config.columns))
-    rows = load_split(target.task, target.split, config, trained=trained)
-    if len(rows.examples) != target.rows:
+    rows = load_split(submission.task, submission.split, config, trained=trained)
+    if len(rows.examples) != submission.rows:
         raise DataError(
-            f"{rows.path or target.task.name}: has {len(rows.examples):,} rows; {target.test_file} of CLUE has "
-            f"{target.rows:,}, and each needs its line in {target.name}"
+            f"{rows.path or submission.task.name}: has {len(rows.examples):,} rows; {submission.test_file} of CLUE has "
+            f"{submission.rows:,}, and each needs its line in {submission.name}"
         )
     return rows
 
 
-def _has_test_file(target: Target, config: DataConfig) -> bool:
-    """Return whether the data has the test file of `target`; raises DataError if the task's first one is missing.
+def _has_test_file(submission: Submission, config: DataConfig) -> bool:
+    """Return whether the data has the test file of `submission`; raises DataError if the task's first one is missing.
 
     A single file is the test file with its name, else the task's first test file.
     """
-    task = target.task
-    first = target.split == next(iter(task.submissions))
+    task = submission.task
+    first = submission.split == next(iter(task.submissions))
     if config.path is None:
         return first  # the Hub has one test set a task
     path = Path(config.path)
     if not path.is_dir():
         name = path.name.removesuffix(".gz")
         if name in (task.files["train"], task.files["dev"]):
-            raise UsageError(f"{path}: holds labelled rows, not test rows; {target.name} needs {target.test_file}")
-        return name == target.test_file or (first and name not in [task.files[split] for split in task.submissions])
+            raise UsageError(
+                f"{path}: holds labelled rows, not test rows; {submission.name} needs {submission.test_file}"
+            )
+        return name == submission.test_file or (first and name not in [task.files[split] for split in task.submissions])
     try:
-        find_source(task, target.split, config)
+        find_source(task, submission.split, config)
     except DataError:
         if first:
             raise

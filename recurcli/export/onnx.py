@@ -20,19 +20,20 @@ from torch import Tensor, nn
 
 from recurcli.encoders.registry import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, require_extra
-from recurcli.evaluation.decision import mixed_share
 from recurcli.evaluation.inference import Predictor
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.linear import ngram_hashes
-from recurcli.linear.model import LinearModel, Logits
+from recurcli.linear.model import LinearModel
 from recurcli.log import Log
 from recurcli.model.models import Classifier
 from recurcli.process import interruptible
 from recurcli.runs.model_files import config_to_dict, read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
+from recurcli.targets.one_label import mixed_share
+from recurcli.targets.target import Logits
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
 MAX_CARD = 1 << 20
@@ -132,8 +133,8 @@ def _compare(run: TrainedRun, rows: list[RowText], fp32: bytes | None, int8: byt
         assert linear is not None, "the run has a linear model"
         for logits, model in zip(of, (linear, in_half(linear)), strict=True):
             logits["linear"] = model.logits(texts)
-    fp32_labels, int8_labels = (kept.decide(kept.probabilities(kept.logits(logits))) for logits in of)
-    return Agreement.of(fp32_labels, int8_labels, np.array([labels.index(row.label) for row in rows]))
+    fp32_labels, int8_labels = (kept.predict(kept.logits(logits)) for logits in of)
+    return Agreement.of(fp32_labels, int8_labels, kept.target.encode(row.label for row in rows))
 
 
 def _npz(linear: LinearModel, *, half: bool) -> bytes:
@@ -159,7 +160,7 @@ def _config(predictor: Predictor) -> dict[str, Any]:
         "pairs": bool(config.columns.get("pair")),
         "weights": {name: weight / kept.temperature for name, weight in kept.weights.items()},
         "mixed": mixed_share(kept.rows, len(config.labels)),
-        "thresholds": kept.divisors,
+        "thresholds": kept.divisors or 1.0,
         "separator_id": tokenizer.separator_id,
         "unknown_id": tokenizer.unknown_id,
         "special_ids": [] if tokenizer.unknown_id is None else tokenizer.special_ids,  # as in Tokenizer.encode

@@ -1,15 +1,14 @@
 """The rule by which a run keeps the encoder, the linear model, or an ensemble of both: `fit_ensemble` [ours].
 
-The weights are fitted on the dev rows. Nothing else of the package depends on how they were found. Shapes: N rows, C classes.
+The weights are fitted on the dev rows. Nothing else of the package depends on how they were found. Shapes: N rows,
+C logits of a row, P parts.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.linear.model import Logits
-
-RowWeights = NDArray[np.float64] | None
-"""(N,) factors of the rows' losses; None: 1."""
+from recurcli.targets import Target
+from recurcli.targets.target import Logits, RowWeights, Y
 
 PRIOR_WEIGHTS = np.array([0.5, 2.0])
 """The weights of encoder and linear model to which the L2 penalty pulls. Ours: about those fitted on 600 TNEWS rows."""
@@ -24,23 +23,23 @@ ENCODER, LINEAR = 0, 1
 
 
 def fit_ensemble(
-    encoder: Logits, linear: Logits, targets: NDArray[np.int64], row_weights: RowWeights = None
+    encoder: Logits, linear: Logits, y: Y, target: Target, row_weights: RowWeights = None
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the weights of the parts that are kept, and the weight of each part without the other.
 
-    Both parts have logits (N, C) of rows with the `targets` (N,). The weights are those with the smallest cross-entropy, with
-    ENCODER_FACTOR of the encoder's. A part whose weight is not above 0 by one standard error is left out, and the other one has
-    its own weight. Where neither is, the linear model is kept.
+    Both parts have logits (N, C) of rows with the labels `y`. The weights are those with the smallest loss of the `target`,
+    with ENCODER_FACTOR of the encoder's. A part whose weight is not above 0 by one standard error is left out, and the other
+    one has its own weight. Where neither is, the linear model is kept.
     """
     parts, names = np.stack([encoder, linear]), ("encoder", "linear")
     alone = [
-        fit_calibration(part, targets, prior, row_weights) for part, prior in zip(parts, PRIOR_WEIGHTS, strict=True)
+        fit_calibration(part, y, target, prior, row_weights) for part, prior in zip(parts, PRIOR_WEIGHTS, strict=True)
     ]
-    weights = fit_weights(parts, targets, PRIOR_WEIGHTS, row_weights)
-    kept = weights > STANDARD_ERRORS * standard_errors(weights, parts, targets, row_weights)
+    weights = fit_weights(parts, y, target, PRIOR_WEIGHTS, row_weights)
+    kept = weights > STANDARD_ERRORS * standard_errors(weights, parts, y, target, row_weights)
     if kept.all():
         weights[ENCODER] *= ENCODER_FACTOR
-        weights *= fit_calibration(np.tensordot(weights, parts, 1), targets, 1.0, row_weights)
+        weights *= fit_calibration(np.tensordot(weights, parts, 1), y, target, 1.0, row_weights)
         return dict(zip(names, weights.tolist(), strict=True)), dict(zip(names, alone, strict=True))
     best = ENCODER if kept[ENCODER] else LINEAR
     return {names[best]: alone[best]}, dict(zip(names, alone, strict=True))
@@ -48,35 +47,31 @@ def fit_ensemble(
 
 def fit_calibration(
     logits: Logits,
-    targets: NDArray[np.int64],
+    y: Y,
+    target: Target,
     prior: float = PRIOR_WEIGHTS[LINEAR],
     row_weights: RowWeights = None,
 ) -> float:
-    """Return the factor of a model's logits (N, C) with the smallest cross-entropy on `targets` (N,)."""
-    return max(SMALLEST, float(fit_weights(logits[None], targets, np.array([prior]), row_weights)[0]))
+    """Return the factor of a model's logits (N, C) with the smallest loss on rows with the labels `y`."""
+    return max(SMALLEST, float(fit_weights(logits[None], y, target, np.array([prior]), row_weights)[0]))
 
 
 def fit_weights(
-    parts: Logits, targets: NDArray[np.int64], prior: NDArray[np.float64], row_weights: RowWeights = None
+    parts: Logits, y: Y, target: Target, prior: NDArray[np.float64], row_weights: RowWeights = None
 ) -> NDArray[np.float64]:
-    """Return the weights (P,), none below 0, with which the sum of the logits `parts` (P, N, C) fits `targets` (N,) best.
+    """Return the weights (P,), none below 0, with which the sum of the logits `parts` (P, N, C) fits the labels `y` best.
 
-    They minimise the sum of the rows' cross-entropies, times `row_weights` (N,), + |weights - prior|^2 / 2, which is convex.
+    They minimise the sum of the rows' losses, times `row_weights` (N,), + |weights - prior|^2 / 2, which is convex.
     """
     from scipy.optimize import minimize
-    from scipy.special import log_softmax
 
-    rows = np.arange(len(targets))
-    factors = np.ones(len(targets)) if row_weights is None else row_weights
+    factors = np.ones(len(y)) if row_weights is None else row_weights
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        log_probabilities = log_softmax(np.tensordot(weights, parts, 1), axis=1)
-        gradient = np.exp(log_probabilities)  # of the cross-entropies with respect to the logits
-        gradient[rows, targets] -= 1
-        gradient *= factors[:, None]
+        losses, gradient = target.losses(np.tensordot(weights, parts, 1), y)
         distance = weights - prior
-        loss = distance @ distance / 2 - factors @ log_probabilities[rows, targets]
-        return loss, distance + np.tensordot(parts, gradient, 2)
+        loss = float(distance @ distance / 2 + factors @ losses)
+        return loss, distance + np.tensordot(parts, gradient * factors[:, None], 2)
 
     weights: NDArray[np.float64] = minimize(
         objective, prior, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(parts), tol=1e-12
@@ -85,18 +80,13 @@ def fit_weights(
 
 
 def standard_errors(
-    weights: NDArray[np.float64], parts: Logits, targets: NDArray[np.int64], row_weights: RowWeights = None
+    weights: NDArray[np.float64], parts: Logits, y: Y, target: Target, row_weights: RowWeights = None
 ) -> NDArray[np.float64]:
     """Return the standard errors (P,) of weights (P,) that `fit_weights` fitted on these rows (White, 1982, theorem 3.2).
 
     They are about the deviations of weights that are fitted on bootstraps of the rows.
     """
-    from scipy.special import softmax
-
-    factors = np.ones(len(targets)) if row_weights is None else row_weights
-    shares = softmax(np.tensordot(weights, parts, 1), axis=1)
-    means = np.einsum("nc,pnc->pn", shares, parts)
-    gradients = factors * (means - parts[:, np.arange(len(targets)), targets])
-    squares = np.einsum("n,nc,pnc,qnc->pq", factors, shares, parts, parts, optimize=True)
-    inverse = np.linalg.inv(np.eye(len(parts)) + squares - (factors * means) @ means.T)
+    factors, logits = np.ones(len(y)) if row_weights is None else row_weights, np.tensordot(weights, parts, 1)
+    gradients = factors * np.einsum("nc,pnc->pn", target.losses(logits, y)[1], parts)
+    inverse = np.linalg.inv(np.eye(len(parts)) + target.curvature(logits, parts, factors))
     return np.sqrt(np.diag(inverse @ (gradients @ gradients.T) @ inverse))

@@ -1,15 +1,13 @@
 """Fits the linear model: two solvers, cross-validation of n-grams and C, and the cache of fitted models.
 
-The solver is LinearSVC, or stochastic gradient descent for data on which LinearSVC takes too long. Both minimize the
-squared hinge loss of each class against the rest, so their logits have one scale. Shapes: N rows, V n-grams of the vocabulary,
-C classes.
+The solver is that of the target (LinearSVC for `OneLabel`), or stochastic gradient descent for data on which that takes too
+long. Both minimize one loss, so their logits have one scale. Shapes: N rows, V n-grams of the vocabulary, C logits of a row.
 """
 
 import functools
 import hashlib
 import time
 import unicodedata
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -26,23 +24,19 @@ from recurcli.cache import cached
 from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
-from recurcli.linear.ensemble import RowWeights, fit_calibration
+from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, Vectors, characters_read, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
-from recurcli.process import interruptible, large_blocks_returned
+from recurcli.process import large_blocks_returned
+from recurcli.targets import Target
+from recurcli.targets.target import RowWeights, Weights, Y
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-Weights = tuple[NDArray[np.float32], NDArray[np.float32]]
-"""W (V, C) and b (C,): logits = vectors W + b."""
-TOLERANCE = 0.1
-"""LIBLINEAR's own stopping tolerance. Ours: on four sets 1e-4, scikit-learn's, has the same accuracy in twice the time."""
-UNSEEN = -2.0
-"""Logit of a class without training rows. LinearSVC's logits of a class that a row does not have are about -1. Ours."""
 SVC_WORK, SVC_VALUES = 150_000_000, 15_000_000
 """LinearSVC fits at most this many values of the vectors x classes, and values. Ours: 15 s and 0.5 GB."""
 SGD_WORK = 2_400_000_000
@@ -53,7 +47,7 @@ LEARNING_RATE = 0.2
 BATCH_SIZE = 32
 CENTERED_ROWS = 4096
 """Rows whose mean is subtracted from static vectors in SGD."""
-FORMAT = 16
+FORMAT = 17
 """Version of the fitting; the cache does not reuse models of another version."""
 MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
@@ -68,40 +62,19 @@ MIN_CHOICE = 3
 """Rows for each class that cross-validation needs. Ours."""
 
 
-def needs_sgd(values: int, num_classes: int, dense: int = 0) -> bool:
+def needs_sgd(values: int, width: int, dense: int = 0) -> bool:
     """Return whether LinearSVC would take too long, or too much memory, for vectors with this many values.
 
     Of `dense` further values, those of static vectors, three take the time of one [ours].
     """
-    work = (values + dense // 3) * (1 if num_classes == 2 else num_classes)
+    work = (values + dense // 3) * (1 if width == 2 else width)
     return values + dense > SVC_VALUES or work > SVC_WORK
-
-
-def fit_svc(
-    vectors: "csr_matrix", targets: NDArray[np.int64], num_classes: int, c: float, row_weights: RowWeights = None
-) -> Weights:
-    """Fit scikit-learn's LinearSVC on `vectors` (N, V). A class without a training row gets the logit UNSEEN."""
-    from sklearn.svm import LinearSVC
-
-    classes = np.unique(targets)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about many classes, and about steps that did not converge
-        solver = interruptible(
-            functools.partial(LinearSVC(C=c, tol=TOLERANCE, random_state=0).fit, vectors, targets, row_weights)
-        )
-    weights, bias = solver.coef_, solver.intercept_
-    if len(classes) == 2:  # one vector stands for both classes
-        weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
-    all_weights = np.zeros((vectors.shape[1], num_classes), np.float32)
-    all_bias = np.full(num_classes, UNSEEN, np.float32)
-    all_weights[:, classes], all_bias[classes] = weights.T, bias
-    return all_weights, all_bias
 
 
 def fit_sgd(
     vectors: "csr_matrix",
-    targets: NDArray[np.int64],
-    num_classes: int,
+    y: Y,
+    target: Target,
     start: Weights | None = None,
     row_weights: RowWeights = None,
     dense: Callable[[slice], Tensor] | None = None,
@@ -114,16 +87,16 @@ def fit_sgd(
     direction than a single row would: without that the steps of a batch's rows, which have much in common, add up.
     """
     columns, offsets = torch.from_numpy(vectors.indices), torch.from_numpy(vectors.indptr)
-    values, labels = torch.from_numpy(vectors.data), torch.from_numpy(targets)
+    values, labels = torch.from_numpy(vectors.data), torch.from_numpy(y)
     factors = None if row_weights is None else torch.from_numpy(row_weights).float()
     center = torch.zeros(0) if dense is None else dense(slice(0, CENTERED_ROWS)).mean(dim=0)
     size = vectors.shape[1] + len(center)
-    given = (np.zeros((size, num_classes), np.float32), np.zeros(num_classes, np.float32))
+    given = (np.zeros((size, target.width), np.float32), np.zeros(target.width, np.float32))
     weights, bias = map(torch.from_numpy, start or given)
     of_dense = weights[vectors.shape[1] :]
     bias += center @ of_dense
-    starts = torch.arange(0, len(targets), BATCH_SIZE)
-    epochs = max(1, min(MAX_EPOCHS, SGD_WORK // max(1, vectors.nnz * num_classes)))
+    starts = torch.arange(0, len(y), BATCH_SIZE)
+    epochs = max(1, min(MAX_EPOCHS, SGD_WORK // max(1, vectors.nnz * target.width)))
     first_rate = LEARNING_RATE
     if start is not None:
         epochs, first_rate = 1, LEARNING_RATE / 2
@@ -139,8 +112,7 @@ def fit_sgd(
         features = None if dense is None else dense(slice(begin, begin + len(bags) - 1)) - center
         if features is not None:
             logits += features @ of_dense
-        signs = 2.0 * F.one_hot(labels[begin : begin + BATCH_SIZE], num_classes) - 1
-        grad_logits = -2 * signs * (1 - signs * logits).clamp(min=0)
+        grad_logits = target.linear_gradient(logits, labels[begin : begin + BATCH_SIZE])
         if factors is not None:
             grad_logits *= factors[begin : begin + BATCH_SIZE, None]
         rate = first_rate * (1 - step / len(order))
@@ -151,44 +123,42 @@ def fit_sgd(
             of_dense.addmm_(features.T, grad_logits, alpha=-rate / max(1.0, largest))
         bias -= 0.1 * rate * grad_logits.sum(0)
     bias -= center @ of_dense
-    bias[~torch.isin(torch.arange(num_classes), labels)] = UNSEEN
-    return weights.numpy(), bias.numpy()
+    return weights.numpy(), target.default_bias(bias.numpy(), y)
 
 
 @large_blocks_returned()
 def fit_model(
     texts: Texts,
-    targets: Sequence[int],
-    num_classes: int,
+    y: Y,
+    target: Target,
     hyperparameters: Hyperparameters,
     row_weights: RowWeights = None,
 ) -> LinearModel:
-    """Fit a model with `hyperparameters` (squared hinge, one class against the rest) on TF-IDF vectors of `texts`.
+    """Fit a model with `hyperparameters` on TF-IDF vectors of `texts`, whose labels are `y`.
 
-    `targets` (N,) are class numbers, `row_weights` (N,) factors of the rows' losses; None: 1. A class without a training row
-    gets the logit UNSEEN. Raises DataError if all rows have one class, or no text has an n-gram.
+    `row_weights` (N,) are factors of the rows' losses; None: 1. Raises DataError if the target cannot be learned from these
+    rows (`Target.obstacle`), or no text has an n-gram.
     """
-    labels = np.asarray(targets)
-    if len(np.unique(labels)) < 2:
-        raise DataError("a linear model needs training rows of two classes")
+    if needed := target.obstacle(y):
+        raise DataError(f"a linear model needs {needed}")
     order = np.random.default_rng(0).permutation(len(texts))
-    ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, num_classes)
+    ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, target.width)
     if not len(ngrams.keys):
         raise DataError("a linear model needs n-grams, and no training text has one")
     used = order[: len(vectors.offsets) - 1]
-    matrix, labels = _matrix(vectors, len(ngrams.keys)), labels[used]
+    matrix, labels = _matrix(vectors, len(ngrams.keys)), y[used]
     row_weights = None if row_weights is None else row_weights[used]
     scale, static, dense = hyperparameters.vector_scale, None, None
     if hyperparameters.vectors is not None and scale:
         static = read_static_vectors(hyperparameters.vectors)
         dense = _scaled_features(static, [texts[row] for row in used], scale)
     further = 0 if dense is None else len(labels) * dense(slice(0, 1)).shape[1]
-    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, num_classes, further) else "LinearSVC")
+    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else "LinearSVC")
     if solver == "SGD":
-        weights, bias = fit_sgd(matrix, labels, num_classes, row_weights=row_weights, dense=dense)
+        weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
         joined = matrix if dense is None else _with_dense(matrix, dense(slice(None)).numpy())
-        weights, bias = fit_svc(joined, labels, num_classes, hyperparameters.c, row_weights)
+        weights, bias = target.fit_weights(joined, labels, hyperparameters.c, row_weights)
     found = replace(hyperparameters, solver=solver)
     if static is None:
         found = replace(found, vectors=None, vector_scale=0.0)
@@ -213,8 +183,8 @@ def _with_dense(vectors: "csr_matrix", features: NDArray[np.float32]) -> "csr_ma
 
 def search_hyperparameters(
     texts: Texts,
-    targets: Sequence[int],
-    num_classes: int,
+    y: Y,
+    target: Target,
     config: LinearConfig,
     row_weights: RowWeights = None,
     ids: Sequence[str] | Sequence[int] | None = None,
@@ -222,7 +192,7 @@ def search_hyperparameters(
     """Choose the n-grams and C that `config` leaves open by 3-fold cross-validation on at most MAX_CHOICE_ROWS rows.
 
     Rows of one group (see `RowHashes`) are in one fold. So are rows with equal `ids` (N,), a row and its extra rows. The set of
-    n-grams is the one with the lowest log loss of held-out rows, with INITIAL_C; C is chosen after it. The rows' losses have
+    n-grams is the one with the lowest loss of held-out rows, with INITIAL_C; C is chosen after it. The rows' losses have
     the factors `row_weights` (N,). Each candidate has one temperature, fitted on the same rows: LinearSVC's logits are no
     log-probabilities. Where the choice has fewer rows than the fit, the loss of each set is extrapolated to all rows, along
     the logarithm of their number, from models of one fold and of two. Ours: with 1,500 reviews of IMDb the loss is lower with
@@ -232,8 +202,6 @@ def search_hyperparameters(
     The scale of static vectors is chosen last, and C once more beside it, on fewer rows where the classes are many, since each
     row then has F values more. It is 1 where the rows are too few to tell.
     """
-    from scipy.special import log_softmax
-
     sets = list(dict.fromkeys(_with_given(ngrams, config) for ngrams in ngram_sets(texts)))
     first = INITIAL_C if config.c == "auto" else config.c
     static = None if config.vectors is None else read_static_vectors(config.vectors)
@@ -244,23 +212,23 @@ def search_hyperparameters(
     rows = np.random.default_rng(1).permutation(len(texts))[:MAX_CHOICE_ROWS]
     ends = np.cumsum([characters_read(texts[row]) for row in rows])
     rows = rows[: max(1, int(np.searchsorted(ends, MAX_CHOICE_CHARACTERS // len(sets))))]
-    sample, labels = [texts[row] for row in rows], np.asarray(targets)[rows]
+    sample, labels = [texts[row] for row in rows], y[rows]
     matrices = {}
     for ngrams in sets:
-        vocabulary, vectors, _ = Ngrams.fit(sample, ngrams, num_classes)
+        vocabulary, vectors, _ = Ngrams.fit(sample, ngrams, target.width)
         if len(vocabulary.keys):
             matrices[ngrams] = _matrix(vectors, len(vocabulary.keys))
     if not matrices:
         return unchosen(sets[-1], first)
-    work = max(matrix.nnz for matrix in matrices.values()) * num_classes
+    work = max(matrix.nnz for matrix in matrices.values()) * target.width
     labels = labels[: int(len(labels) * min(1.0, MAX_CHOICE_WORK / max(1, work)))]
     own_ids = None if ids is None else [ids[row] for row in rows[: len(labels)]]
     folds = _draw_folds(sample[: len(labels)], own_ids)
 
     def can_tell(rows: int) -> bool:
-        """Return whether the first `rows` rows are enough, and have two classes in what each fold's model is fitted on."""
-        fitted = (np.unique(labels[:rows][folds[:rows] != fold]) for fold in range(FOLDS))
-        return rows >= MIN_CHOICE * num_classes and all(len(classes) > 1 for classes in fitted)
+        """Return whether the first `rows` rows are enough, and each fold's model can be fitted on the others."""
+        fitted = (labels[:rows][folds[:rows] != fold] for fold in range(FOLDS))
+        return rows >= MIN_CHOICE * target.width and not any(map(target.obstacle, fitted))
 
     if not can_tell(len(labels)):
         return unchosen([*matrices][-1], first)
@@ -270,35 +238,35 @@ def search_hyperparameters(
     if static is not None:
         features = static.features(static.tokenize(sample[:every])).numpy()
         values = max(matrix.nnz for matrix in matrices.values()) / len(sample) + features.shape[1]
-        few = min(every, int(MAX_CHOICE_WORK / (values * num_classes)))
+        few = min(every, int(MAX_CHOICE_WORK / (values * target.width)))
 
     @functools.cache
     def held_out_losses(
         ngrams: NgramConfig, c: float, scale: float, rows: int, fitted_folds: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Return the log loss of each row (N,) by a model of the folds after its own, times its factor; and the accuracy."""
-        vectors, logits, own = matrices[ngrams][:rows], np.empty((rows, num_classes)), labels[:rows]
+        """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the accuracy."""
+        vectors, logits, own = matrices[ngrams][:rows], np.empty((rows, target.width)), labels[:rows]
         if scale:
             vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
         for fold in range(FOLDS):
             held_out, fitted = folds[:rows] == fold, (folds[:rows] - fold - 1) % FOLDS < fitted_folds
-            weights, bias = fit_svc(vectors[fitted], own[fitted], num_classes, c, factors[:rows][fitted])
+            weights, bias = target.fit_weights(vectors[fitted], own[fitted], c, factors[:rows][fitted])
             logits[held_out] = vectors[held_out] @ weights + bias
-        logits *= fit_calibration(logits, own, 1.0, factors[:rows])
-        losses = -factors[:rows] * log_softmax(logits, axis=1)[np.arange(rows), own]
-        return losses, float((logits.argmax(axis=1) == own).mean())
+        logits *= fit_calibration(logits, own, target, 1.0, factors[:rows])
+        losses = factors[:rows] * target.losses(logits, own)[0]
+        return losses, float(target.hits(own, target.decide(logits)).mean())
 
     def expected_losses(ngrams: NgramConfig, scale: float, rows: int) -> NDArray[np.float64]:
         """Return the losses (N,) that are expected of a model of all rows."""
         losses = held_out_losses(ngrams, c, scale, rows, FOLDS - 1)[0]
-        of_folds = [len(np.unique(labels[:rows][folds[:rows] == fold])) for fold in range(FOLDS)]
-        if rows == len(texts) or min(of_folds) < 2:
+        of_folds = (labels[:rows][folds[:rows] == fold] for fold in range(FOLDS))
+        if rows == len(texts) or any(map(target.obstacle, of_folds)):
             return losses
         return losses + np.log2(rows / len(texts)) * (held_out_losses(ngrams, c, scale, rows, 1)[0] - losses)
 
     def choose_c(scale: float, rows: int) -> float:
         further = features.shape[1] * len(texts) if scale else 0
-        if config.c != "auto" or needs_sgd(int(matrices[best].nnz / len(sample) * len(texts)), num_classes, further):
+        if config.c != "auto" or needs_sgd(int(matrices[best].nnz / len(sample) * len(texts)), target.width, further):
             return c
         return _choose_c(lambda c: held_out_losses(best, c, scale, rows, FOLDS - 1)[0])
 
@@ -387,8 +355,8 @@ def _matrix(vectors: Vectors, size: int) -> "csr_matrix":
 
 def fit_linear_model(
     texts: Texts,
-    targets: Sequence[int],
-    num_classes: int,
+    y: Y,
+    target: Target,
     log: Log,
     config: LinearConfig | None = None,
     row_weights: RowWeights = None,
@@ -402,9 +370,9 @@ def fit_linear_model(
     settings = config or LinearConfig()
     if ids is not None and len(set(ids)) == len(ids):
         ids = None
-    choose = functools.partial(search_hyperparameters, texts, targets, num_classes, settings, row_weights, ids)
+    choose = functools.partial(search_hyperparameters, texts, y, target, settings, row_weights, ids)
     depends_on = {**asdict(settings), "ids": ids and list(ids)}
-    model, words = _fit(texts, targets, num_classes, choose, depends_on, row_weights)
+    model, words = _fit(texts, y, target, choose, depends_on, row_weights)
     if model.hyperparameters.solver == "SGD" and settings.c != "auto":
         words += "; linear.c has no effect on SGD"
     log.note(words)
@@ -413,7 +381,7 @@ def fit_linear_model(
 
 @large_blocks_returned()
 def refit_linear_model(
-    model: LinearModel, texts: Texts, targets: Sequence[int], row_weights: RowWeights = None
+    model: LinearModel, texts: Texts, y: Y, target: Target, row_weights: RowWeights = None
 ) -> LinearModel:
     """Return a linear model of more rows, with the kinds of n-grams, the solver and C of `model`. It may come from the cache.
 
@@ -426,31 +394,31 @@ def refit_linear_model(
         vectors = model.ngrams.count_first([texts[row] for row in order])
         model.ngrams.weigh_all(vectors)
         used = order[: len(vectors.offsets) - 1]
-        labels, own = np.asarray(targets)[used], None if row_weights is None else row_weights[used]
+        labels, own = y[used], None if row_weights is None else row_weights[used]
         scale, size, parts, dense = model.hyperparameters.vector_scale, len(model.ngrams.keys), [model.weights], None
         if model.vectors is not None and model.vector_weights is not None:
             parts.append(model.vector_weights / scale)
             dense = _scaled_features(model.vectors, [texts[row] for row in used], scale)
         start = np.concatenate(parts), model.bias.copy()
         matrix = _matrix(vectors, size)
-        weights, bias = fit_sgd(matrix, labels, len(model.bias), start, own, dense)
+        weights, bias = fit_sgd(matrix, labels, target, start, own, dense)
         of_vectors = None if dense is None else scale * weights[size:]
         return replace(model, weights=weights[:size], bias=bias, rows=len(labels), vector_weights=of_vectors)
     known = model.hyperparameters
-    return _fit(texts, targets, len(model.bias), lambda: known, asdict(known), row_weights)[0]
+    return _fit(texts, y, target, lambda: known, asdict(known), row_weights)[0]
 
 
 def _fit(
     texts: Texts,
-    targets: Sequence[int],
-    num_classes: int,
+    y: Y,
+    target: Target,
     choose: Callable[[], Hyperparameters],
     depends_on: dict[str, Any],
     row_weights: RowWeights,
 ) -> tuple[LinearModel, str]:
     """Return the linear model of these rows, from the cache if it is there, and the words for a note. Raises DataError."""
     fitted: list[LinearModel] = []
-    digest = hashlib.sha256(repr((np.asarray(targets).tolist(), num_classes, depends_on)).encode())
+    digest = hashlib.sha256(repr((y.tolist(), target.to_json(), depends_on)).encode())
     for row in texts:
         digest.update(repr(row).encode())
     if row_weights is not None:
@@ -458,7 +426,7 @@ def _fit(
     started = time.perf_counter()
 
     def write(path: Path) -> dict[str, Any]:
-        fitted.append(fit_model(texts, targets, num_classes, choose(), row_weights))
+        fitted.append(fit_model(texts, y, target, choose(), row_weights))
         path.write_bytes(fitted[0].to_bytes())
         return {}
 
@@ -472,6 +440,6 @@ def _fit(
             return model, f"linear model: {model.in_words(len(texts))}, from the cache"
     except (StorageError, ModelError) as error:
         reason = f" (not cached: {error})"
-    model = fitted[0] if fitted else fit_model(texts, targets, num_classes, choose(), row_weights)
+    model = fitted[0] if fitted else fit_model(texts, y, target, choose(), row_weights)
     words = f"linear model: {model.in_words(len(texts))}, fitted in {time.perf_counter() - started:.1f} s{reason}"
     return model, words

@@ -1,4 +1,4 @@
-"""Logits of labelled rows by linear models that have not seen them: cross-validation. Shapes: N rows, C classes."""
+"""Logits of labelled rows by linear models that have not seen them: cross-validation. Shapes: N rows, C logits of a row."""
 
 from collections import Counter
 from itertools import compress
@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
-from recurcli.linear.ensemble import RowWeights
-from recurcli.linear.fitting import UNSEEN, fit_model, search_hyperparameters
-from recurcli.linear.model import Hyperparameters, Logits
+from recurcli.linear.fitting import fit_model, search_hyperparameters
+from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngram_hashes import Texts
+from recurcli.targets import Target
+from recurcli.targets.target import Logits, RowWeights, Y
 
 OUTER_FOLDS = 5
 """Each fold's model chooses its n-grams and C in folds of its own (`fitting.FOLDS`)."""
@@ -19,8 +20,8 @@ OUTER_FOLDS = 5
 
 def out_of_fold_logits(
     texts: Texts,
-    targets: NDArray[np.int64],
-    num_classes: int,
+    y: Y,
+    target: Target,
     chosen: Hyperparameters | LinearConfig,
     row_weights: RowWeights = None,
     *,
@@ -29,40 +30,40 @@ def out_of_fold_logits(
 ) -> Logits:
     """Return logits (N, C) of the linear models of OUTER_FOLDS folds, each of which was fitted without the rows that it scores.
 
-    `targets` (N,) are class numbers, `row_weights` (N,) factors of the rows' losses. Models are fitted on the `fitted` rows
-    (N,), which have a class; None: on all rows. The n-grams and C are `chosen`, or each model chooses those that a
-    LinearConfig leaves open. A class that only one fold has gets the logit UNSEEN there, and a single other class 1. Raises
-    DataError as `fit_model` does.
+    `y` are their labels, `row_weights` (N,) factors of the rows' losses. Models are fitted on the `fitted` rows (N,), whose
+    label is known; None: on all rows. The n-grams and C are `chosen`, or each model chooses those that a LinearConfig leaves
+    open.
+    A fold on whose other rows no model can be fitted, as they have one class, gets `Target.constant_logits`. Raises DataError
+    as `fit_model` does if none can be fitted on all rows.
     """
     used = np.ones(len(texts), bool) if fitted is None else fitted
-    folds = draw_folds(RowHashes.of(texts).group_ids, targets, seed)
-    logits = np.zeros((len(texts), num_classes))
+    folds = draw_folds(RowHashes.of(texts).group_ids, target.strata(y), seed)
+    logits = np.zeros((len(texts), target.width))
     for fold in np.unique(folds):
         held_out = folds == fold
         others = used & ~held_out
-        known, labels = list(compress(texts, others.tolist())), targets[others]
-        classes, weights = np.unique(labels), None if row_weights is None else row_weights[others]
-        if len(classes) == 1 < len(np.unique(targets[used])):
-            logits[held_out] = UNSEEN
-            logits[held_out, classes] = 1.0  # as LinearSVC's of the right class
+        known, labels = list(compress(texts, others.tolist())), y[others]
+        weights = None if row_weights is None else row_weights[others]
+        if target.obstacle(labels) and not target.obstacle(y[used]):
+            logits[held_out] = target.constant_logits(labels)
             continue
         own = chosen
         if isinstance(own, LinearConfig):
-            own = search_hyperparameters(known, labels.tolist(), num_classes, own, weights)
-        model = fit_model(known, labels.tolist(), num_classes, own, weights)
+            own = search_hyperparameters(known, labels, target, own, weights)
+        model = fit_model(known, labels, target, own, weights)
         logits[held_out] = model.logits(list(compress(texts, held_out.tolist())))
     return logits
 
 
 def draw_folds(
-    group_ids: NDArray[np.uint64], targets: NDArray[np.int64], seed: int = 0, folds: int = OUTER_FOLDS
+    group_ids: NDArray[np.uint64], strata: NDArray[np.int64], seed: int = 0, folds: int = OUTER_FOLDS
 ) -> NDArray[np.int64]:
-    """Return the fold of each row (N,). Rows of a group (see `RowHashes`) share a fold. A class's groups are dealt out."""
-    counts = Counter(dict(enumerate(range(int(targets.max(initial=0)) + 1))))  # rare classes begin in different folds
+    """Return the fold of each row (N,). Rows of a group (see `RowHashes`) share a fold. A stratum's groups are dealt out."""
+    counts = Counter(dict(enumerate(range(int(strata.max(initial=0)) + 1))))  # rare ones begin in different folds
     drawn: dict[int, int] = {}
-    for row in np.random.default_rng(seed).permutation(len(targets)).tolist():
-        group_id, target = int(group_ids[row]), int(targets[row])
+    for row in np.random.default_rng(seed).permutation(len(strata)).tolist():
+        group_id, stratum = int(group_ids[row]), int(strata[row])
         if group_id not in drawn:
-            drawn[group_id] = counts[target] % folds
-            counts[target] += 1
+            drawn[group_id] = counts[stratum] % folds
+            counts[stratum] += 1
     return np.array([drawn[group_id] for group_id in group_ids.tolist()], np.int64)

@@ -1,7 +1,9 @@
-"""The choice among the candidates of a fine-tuning, and the scores of what is kept. Shapes: M dev rows, N rows, C classes."""
+"""The choice among the candidates of a fine-tuning, and the scores of what is kept. Shapes: M dev rows, N rows, C logits
+of a row.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,17 @@ from numpy.typing import NDArray
 
 from recurcli.data.known import KnownRows
 from recurcli.data.splits import RowHashes
-from recurcli.evaluation.decision import PLAIN, Kept, choose, fit_thresholds, log_losses, probabilities
+from recurcli.evaluation.decision import Kept, choose
 from recurcli.evaluation.report import report_with_parts
 from recurcli.files import to_json
-from recurcli.linear.model import LinearModel, Logits
+from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
-from recurcli.metrics import LOG_LOSS, classification_report, rank_report
+from recurcli.metrics import LOG_LOSS
 from recurcli.models.encoder import EncodedRows, Encoder
 from recurcli.models.linear import Linear
 from recurcli.runs.model_files import write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, RunDirectory
+from recurcli.targets.target import Logits
 
 Rows = NDArray[np.bool_] | slice
 """Some of the dev rows."""
@@ -46,7 +49,9 @@ class Choice:
     @cached_property
     def first_kept(self) -> Kept:
         """What is kept until the encoder is trained: the linear model if it may be kept, else the encoder as it is."""
-        return self._choose(None) if self.linear is not None and self.linear.may_be_kept else PLAIN
+        if self.linear is not None and self.linear.may_be_kept:
+            return self._choose(None)
+        return Kept.plain(self.encoder.data.target)
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Choose what is kept, write it and its predictions in `folder` (rank 0), and return result.json's facts.
@@ -81,7 +86,13 @@ class Choice:
             facts[split] = {**test, **of_test}
         if data.dev is None:
             facts["cross_validation"] = {"folds": OUTER_FOLDS, "rows": kept.rows}
-        return {"metric": self.metric_name, "dev": report, **facts, "thresholds": kept.thresholds}
+        return {
+            "target": data.target.kind,
+            "metric": self.metric_name,
+            "dev": report,
+            **facts,
+            "thresholds": kept.thresholds,
+        }
 
     def _of_dev(self, encoder: Logits | None) -> dict[str, Logits]:
         """Return the logits (M, C) of each candidate on the dev rows; `encoder`: those of the encoder, None without one."""
@@ -94,31 +105,27 @@ class Choice:
         held_out = {name: logits[rows] for name, logits in self._of_dev(encoder).items()}
         if self.linear is not None and not self.linear.may_be_kept:
             del held_out["linear"]
-        targets = data.choosing_targets[rows]
-        kept = choose(held_out, targets, data.choosing_weights[rows])
-        if thresholds is None or not len(targets):
+        y = data.choosing.y[rows]
+        kept = choose(held_out, y, data.target, data.choosing_weights[rows])
+        if thresholds is None or not len(y):
             return kept
-        shares = kept.probabilities(kept.logits(held_out))
-        return replace(kept, thresholds=fit_thresholds(shares, targets, thresholds, data.task.labels))
+        return kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, thresholds)
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
         """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
 
         Rows of one group (see `RowHashes`) are in one half. `encoder`: its logits (M, C); None: it is left out.
         """
-        data = self.encoder.data
-        targets, names = data.choosing_targets, data.task.labels
-        shares, predictions = np.empty((len(targets), len(names))), np.empty_like(targets)
+        data, target, y = self.encoder.data, self.encoder.data.target, self.encoder.data.choosing.y
+        shares, predictions = np.empty((len(y), target.width)), np.empty_like(y)
         group_ids = RowHashes.of(data.choosing.texts).group_ids
-        halves = draw_folds(group_ids, targets, self.halves_seed or 0, folds=2)
+        halves = draw_folds(group_ids, target.strata(y), self.halves_seed or 0, folds=2)
         for half in (0, 1):
             own, kept = halves == half, self._choose(encoder, halves != half)
             of_all = kept.probabilities(kept.logits(self._of_dev(encoder)))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
-        labels = [*map(str, data.choosing.examples.labels)]
-        report = classification_report(labels, [names[index] for index in predictions], names)
-        loss = np.average(log_losses(shares, targets), weights=data.choosing_weights)
-        return {**report, **rank_report(targets, shares), LOG_LOSS: loss}
+        loss = np.average(target.losses_of_shares(shares, y), weights=data.choosing_weights)
+        return {**target.report(y, predictions, shares), LOG_LOSS: loss}
 
     def _write_scores(
         self,
@@ -144,18 +151,18 @@ class Choice:
             if fitted is not None:
                 refitted, seen = fitted.logits(split.texts), seen.refitted()
         trained = None if is_dev and data.dev is None else seen.trains(split.hashes)
-        labels = [*map(str, split.examples.labels)]
         report, facts, logits = report_with_parts(
-            kept, of, labels, data.task, known, self.metric_name, trained, refitted, linear_scores
+            kept, of, split, known, self.metric_name, trained, refitted, linear_scores
         )
         if trained is not None and not is_dev:
             facts["training_rows"] = int(trained.sum())
         shares = {"probabilities": kept.probabilities(logits)}
         if len(kept.alone) > 1:
-            shares |= {f"{part}_probabilities": probabilities(own, rows=kept.rows) for part, own in of.items()}
+            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in of.items()}
+            shares |= {f"{part}_probabilities": own for part, own in alone.items()}
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
         lines = split.examples.lines if are_numbered else ()
         shown = split.texts if self.encoder.preset.finetuning.keep_texts and is_dev else None
-        predictions = kept.decide(shares["probabilities"])
-        write_predictions(path, ids, labels, data.task.labels, shares, predictions, shown, lines)
+        labels, predictions = [*map(str, split.examples.labels)], kept.decide(shares["probabilities"])
+        write_predictions(path, ids, labels, data.target.labels, shares, data.target.decode(predictions), shown, lines)
         return report, facts

@@ -1,4 +1,4 @@
-"""The rows of a fine-tuning: `Data`, which is read once and handed on. N training rows, M dev rows, C classes."""
+"""The rows of a fine-tuning: `Data`, which is read once and handed on. N training rows, M dev rows, C labels."""
 
 import contextlib
 from collections import Counter
@@ -23,7 +23,7 @@ from recurcli.log import Log, Note
 from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit, metric_named
 from recurcli.runs.model_files import read_known_rows, read_model
 from recurcli.runs.run_directory import LINEAR_FIRST_FIT
-from recurcli.training.objectives import class_weights
+from recurcli.targets import Target
 
 
 class RowsInMemory(NamedTuple):
@@ -38,10 +38,12 @@ class RowsInMemory(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """All rows of a fine-tuning, with their classes and the factors of their losses."""
+    """All rows of a fine-tuning, with their labels and the factors of their losses."""
 
     task: Task
-    """The task with its C labels."""
+    """The task with its labels."""
+    target: Target
+    """What these labels are."""
     own: Split
     """The training rows of the task's files."""
     train: Split
@@ -52,12 +54,10 @@ class Data:
     """Rows that choose nothing: what is kept is scored on them once."""
     teacher: Teacher | None
     """The soft labels of the training rows, if there are any."""
-    targets: NDArray[np.int64]
-    """(N,) the class of each training row."""
     weights: NDArray[np.float64]
-    """(N,) the factor of each training row's loss: its own weight times that of its class."""
-    class_weights: NDArray[np.float64]
-    """(C,) the weight of each class."""
+    """(N,) the factor of each training row's loss: its own weight times that of its label."""
+    label_weights: NDArray[np.float64]
+    """(C,) the weight of each label."""
     label_type: LabelType
     """Python's type of the labels."""
 
@@ -67,16 +67,11 @@ class Data:
         return self.train if self.dev is None else self.dev
 
     @cached_property
-    def choosing_targets(self) -> NDArray[np.int64]:
-        """The class of each of the `choosing` rows."""
-        return self.targets if self.dev is None else self.targets_of(self.dev)
-
-    @cached_property
     def choosing_weights(self) -> NDArray[np.float64]:
         """The factor of each of the `choosing` rows where these choose or fit anything; metrics have none."""
         if self.dev is None:
             return self.weights
-        return self.class_weights[self.choosing_targets] * self.dev.examples.weights
+        return self.target.row_weights(self.label_weights, self.dev.y) * self.dev.examples.weights
 
     @property
     def splits(self) -> dict[str, Split]:
@@ -88,10 +83,6 @@ class Data:
     def known(self) -> KnownRows:
         """The rows that train the model, and those that select it."""
         return known_in(self.splits)
-
-    def targets_of(self, rows: Split) -> NDArray[np.int64]:
-        """Return the class of each of the `rows`."""
-        return np.array(self.task.targets(map(str, rows.examples.labels)))
 
 
 def known_in(splits: Mapping[str, Split]) -> KnownRows:
@@ -145,20 +136,21 @@ def prepare(
     own, teacher = _read_rows(preset, task, splits, log, are_files=in_memory is None)
     for name in splits:
         warn_of_unlearned_positions(name, preset.encoder, log)
+    target = task.target
+    splits = {name: rows.encoded(target) for name, rows in splits.items()}
     train, dev = splits["train"], splits.get("dev")
     _check_metrics(config, task, train if dev is None else dev)
-    targets = task.targets(map(str, train.examples.labels))
-    by_class = class_weights(config, task.labels, targets)
+    label_weights = target.weights_of_labels(config.class_weights, train.y)
     return Data(
         task=task,
+        target=target,
         own=own,
         train=train,
         dev=dev,
         tests={name: splits[name] for name in TEST_SPLITS if name in splits},
         teacher=teacher,
-        targets=np.array(targets),
-        weights=by_class[targets] * train.examples.weights,
-        class_weights=by_class,
+        weights=target.row_weights(label_weights, train.y) * train.examples.weights,
+        label_weights=label_weights,
         label_type="str" if in_memory is None else in_memory.label_type,
     )
 

@@ -16,9 +16,9 @@ from recurcli.device import SettledPrecision, choose_precision
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError
+from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, compute_logits
 from recurcli.evaluation.report import DevScore, report_of
-from recurcli.linear.model import Logits
 from recurcli.log import Log
 from recurcli.metrics import score_in
 from recurcli.model.models import Classifier
@@ -26,6 +26,7 @@ from recurcli.models.build import build_loop, build_model, resolve_tokens, settl
 from recurcli.models.data import Data
 from recurcli.runs.model_files import TrainedFiles, load_weights
 from recurcli.runs.run_directory import first_difference
+from recurcli.targets.target import Logits
 from recurcli.tokens.tokenizer import Tokens, encode_splits
 from recurcli.training.fit import TrainingLoop
 from recurcli.training.objectives import ClassificationObjective
@@ -80,7 +81,7 @@ class Encoder:
             load_pretrained(self.model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")
         self.objective = ClassificationObjective(
-            tokens["train"], data.targets.tolist(), data.weights, config, tokenizer, data.teacher
+            tokens["train"], train.y, data.target, data.weights, config, tokenizer, data.teacher
         )
         self.metric_name = config.metric
         self.inference = InferenceConfig(device, batch_size=config.micro_batch_size, ranks=current())
@@ -91,15 +92,14 @@ class Encoder:
     def selecting(self) -> tuple[EncodedRows, np.ndarray]:
         """The dev rows that choose the step, and their numbers: all, or `data.max_dev_rows` of them.
 
-        Of each class they are its share, chosen by the hashes of the texts.
+        Of each stratum of the target they are its share, chosen by the hashes of the texts.
         """
         split, count, most = self.dev.split, len(self.dev.split.examples), self.preset.data.max_dev_rows
         if count <= most:
             return self.dev, np.arange(count)
-        order = np.lexsort((split.hashes, self.data.choosing_targets))
+        order = np.lexsort((split.hashes, self.data.target.strata(split.y)))
         rows = np.sort(order[np.arange(most) * count // most])
-        examples = split.examples.take(np.isin(np.arange(count), rows))
-        return EncodedRows(split.with_examples(examples, split.hashes[rows]), self.dev.tokens.take(rows)), rows
+        return EncodedRows(split.take(np.isin(np.arange(count), rows)), self.dev.tokens.take(rows)), rows
 
     def score(self) -> DevScore:
         """Evaluate the encoder on the `selecting` rows: its dev metric, and the mean of the loss that training minimizes.
@@ -109,10 +109,9 @@ class Encoder:
         encoded, rows = self.selecting
         logits, score = self._compute(encoded, self.precision), None
         if self.inference.ranks.is_main:
-            targets = torch.from_numpy(self.data.choosing_targets[rows])
-            loss = self.objective.mean_loss(torch.from_numpy(logits), targets, self.data.choosing_weights[rows])
-            labels = [*map(str, encoded.split.examples.labels)]
-            score = DevScore(score_in(report_of(logits, labels, self.data.task), self.metric_name), loss)
+            loss = self.objective.mean_loss(logits, encoded.split.y, self.data.choosing_weights[rows])
+            report = report_of(Kept.plain(self.data.target), logits, encoded.split)
+            score = DevScore(score_in(report, self.metric_name), loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
     def logits(self, encoded: EncodedRows) -> Logits | None:

@@ -1,6 +1,6 @@
 """The candidate "linear" of a fine-tuning: the linear model on n-grams, and its logits of rows that it was not fitted on.
 
-Shapes: M rows that choose, C classes.
+Shapes: M rows that choose, C logits of a row.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,14 @@ import numpy as np
 from recurcli.config import Preset
 from recurcli.distributed.group import current
 from recurcli.errors import DataError
+from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.report import report_of, scores_of
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
-from recurcli.linear.model import LinearModel, Logits
+from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import out_of_fold_logits
 from recurcli.log import Log
 from recurcli.models.data import Data
+from recurcli.targets.target import Logits
 
 
 class Linear(NamedTuple):
@@ -42,13 +44,12 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
     """
     if not (preset.finetuning.linear_baseline or preset.ensemble is not None) or not current().is_main:
         return None
-    train, classes, weights = data.train, len(data.task.labels), data.weights
+    train, target, weights = data.train, data.target, data.weights
     if data.teacher is not None:
         weights = weights * data.teacher.row_weights(preset.finetuning.teacher_weight)
-    rows = train.texts, data.targets.tolist(), classes
     log.stage("fitting the linear model")
     try:
-        model = (fit or fit_linear_model)(*rows, log, preset.linear, weights, train.examples.ids)
+        model = (fit or fit_linear_model)(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
     except DataError as error:
         reason = f"no linear model beside the encoder: {error}"
         if preset.is_linear:
@@ -58,16 +59,14 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
     if data.dev is None:
         log.stage("cross-validating the linear model")
         seed = preset.data.dev_seed
-        held_out = out_of_fold_logits(train.texts, data.targets, classes, preset.linear, weights, seed=seed)
+        held_out = out_of_fold_logits(train.texts, train.y, target, preset.linear, weights, seed=seed)
     else:
         held_out = model.logits(data.dev.texts)
-    labels = [*map(str, data.choosing.examples.labels)]
-    scores = scores_of(report_of(held_out, labels, data.task), preset.finetuning.metric)
+    scores = scores_of(report_of(Kept.plain(target), held_out, data.choosing), preset.finetuning.metric)
     refit = None
     if data.dev is not None and fit is None and _is_fitted_again(preset, data):
-        targets = [*data.targets.tolist(), *data.choosing_targets.tolist()]
-        all_weights = np.concatenate([weights, data.choosing_weights])
-        refit = partial(refit_linear_model, model, [*train.texts, *data.dev.texts], targets, all_weights)
+        y, all_weights = np.concatenate([train.y, data.dev.y]), np.concatenate([weights, data.choosing_weights])
+        refit = partial(refit_linear_model, model, [*train.texts, *data.dev.texts], y, target, all_weights)
     return Linear(model, held_out, scores, preset.ensemble is not None, refit)
 
 

@@ -227,7 +227,7 @@ def write_predictions(
     labels: Sequence[str],
     names: Sequence[str],
     probabilities: Mapping[str, NDArray[np.float64]],
-    predictions: NDArray[np.int64],
+    predictions: Sequence[str],
     texts: Sequence[tuple[str, str | None]] | None = None,
     numbers: Sequence[int] = (),
 ) -> None:
@@ -237,8 +237,7 @@ def write_predictions(
     line in its file (`numbers`).
 
     Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MAX_IN_FULL
-    names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the name
-    with the index in `predictions` (N,).
+    names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others.
     """
     lines = []
     for row, (row_id, label) in enumerate(zip(ids, labels, strict=True)):
@@ -255,7 +254,7 @@ def write_predictions(
             "id": row_id,
             **({"line": numbers[row]} if numbers else {}),
             "label": label,
-            "prediction": names[predictions[row]],
+            "prediction": predictions[row],
             **shares,
         }
         if texts is not None:

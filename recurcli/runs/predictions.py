@@ -6,14 +6,14 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic_core import SchemaValidator
 from pydantic_core import core_schema as cs
 
 from recurcli.errors import ModelError, escaped
 from recurcli.files import CommittedFolder, OpenedFile, naming_damage
-from recurcli.metrics import ScoredSplit, classification_report
+from recurcli.metrics import ScoredSplit
 from recurcli.runs.run_directory import (
     FINITE,
     NUMBER,
@@ -27,6 +27,11 @@ from recurcli.runs.run_directory import (
     keys,
     read_json,
 )
+from recurcli.targets import OneLabel, Target
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -45,15 +50,24 @@ _ROW_TEXT = SchemaValidator(keys({"label": TEXT, "text": TEXT, "pair?": cs.nulla
 
 
 class Predictions(NamedTuple):
-    """The dev or test rows of a run, each with its label and its prediction; N rows, C classes."""
+    """The dev or test rows of a run (N), each with its label and its prediction."""
 
     ids: list[str]
     labels: list[str]
     predictions: list[str]
-    names: list[str]
-    """The C classes, in the order of the logits."""
+    target: Target
     part: Part
     """The part of the model that made the predictions. It is the whole model if the file has none of the requested part."""
+
+    @property
+    def hits(self) -> "NDArray[np.bool_]":
+        """Whether each prediction (N,) is right."""
+        return self.target.hits(*map(self.target.encode, (self.labels, self.predictions)))
+
+    def report(self, loss: float | None = None) -> dict[str, Any]:
+        """Return the metrics of the predictions; `loss`: the mean loss of the rows, if it is known."""
+        y, predictions = map(self.target.encode, (self.labels, self.predictions))
+        return self.target.report(y, predictions, None, loss=loss)
 
 
 class TextLosses(NamedTuple):
@@ -97,7 +111,7 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
     if unknown := {*labels, *predictions} - {*names}:
         raise ModelError(f"{path}: has the label '{escaped(min(unknown))}' without a probability")
-    return Predictions(ids, labels, predictions, names, part)
+    return Predictions(ids, labels, predictions, OneLabel(tuple(names)), part)
 
 
 def _new_divisors(run: Run) -> dict[str, float] | None:
@@ -121,7 +135,7 @@ def read_current_result(run: Run) -> dict[str, Any]:
     for split, name in FILES.items():
         if name in run:
             rows, scores = read_predictions(run, "model", split), result[split]
-            scores |= classification_report(rows.labels, rows.predictions, rows.names, loss=scores["loss"])
+            scores |= rows.report(scores["loss"])
             for key in ("paired", "unseen"):
                 (result if split == "dev" else scores).pop(key, None)
     return {**result, "thresholds": thresholds}

@@ -40,6 +40,7 @@ from recurcli.files import (
 )
 from recurcli.log import Log
 from recurcli.metrics import TEST_SPLITS, words_of
+from recurcli.targets import TARGETS, Target
 from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
@@ -107,20 +108,14 @@ TEXT = cs.str_schema()
 _FACT = cs.nullable_schema(cs.union_schema([TEXT, cs.bool_schema(), NUMBER]))
 _SCORE = cs.nullable_schema(cs.union_schema([FINITE, cs.list_schema(), cs.dict_schema()]))
 _NUMBERS = cs.dict_schema(TEXT, NUMBER)
-_SCORE_NAMES = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "balanced_accuracy", "mcc")
 _OF_ROWS = dict.fromkeys(("average_precision?", "roc_auc?"), cs.nullable_schema(NUMBER))
 _BY_CLASS = {"per_class?": cs.dict_schema(TEXT, _NUMBERS)}
 _SHARE = cs.float_schema(ge=0, le=1)
-_SCORES: dict[str, cs.CoreSchema] = {**dict.fromkeys(_SCORE_NAMES, NUMBER), **_OF_ROWS, **_BY_CLASS, "*": _SCORE}
-_SCORES["accuracy"] = _SHARE
-"""The metrics of a classifier. Tables by class have other names."""
-_PARTS = keys({"encoder": keys(_SCORES), "linear": keys(_SCORES)})
 _PAIRED = cs.dict_schema(cs.literal_schema(["encoder", "linear"]), cs.list_schema(NUMBER, min_length=2, max_length=2))
 _CALIBRATION_KEYS = keys({"ece": NUMBER, "temperature": NUMBER})
 _OF_SPLIT = {
     "baselines": keys({"majority": _SHARE, "*": _SHARE}),
     "calibration": _CALIBRATION_KEYS,
-    "parts?": _PARTS,
     "paired?": _PAIRED,
     "unseen?": keys({"rows": COUNT, "accuracy": _SHARE}),
 }
@@ -154,7 +149,6 @@ _QUESTION = keys({"asked": _FACT, "other": cs.any_schema()})
 _TARGET = cs.int_schema(gt=0, le=_LARGEST)
 _MATCHED = keys({"keys": _NUMBERS, "parameters": COUNT, "target": _TARGET, "question": _QUESTION})
 _DATA = keys({"path": cs.nullable_schema(TEXT), "rows": cs.int_schema(ge=1, le=_LARGEST), "sha256": TEXT})
-_DEV = keys({"names": cs.list_schema(TEXT), **_SCORES})
 _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "command": cs.literal_schema(["finetune", "pretrain"]),
     "seed": _WHOLE,
@@ -165,7 +159,6 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "data": cs.dict_schema(TEXT, _DATA),
     "machine": keys({"device": TEXT, "precision": TEXT, "*": _FACT}),
     "metric?": TEXT,
-    **dict.fromkeys((f"{split}?" for split in TEST_SPLITS), keys({**_SCORES, **_OF_SPLIT})),
     "holds": cs.list_schema(TEXT),
     "columns?": cs.dict_schema(TEXT, cs.list_schema(TEXT)),
     "kept?": _KEPT,
@@ -178,10 +171,8 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "forward_flops_per_token?": cs.nullable_schema(COUNT),
     "init?": cs.nullable_schema(TEXT),
 }
-_CLASSIFIER_KEYS = {"metric": TEXT, "kept": _KEPT, "dev": _DEV, "data": keys({"dev": _DATA, "*": _DATA}), **_OF_SPLIT}
 _LANGUAGE_MODEL_KEYS = {"metric": TEXT, "dev": keys({"perplexity": FINITE, "loss": FINITE, "tokens": COUNT})}
 """The further keys of a language model that was selected by a dev metric."""
-_WITH_PARTS_KEYS = {"parts": _PARTS, "linear_baseline": _LINEAR_BASELINE}
 _RESUME_KEY = keys({"steps": COUNT, "train sha256?": TEXT, "dev sha256?": TEXT})
 _STATE = SchemaValidator(keys({"state": keys({"step": COUNT}), "resume_key": _RESUME_KEY}))
 """state.json of a checkpoint, for a reader that does not resume from it."""
@@ -190,6 +181,26 @@ KEPT_FILE = SchemaValidator(_KEPT)
 """kept.json."""
 _THRESHOLDS_FILE = SchemaValidator(keys({**_THRESHOLDS_KEYS, "sha256": TEXT}))
 """thresholds.json."""
+
+
+def _classifier_keys(target: type[Target], *, with_parts: bool) -> dict[str, cs.CoreSchema]:
+    """Return the further keys of a classifier; `with_parts`: its encoder and its linear model could both be kept."""
+    scores: dict[str, cs.CoreSchema] = {
+        **dict.fromkeys(target.scores, NUMBER),
+        "accuracy": _SHARE,
+        **_OF_ROWS,
+        **_BY_CLASS,
+        "*": _SCORE,
+    }
+    parts = keys({"encoder": keys(scores), "linear": keys(scores)})
+    of_split = {**_OF_SPLIT, ("parts" if with_parts else "parts?"): parts}
+    tests = keys({**scores, **_OF_SPLIT, "parts?": parts})
+    return {
+        **{"metric": TEXT, "kept": _KEPT, "data": keys({"dev": _DATA, "*": _DATA}), **of_split},
+        "dev": keys({**dict.fromkeys(target.tables, cs.list_schema()), **scores}),
+        **dict.fromkeys((f"{split}?" for split in TEST_SPLITS), tests),
+        **({"linear_baseline": _LINEAR_BASELINE} if with_parts else {}),
+    }
 
 
 def check(value: Any, validator: SchemaValidator) -> None:
@@ -475,11 +486,10 @@ class RunReader:
         with naming_damage(file.path):
             result: dict[str, Any] = json.loads(file.read())
             if result["command"] == "finetune":
-                wanted |= _CLASSIFIER_KEYS
+                with_parts = len(result.get("kept", {}).get("alone", ())) > 1
+                wanted |= _classifier_keys(TARGETS[result["target"]], with_parts=with_parts)
             elif "metric" in result or "dev" in result:
                 wanted |= _LANGUAGE_MODEL_KEYS
-            if len(result.get("kept", {}).get("alone", ())) > 1:
-                wanted |= _WITH_PARTS_KEYS
             check(result, SchemaValidator(keys(wanted)))
         return result
 

@@ -4,7 +4,6 @@ The loss of each micro-batch is divided by the weight of the whole batch, so the
 of micro-batches. Shapes: B rows, T positions, C classes, V vocabulary, N predicted positions.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -19,8 +18,9 @@ from recurcli.data.teacher import Teacher
 from recurcli.device import mask_to_device, to_device
 from recurcli.distributed.group import Ranks
 from recurcli.encoders.encoder import CarriedState
-from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.models import Classifier, LanguageModel
+from recurcli.targets import Target
+from recurcli.targets.target import Y
 from recurcli.tokens.batching import TokenRows, collate, drop_words, mask_tokens
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
@@ -38,7 +38,7 @@ class MicroBatch:
     mask: Tensor | None
     """(B, T) True at real tokens. None, on a GPU alone: all are real."""
     targets: Tensor
-    """(B,) class indices, or (N,) token ids with IGNORED at filler positions."""
+    """(B, …) encoded labels, or (N,) token ids with IGNORED at filler positions."""
     positions: Tensor | None
     """(N,) indices of the targets in the flattened (B·T,) input. None for classification, and with `streams`, where all are."""
     weight: float
@@ -146,50 +146,8 @@ class Objective(Protocol):
         ...
 
 
-def multiclass_hinge(logits: Tensor, targets: Tensor) -> Tensor:
-    """Crammer and Singer's multi-class hinge loss: max(0, 1 + largest wrong logit - right logit). (B, C), (B,) -> (B,).
-
-    The StarSaber paper (section 4) names the hinge loss and no form of it. Ours: the largest violation, not the sum of all.
-    """
-    right = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
-    wrong = logits.scatter(1, targets.unsqueeze(1), float("-inf")).amax(dim=1)
-    return F.relu(1 + wrong - right)
-
-
-def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Sequence[int]) -> NDArray[np.float64]:
-    """Return the weight of each class (C,). `targets` (N,) are the class indices of the training rows.
-
-    Raises UsageError if `config.class_weights` names an unknown label.
-    """
-    if config.class_weights == "balanced":
-        counts = np.bincount(targets, minlength=len(labels))
-        return len(targets) / (len(labels) * np.maximum(counts, 1))
-    weights = np.ones(len(labels))
-    for label, weight in config.class_weights.items() if isinstance(config.class_weights, dict) else ():
-        if label not in labels:
-            raise UsageError(f"finetuning.class_weights: unknown label '{escaped(label)}'{did_you_mean(label, labels)}")
-        weights[labels.index(label)] = weight
-    return weights
-
-
-def distillation_loss(logits: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
-    """Return T² KL(teacher || student) of each row: (B, C), (B, C) -> (B,).
-
-    `probabilities` are the teacher's at the temperature T (see `soften`); the student's are softmax(logits / T). The factor T²
-    keeps the size of the gradient (Hinton, Vinyals & Dean, 2015, section 2.1).
-    """
-    log_student = F.log_softmax(logits / temperature, dim=1)
-    return temperature**2 * F.kl_div(log_student, probabilities, reduction="none").sum(dim=1)
-
-
-def soften(probabilities: Tensor, temperature: float) -> Tensor:
-    """Return softmax(log(probabilities) / T), (N, C): the teacher's probabilities at the temperature T. Rows of zeros stay."""
-    scaled = probabilities.double() ** (1 / temperature)
-    return (scaled / scaled.sum(dim=1, keepdim=True).clamp_min(1e-300)).to(probabilities.dtype)
-
-
 class ClassificationObjective:
-    """Hinge loss or cross-entropy on weighted labelled rows, and the loss of a teacher's soft labels on them.
+    """The loss of the target on weighted labelled rows, and its loss of a teacher's soft labels on them.
 
     A row with a gold label and a soft label has (1 - w) CE + w T² KL, with the keys `teacher_weight` w and
     `teacher_temperature` T. A row with a soft label alone has T² KL (Hinton, Vinyals & Dean, 2015, section 2).
@@ -200,7 +158,8 @@ class ClassificationObjective:
     def __init__(
         self,
         tokens: Tokens,
-        targets: Sequence[int],
+        y: Y,
+        target: Target,
         row_weights: NDArray[np.float64],
         config: FinetuningConfig,
         tokenizer: Tokenizer,
@@ -208,7 +167,7 @@ class ClassificationObjective:
     ) -> None:
         self.tokens = tokens
         self.lengths = tokens.lengths
-        self.targets = torch.tensor(targets, dtype=torch.long)
+        self.target, self.targets = target, torch.from_numpy(y)
         self.config = config
         self.tokenizer = tokenizer
         assert config.word_dropout != "auto", "settle replaces auto"
@@ -218,7 +177,7 @@ class ClassificationObjective:
         if teacher is not None:
             soft, gold = torch.from_numpy(teacher.probabilities), torch.from_numpy(teacher.gold)
             weights = torch.where(gold, config.teacher_weight, 1.0) * soft.any(dim=1)
-            self.teacher = soften(soft, config.teacher_temperature), weights
+            self.teacher = target.soften(soft, config.teacher_temperature), weights
 
     def micro_batch(self, rows: np.ndarray, generator: torch.Generator) -> MicroBatch:
         """Return the micro-batch of `rows`; word dropout draws from `generator`."""
@@ -239,22 +198,19 @@ class ClassificationObjective:
         logits, auxiliary = model(batch.ids, batch.mask)
         return self._summed(logits.float(), batch.targets, batch.row_weights, batch.teacher), auxiliary
 
-    def mean_loss(self, logits: Tensor, targets: Tensor, row_weights: NDArray[np.float64] | None) -> float:
-        """Return the mean loss of logits (N, C) and targets (N,), which training minimizes, by weights (N,); None: 1."""
-        weights = np.ones(len(targets)) if row_weights is None else row_weights
-        return float(self._summed(logits, targets, torch.from_numpy(weights))) / max(weights.sum(), 1e-12)
+    def mean_loss(self, logits: NDArray[np.float64], y: Y, row_weights: NDArray[np.float64]) -> float:
+        """Return the mean loss of logits (N, C) for the labels `y`, which training minimizes, by weights (N,)."""
+        loss = self._summed(torch.from_numpy(logits), torch.from_numpy(y), torch.from_numpy(row_weights))
+        return float(loss) / max(row_weights.sum(), 1e-12)
 
     def _summed(
         self, logits: Tensor, targets: Tensor, row_weights: Tensor, teacher: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
         """Return the weighted sum of the losses: (N, C), (N,), (N,) -> number."""
-        if self.config.loss == "hinge":
-            losses = multiclass_hinge(logits, targets)
-        else:
-            losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.config.label_smoothing)
+        losses = self.target.loss(logits, targets, self.config)
         if teacher is not None:
             probabilities, weights = teacher
-            distilled = distillation_loss(logits, probabilities, self.config.teacher_temperature)
+            distilled = self.target.teacher_loss(logits, probabilities, self.config.teacher_temperature)
             losses = (1 - weights) * losses + weights * distilled
         return (losses * row_weights).sum()
 

@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from class_numbers import probabilities
 from running import Recur
 from tiny_task import tiny
 
 import recurcli
 from recurcli.cli import run
 from recurcli.commands.prediction.output import PredictionFile, PredictionProgress
-from recurcli.evaluation.decision import probabilities
 from recurcli.files import extend_manifest, read_manifest
 
 

@@ -11,16 +11,18 @@ from statistics import fmean, mean, stdev
 from typing import Any
 
 import pytest
+from class_numbers import report as report_by_name
 from running import Recur, lines_of, result_of
 from tiny_task import write_rows
 
 from recurcli.commands.comparison.groups import differing_keys
-from recurcli.evaluation.decision import PLAIN
-from recurcli.evaluation.significance import holm, share_interval, tango
+from recurcli.evaluation.decision import Kept
 from recurcli.files import to_json, write_manifest
-from recurcli.metrics import METRICS, classification_report, percent
+from recurcli.metrics import METRICS, percent
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory
+from recurcli.significance import holm, share_interval, tango
+from recurcli.targets import OneLabel
 
 Line = dict[str, Any]
 
@@ -54,7 +56,7 @@ def variant(
         change(line)
     write_rows(target / "predictions.dev.jsonl", lines)
     write_manifest(target, (*MODEL_FILES, "linear.safetensors", "kept.json", "predictions.dev.jsonl"))
-    report = classification_report([line["label"] for line in lines], [line["prediction"] for line in lines], names)
+    report = report_by_name([line["label"] for line in lines], [line["prediction"] for line in lines], names)
     with edited(target) as result:
         result["seed"] = seed
         result["dev"] |= {name: report[name] for name in METRICS}
@@ -150,7 +152,7 @@ def test_runs_without_an_ensemble_show_the_linear_models_accuracy_without_a_test
     for path in runs.rglob("result.json"):
         with edited(path.parent) as result:
             del result["parts"]
-            result["kept"] = PLAIN.to_json()
+            result["kept"] = Kept.plain(OneLabel(())).to_json()
     found = compared(recur, runs)
     assert [baseline["name"] for baseline in found["baselines"]] == ["linear model", "majority class"]
     assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (result["baselines"]["linear"], None)
@@ -385,7 +387,12 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "predictions.dev.jsonl").write_text(content, encoding="utf-8")
     write_manifest(tmp_path, ["predictions.dev.jsonl"])
     found = read_predictions(Run(tmp_path), "model")
-    assert (found.ids, found.labels, found.predictions, found.names) == (odd, ["y"] * 4, ["n"] * 4, ["y", "n"])
+    assert (found.ids, found.labels, found.predictions, found.target) == (
+        odd,
+        ["y"] * 4,
+        ["n"] * 4,
+        OneLabel(("y", "n")),
+    )
     assert read_predictions(Run(tmp_path), "encoder").predictions == ["n", "y", "n", "n"]
 
 

@@ -13,6 +13,7 @@ from test_compare import edited, variant
 from recurcli.commands.comparison.verdict import verdict_on
 from recurcli.evaluation.decision import Kept
 from recurcli.metrics import percent
+from recurcli.targets import OneLabel
 
 Facts = dict[str, Any]
 
@@ -125,7 +126,7 @@ def test_one_linear_model_in_all_runs_leaves_nothing_to_test_but_the_encoders(
 
     for rate in (0.01, 0.001, 0.002):
         with edited(variant(trained, tmp_path / "runs" / str(rate), learning_rate=rate, change=as_linear)) as result:
-            result["kept"] = reweighted(Kept(**result["kept"]), 0.0, 1.0).to_json()
+            result["kept"] = reweighted(Kept(OneLabel(()), **result["kept"]), 0.0, 1.0).to_json()
     found = recur.json("compare", tmp_path / "runs")
     score = percent(result_of(trained)["parts"]["linear"]["accuracy"])
     assert found["verdict"][0] == f"All 3 runs kept the same linear model ({score}): nothing to test."

@@ -10,7 +10,7 @@ from running import Recur
 from tiny_task import tiny
 
 from recurcli.evaluation.inference import Predictor
-from recurcli.training.objectives import multiclass_hinge
+from recurcli.ops.losses import multiclass_hinge
 
 
 def train(recur: Recur, data: Path, output: Path, *settings: str) -> tuple[str, str, list[float]]:

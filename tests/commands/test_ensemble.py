@@ -16,13 +16,13 @@ from tiny_task import tiny, write_rows
 
 from recurcli.cli import run
 from recurcli.evaluation import inference
-from recurcli.evaluation.decision import mixed_share
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import CommittedFolder, extend_manifest, sha256_of
 from recurcli.models import choice
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import Run
+from recurcli.targets.one_label import mixed_share
 
 SIX_STEPS = "finetuning.max_steps=6"
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from class_numbers import report as report_by_name
 from predicting import jsonl
 from running import Recur, lines_of, result_of
 from scipy.stats import binomtest
@@ -21,7 +22,7 @@ from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.evaluation.result_block import ResultBlock
 from recurcli.files import extend_manifest, read_manifest, write_manifest
-from recurcli.metrics import METRICS, classification_report
+from recurcli.metrics import METRICS
 from recurcli.runs.model_files import read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, Run
@@ -342,7 +343,7 @@ def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monk
     """What eval prints on a terminal of `width` columns about a model that takes each class for the next one at times."""
     labels = [name for name in names for _ in range(1200)]
     predictions = [names[(names.index(name) + (place % 5 == 0)) % len(names)] for place, name in enumerate(labels)]
-    report = classification_report(labels, predictions, names, loss=1.0)
+    report = report_by_name(labels, predictions, names, loss=1.0)
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from class_numbers import fit_calibration, out_of_fold_logits, probabilities, search_hyperparameters
 from predicting import Recur
 from tiny_task import write_rows
 
@@ -15,10 +16,7 @@ from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
-from recurcli.evaluation.decision import probabilities
-from recurcli.linear.ensemble import fit_calibration
-from recurcli.linear.fitting import search_hyperparameters
-from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds, out_of_fold_logits
+from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
 
 REVIEWS = Path(__file__).parent.parent / "reviews.csv"
 

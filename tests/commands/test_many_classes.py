@@ -10,11 +10,11 @@ from tiny_task import tiny
 
 from recurcli.data.columns import MAX_LABELS, check_labels
 from recurcli.errors import DataError
-from recurcli.evaluation.significance import intervals
 from recurcli.files import to_json, write_manifest
 from recurcli.runs.model_files import write_predictions
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import PREDICTIONS, Run
+from recurcli.significance import intervals
 
 
 @pytest.mark.parametrize("classes", [100, 101])
@@ -41,7 +41,7 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
         assert line["probabilities"][line["prediction"]] == row.max()
     for part, wanted in (("model", shares), ("encoder", encoder)):
         found = read_predictions(Run(tmp_path), part)  # type: ignore[arg-type]
-        assert (found.names, found.labels) == (names, names[:3])
+        assert (found.target.labels, found.labels) == (tuple(names), names[:3])
         assert found.predictions == [names[place] for place in wanted.argmax(axis=1)]
 
 

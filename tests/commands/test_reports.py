@@ -19,6 +19,7 @@ from recurcli.commands.training.report import model_card
 from recurcli.display.screen import print_training
 from recurcli.evaluation.decision import Kept
 from recurcli.files import extend_manifest
+from recurcli.targets import OneLabel
 
 EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'
 VOID = {"meta", "br", "img", "hr", "link", "input", "path", "use"}
@@ -90,7 +91,7 @@ def test_words_and_parameters_are_those_of_what_predict_runs(
 ) -> None:
     run = shutil.copytree(trained, tmp_path / "run")
     result = result_of(run)
-    result["kept"] = reweighted(Kept(**result["kept"]), encoder_weight, 1.0).to_json()
+    result["kept"] = reweighted(Kept(OneLabel(()), **result["kept"]), encoder_weight, 1.0).to_json()
     (run / "result.json").write_text(json.dumps(result))
     extend_manifest(run, "result.json")
     weights = load_file(run / "linear.safetensors")

@@ -12,11 +12,14 @@ from running import Recur, result_of, saved
 from tiny_task import tiny
 
 from recurcli.display.screen import block_parts, print_training, show
-from recurcli.evaluation.decision import PLAIN, Kept
+from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.result_block import ResultBlock, result_block
 from recurcli.requests.training import FinetuneRequest
+from recurcli.targets import OneLabel
 
-ENSEMBLE = Kept("ensemble", {"encoder": 0.5, "linear": 1.0}, {"encoder": 1.0, "linear": 2.0}, rows=24)
+TARGET = OneLabel(("a", "b"))
+PLAIN = Kept.plain(TARGET)
+ENSEMBLE = Kept(TARGET, "ensemble", {"encoder": 0.5, "linear": 1.0}, {"encoder": 1.0, "linear": 2.0}, rows=24)
 PARTS: dict[str, dict[str, Any]] = {
     "encoder": {"accuracy": 0.9, "macro_f1": 0.8},
     "linear": {"accuracy": 0.95, "macro_f1": None},

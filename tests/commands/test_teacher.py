@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from class_numbers import fit_model, fit_sgd, search_hyperparameters
 from running import Recur
 from tiny_task import tiny, write_rows
 
@@ -15,7 +16,6 @@ from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import hashes_of, split_in_memory
 from recurcli.data.tasks import task_named
 from recurcli.data.teacher import read_teacher
-from recurcli.linear.fitting import fit_model, fit_sgd, search_hyperparameters
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngram_hashes import NgramConfig
 from recurcli.log import Log

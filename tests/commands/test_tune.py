@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from class_numbers import choose, probabilities
 from forked import ForkServer
 from running import Recur, lines_of, result_of
 from tiny_task import TINY, rows, write_rows
@@ -32,13 +33,13 @@ from recurcli.commands.tune import (
 from recurcli.data.splits import RowHashes
 from recurcli.display import screen
 from recurcli.errors import StorageError
-from recurcli.evaluation.decision import choose, mixed_share, probabilities
 from recurcli.linear import fitting
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import draw_folds
 from recurcli.log import Log, Progress, TrialProgress
 from recurcli.requests.tune import TuneRequest
 from recurcli.runs.run_directory import RunDirectory
+from recurcli.targets.one_label import mixed_share
 from recurcli.validation import read_mapping
 
 optuna = pytest.importorskip("optuna")

@@ -1,13 +1,14 @@
 """The temperature, and the calibration error against a plain loop."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from class_numbers import fit_calibration, numbered, probabilities
 
-from recurcli.evaluation.decision import PLAIN, probabilities
-from recurcli.evaluation.report import BINS, calibration_of, cross_entropy
-from recurcli.linear.ensemble import fit_calibration
+from recurcli.targets.one_label import BINS
+
+
+def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
+    return float(numbered(logits.shape[1]).losses(logits, targets)[0].mean())
 
 
 def drawn_rows(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -40,8 +41,8 @@ def test_rows_without_a_mistake_do_not_lead_to_certainty() -> None:
 
 def test_the_calibration_error_is_that_of_a_plain_loop() -> None:
     logits, targets = drawn_rows(300, 4, seed=2)
-    found = calibration_of(logits, targets, replace(PLAIN, temperature=0.5))
     shares = probabilities(logits / 0.5)
+    found = numbered(4).calibration(shares, targets)
     error = 0.0
     for number in range(BINS):
         confidences, hits = [], []
@@ -57,6 +58,6 @@ def test_the_calibration_error_is_that_of_a_plain_loop() -> None:
 
 
 def test_a_certain_row_is_in_the_last_bin() -> None:
-    found = calibration_of(np.array([[900.0, 0.0]]), np.array([0]), PLAIN)
+    found = numbered(2).calibration(probabilities(np.array([[900.0, 0.0]])), np.array([0]))
     assert [(own["high"], own["rows"], own["accuracy"]) for own in found["bins"]] == [(1.0, 1, 1.0)]
     assert found["ece"] == 0

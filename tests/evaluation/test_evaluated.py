@@ -3,6 +3,7 @@
 import numpy as np
 
 from recurcli.evaluation.report import EvaluatedRows
+from recurcli.targets import OneLabel
 
 
 def test_mistakes_are_the_wrong_rows_the_surest_first() -> None:
@@ -13,9 +14,9 @@ def test_mistakes_are_the_wrong_rows_the_surest_first() -> None:
         ids=None,
         lines=range(1, 301),
         texts=[("a", None)] * 300,
-        names=list("abcde"),
+        target=OneLabel(tuple("abcde")),
         labels=["abcde"[target] for target in targets],
-        targets=targets,
+        y=targets,
         probabilities=shares,
         predictions=shares.argmax(axis=1),
     )

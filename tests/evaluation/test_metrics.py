@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from class_numbers import report as report_by_name
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import (
@@ -23,7 +24,6 @@ from recurcli.errors import UsageError
 from recurcli.metrics import (
     METRICS,
     cells_of,
-    classification_report,
     counts_of,
     is_of_labels,
     metric_named,
@@ -42,7 +42,7 @@ CASES = CLASSES.flatmap(
 
 
 def test_keeps_the_order_of_names() -> None:
-    report = json.loads(json.dumps(classification_report(["a", "a", "b"], ["b", "c", "a"], NAMES), allow_nan=False))
+    report = json.loads(json.dumps(report_by_name(["a", "a", "b"], ["b", "c", "a"], NAMES), allow_nan=False))
     assert report["names"] == list(report["per_class"]) == list(NAMES)
     assert report["loss"] is None
     assert report["confusion"] == [[0, 0, 0], [1, 0, 1], [0, 1, 0]]  # c, a, b: rows right, columns predicted
@@ -58,7 +58,7 @@ def test_keeps_the_order_of_names() -> None:
 def test_the_metrics_are_scikit_learns_to_the_last_bit(case: tuple[list[str], list[tuple[int, int]]]) -> None:
     names, pairs = case
     labels, predictions = [names[right] for right, _ in pairs], [names[predicted] for _, predicted in pairs]
-    report = classification_report(labels, predictions, names)
+    report = report_by_name(labels, predictions, names)
     assert report["accuracy"] == accuracy_score(labels, predictions)
     for name, function in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
         assert report[f"macro_{name}"] == function(labels, predictions, average="macro", zero_division=0)
@@ -87,13 +87,13 @@ def test_the_metrics_of_many_classes_are_scikit_learns_to_the_last_bit() -> None
 
 @pytest.mark.parametrize(("labels", "predictions"), [("a", "a"), ("aa", "ab"), ("ab", "bb")])
 def test_the_coefficient_of_a_single_class_is_zero(labels: str, predictions: str) -> None:
-    assert classification_report([*labels], [*predictions], ["a", "b"])["mcc"] == 0.0
-    assert classification_report(["a"], ["a"], ["a"])["mcc"] == 0.0
+    assert report_by_name([*labels], [*predictions], ["a", "b"])["mcc"] == 0.0
+    assert report_by_name(["a"], ["a"], ["a"])["mcc"] == 0.0
 
 
 def test_names_that_numpy_would_confuse_stay_apart() -> None:
     names = ["a", "a\0", "1", "1.0", "nan", ""]
-    assert classification_report(names, names, names)["accuracy"] == 1.0
+    assert report_by_name(names, names, names)["accuracy"] == 1.0
 
 
 def test_importing_it_loads_no_heavy_library() -> None:
@@ -105,9 +105,9 @@ def test_importing_it_loads_no_heavy_library() -> None:
 def test_the_confusions_of_many_classes_are_their_cells() -> None:
     names = [f"c{number}" for number in range(101)]
     labels, predictions = ["c0", "c0", "c7", "c100"], ["c0", "c9", "c7", "c100"]
-    many = classification_report(labels, predictions, names)
+    many = report_by_name(labels, predictions, names)
     assert many["confusion"] == [["c0", "c0", 1], ["c0", "c9", 1], ["c7", "c7", 1], ["c100", "c100", 1]]
-    few = classification_report(labels, predictions, [name for name in names if name != "c50"])
+    few = report_by_name(labels, predictions, [name for name in names if name != "c50"])
     assert len(few["confusion"]) == 100
     for report in (many, few):
         last = len(report["names"]) - 1
@@ -142,7 +142,7 @@ def test_rows_of_one_class_do_not_define_a_metric_of_probabilities(classes: int)
 
 def test_a_metric_of_one_label_is_that_of_the_table_by_class() -> None:
     labels, predictions = [*"aabbbc"], [*"abbbac"]
-    report = classification_report(labels, predictions, NAMES)
+    report = report_by_name(labels, predictions, NAMES)
     places = [[NAMES.index(word) for word in words] for words in (labels, predictions)]
     for kind, function in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
         expected = function(labels, predictions, labels=["b"], average=None)[0]

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from class_numbers import probabilities
 from tiny_task import LABELS
 
 from recurcli.evaluation import inference as module
-from recurcli.evaluation.decision import probabilities
 from recurcli.evaluation.inference import Predictor
 
 CHARACTERS = "".join(LABELS.values())

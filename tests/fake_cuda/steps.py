@@ -28,6 +28,7 @@ from recurcli.device import SettledPrecision
 from recurcli.encoders.registry import PRETRAINED, causal_key
 from recurcli.evaluation.inference import InferenceConfig, compute_logits, score_text
 from recurcli.model.models import Backbone, Classifier, LanguageModel
+from recurcli.targets import OneLabel
 from recurcli.tokens.texts import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training import fit
@@ -37,7 +38,6 @@ from recurcli.training.objectives import (
     NextTokenObjective,
     Objective,
     StreamObjective,
-    class_weights,
 )
 
 GPU = torch.device("cuda", 0)
@@ -135,11 +135,11 @@ def objective_of(feature: Feature, rows: Rows, words: Tokenizer) -> tuple[Object
     tokens, stream = words.encode(rows, feature.length), encode_stream(rows, words)
     if feature.learns == "labels":
         finetuning = FinetuningConfig(word_dropout=0.1, **common, **feature.finetuning)
-        targets = [row % len(LABELS) for row in range(len(rows))]
-        weights = class_weights(finetuning, LABELS, targets)[targets]
+        y, target = np.arange(len(rows)) % len(LABELS), OneLabel(LABELS)
+        weights = target.row_weights(target.weights_of_labels(finetuning.class_weights, y), y)
         soft = np.full((len(rows), len(LABELS)), 1 / len(LABELS), np.float32)
         teacher = Teacher(soft, np.arange(len(rows)) > 1, {}) if feature.teacher else None
-        return ClassificationObjective(tokens, targets, weights, finetuning, words, teacher), finetuning
+        return ClassificationObjective(tokens, y, target, weights, finetuning, words, teacher), finetuning
     pretraining = PretrainingConfig(**common)
     if feature.learns == "masked tokens":
         return MaskedTokenObjective(tokens, words, pretraining), pretraining

@@ -15,11 +15,11 @@ from types import FrameType
 
 import pytest
 from cases import slow_but
+from class_numbers import fit_model
 from forked import Child, ForkServer
 from small_runs import COMMANDS, Prints, fingerprint, options
 
 from recurcli.errors import Interrupted
-from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngram_hashes import NgramConfig
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from class_numbers import choose, fit_weights, standard_errors
 
-from recurcli.evaluation.decision import Kept, choose
-from recurcli.linear.ensemble import ENCODER_FACTOR, PRIOR_WEIGHTS, fit_weights, standard_errors
+from recurcli.evaluation.decision import Kept
+from recurcli.linear.ensemble import ENCODER_FACTOR, PRIOR_WEIGHTS
 
 
 def drawn(strengths: tuple[float, float], rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

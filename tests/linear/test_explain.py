@@ -4,9 +4,9 @@ import time
 
 import numpy as np
 import pytest
+from class_numbers import fit_model
 
 from recurcli.linear.explain import explain, occurrences
-from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngram_hashes import NgramConfig, hash_ngrams
 

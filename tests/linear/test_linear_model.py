@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from class_numbers import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
 from logs import Kept
 from scipy import sparse
 
@@ -22,10 +23,10 @@ from recurcli.config import LinearConfig
 from recurcli.errors import DataError, ModelError
 from recurcli.files import OpenedFile, locked
 from recurcli.linear import fitting, ngrams
-from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import JOINERS, NgramConfig, hash_ngrams, word_spans
 from recurcli.linear.ngrams import IDF_POWER, Ngrams, ngram_sets
+from recurcli.targets import OneLabel
 
 TEXTS = [
     *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
@@ -243,17 +244,17 @@ def test_ngrams_whose_loss_falls_faster_are_chosen_where_the_fit_has_more_rows_t
 ) -> None:
     """Characters tell all with one fold or two. Words tell nothing with one fold, and less than characters with two."""
     texts = [(f"{('good', 'bad')[n % 2]} film number {n}", None) for n in range(240)]
-    real, columns, drawn = fitting.fit_svc, list[int](), np.random.default_rng(0)
+    real, columns, drawn = OneLabel.fit_weights, list[int](), np.random.default_rng(0)
 
-    def fit_svc(vectors: Any, labels: Any, *options: Any) -> Any:
-        weights, bias = real(vectors, labels, *options)
+    def fit_weights(target: Any, vectors: Any, labels: Any, *options: Any) -> Any:
+        weights, bias = real(target, vectors, labels, *options)
         columns.append(vectors.shape[1])
         if vectors.shape[1] == min(columns):  # words alone, which are tried first
             noise = 0.2 * drawn.normal(size=weights.shape)
             return weights + noise if len(labels) > rows // 2 else weights * 0, bias
         return weights, bias
 
-    monkeypatch.setattr(fitting, "fit_svc", fit_svc)
+    monkeypatch.setattr(OneLabel, "fit_weights", fit_weights)
     monkeypatch.setattr(fitting, "MAX_CHOICE_ROWS", rows)
     chosen = search_hyperparameters(texts, [n % 2 for n in range(240)], 2, LinearConfig(c=0.5))
     assert (chosen.ngrams.characters, chosen.rows) == (characters, rows)
@@ -268,8 +269,8 @@ def test_the_weights_of_rows_weight_the_losses_that_choose(
     noise = np.random.default_rng(1).random(600) < 0.3
     flipped = np.where(noise, 1 - np.array(targets), targets).tolist()
     if not in_the_fit:
-        real = fitting.fit_svc
-        monkeypatch.setattr(fitting, "fit_svc", lambda *options: real(*options[:-1]))
+        real = OneLabel.fit_weights
+        monkeypatch.setattr(OneLabel, "fit_weights", lambda *options: real(*options[:-1]))
     words = LinearConfig(characters=None)
     plain = search_hyperparameters(texts, flipped, 2, words)
     clean = search_hyperparameters(texts, flipped, 2, words, np.where(noise, 1e-3, 1.0))

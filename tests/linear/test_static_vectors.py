@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+from class_numbers import fit_model, refit_linear_model, search_hyperparameters
 from logs import Kept
 from numpy.typing import NDArray
 from running import Recur, result_of
@@ -27,7 +28,6 @@ from recurcli.errors import ModelError, UsageError
 from recurcli.files import OpenedFile
 from recurcli.linear import fitting, static_vectors
 from recurcli.linear.explain import explain
-from recurcli.linear.fitting import fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors, resolve_vectors

@@ -12,16 +12,14 @@ from recurcli.config import FinetuningConfig, ModelConfig, PretrainingConfig, To
 from recurcli.data.teacher import Teacher
 from recurcli.errors import UsageError
 from recurcli.model.models import LanguageModel
+from recurcli.ops.losses import distillation_loss, multiclass_hinge, soften
+from recurcli.targets import OneLabel
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.objectives import (
     IGNORED,
     ClassificationObjective,
     MaskedTokenObjective,
     MicroBatch,
-    class_weights,
-    distillation_loss,
-    multiclass_hinge,
-    soften,
 )
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca"]
@@ -29,15 +27,15 @@ TEXTS = ["ab", "bca", "c", "abcabcabc", "ca"]
 
 WORDS = Tokenizer.train(TEXTS, TokenizerConfig(kind="char", min_frequency=1))
 TOKENS = WORDS.encode([(text, None) for text in TEXTS], 16)
-TARGETS = [0, 1, 1, 1, 1]
+TARGETS, TARGET = np.array([0, 1, 1, 1, 1]), OneLabel(("x", "y"))
 
 
 def classification(**config: Any) -> ClassificationObjective:
-    return ClassificationObjective(TOKENS, TARGETS, np.ones(5), FinetuningConfig(**config), WORDS)
+    return ClassificationObjective(TOKENS, TARGETS, TARGET, np.ones(5), FinetuningConfig(**config), WORDS)
 
 
 def weights_of(classes: Any) -> NDArray[np.float64]:
-    return class_weights(FinetuningConfig(class_weights=classes), ("x", "y"), TARGETS)
+    return TARGET.weights_of_labels(FinetuningConfig(class_weights=classes).class_weights, TARGETS)
 
 
 def language_model() -> LanguageModel:
@@ -63,7 +61,7 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
     opinions = draw.dirichlet([0.5, 0.5, 0.5], 5).astype(np.float32)
     opinions[1] = 0  # no opinion
     opinions[2] = [0, 1, 0]
-    targets, gold = [0, 2, 1, 1, 2], np.array([True, True, True, False, True])
+    targets, gold = np.array([0, 2, 1, 1, 2]), np.array([True, True, True, False, True])
     logits = torch.from_numpy(draw.normal(size=(5, 3)))
     expected, row_weights = 0.0, np.array([1.0, 2.0, 0.5, 3.0, 1.5])
     for row in range(5):
@@ -79,7 +77,8 @@ def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
             row_weights[row] * share * temperature**2 * divergence + row_weights[row] * (1 - share) * cross_entropy
         )
     config = FinetuningConfig(teacher="file", teacher_weight=weight, teacher_temperature=temperature)
-    objective = ClassificationObjective(TOKENS, targets, row_weights, config, WORDS, Teacher(opinions, gold, {}))
+    teacher = Teacher(opinions, gold, {})
+    objective = ClassificationObjective(TOKENS, targets, OneLabel(("x", "y", "z")), row_weights, config, WORDS, teacher)
     batch = objective.micro_batch(np.arange(5), torch.Generator())
     assert batch.teacher is not None and batch.row_weights is not None
     summed = objective._summed(logits, batch.targets, batch.row_weights, batch.teacher)

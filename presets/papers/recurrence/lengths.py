@@ -78,8 +78,7 @@ def _wrong_rows(runs: Path, ranges: dict[str, list[int]]) -> dict[str, list[list
         run = open_run(path)
         for split in SPLITS:
             scored = read_predictions(run, "model", split)
-            is_wrong = np.array(scored.labels) != np.array(scored.predictions)
-            counts[split].append(np.bincount(ranges[split], weights=is_wrong).astype(int).tolist())
+            counts[split].append(np.bincount(ranges[split], weights=~scored.hits).astype(int).tolist())
     return counts
 
 

@@ -12,7 +12,7 @@ from recurcli.config import Section
 from recurcli.encoders.registry import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import naming_damage
-from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, ScoredSplit, classification_report, words_of
+from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, ScoredSplit, words_of
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import (
     FILES,
@@ -33,6 +33,7 @@ from recurcli.runs.run_directory import (
     is_under_way,
     open_run,
 )
+from recurcli.targets import OneLabel
 
 DEPTH = 3
 """Levels of folders in which runs are looked for."""
@@ -40,7 +41,7 @@ ROUNDING = 1e-9
 """The largest difference between a stored metric and the one that its predictions give."""
 MAX_EXPONENT = 700.0
 """The largest mean loss whose perplexity is a float."""
-NO_ROWS = Predictions([], [], [], [], "model")
+NO_ROWS = Predictions([], [], [], OneLabel(()), "model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,7 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
             scores = {PERPLEXITY: math.exp(mean) if mean < MAX_EXPONENT else math.inf}
         else:
             rows = read_predictions(files, part, split)
-            report = classification_report(rows.labels, rows.predictions, rows.names)
+            report = rows.report()
             scores = {name: report[name] for name in METRICS}
             for label, own in report["per_class"].items():
                 scores |= {f"{kind}:{label}": own[kind] for kind in OF_LABEL}
@@ -235,7 +236,7 @@ def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> s
         return f"the sha256 of their {split} rows is {' and '.join(files)}"
     for what, values in {
         "tasks": [run.result["task"] for run in both],
-        "classes": [", ".join(sorted(run.rows.names)) for run in both],
+        "classes": [", ".join(sorted(run.rows.target.labels)) for run in both],
         "numbers of tokens of their dev texts": [each.get("tokens") for each in data],
         "numbers of unknown tokens of their dev texts": [each.get("unknown") for each in data],
         "metrics, of which --metric chooses one,": [metric or run.result["metric"] for run in both],

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -12,7 +11,7 @@ from recurcli.commands.comparison.collect import ComparedRun
 from recurcli.config import SOURCE_DIGEST
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
 from recurcli.log import Log
-from recurcli.metrics import classification_report, is_of_labels, metric_named, score_in
+from recurcli.metrics import is_of_labels, metric_named, score_in
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import reopen_run
@@ -87,8 +86,7 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
         predictions = None
         if "parts" in run.stored:
             linear = read_predictions(reopen_run(run.path, run.manifest), "linear", run.split)
-            predictions = linear.predictions
-            score = score_in(classification_report(linear.labels, predictions, linear.names), metric)
+            predictions, score = linear.predictions, score_in(linear.report(), metric)
         if score is None:
             continue
         same = next((one for one in made if (one.score, one.predictions) == (score, predictions)), None)
@@ -98,10 +96,9 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
             made.append(Baseline("linear model", score, predictions, [group]))
     if len(made) > 1:
         made = [replace(each, name=f"{each.name} ({each.groups[0].name})") for each in made]
-    first = groups[0].runs[0]
-    [(majority, _)] = Counter(first.rows.labels).most_common(1)
-    constant = [majority] * len(first.rows.labels)
-    score = score_in(classification_report(first.rows.labels, constant, first.rows.names), metric)
+    rows = groups[0].runs[0].rows
+    constant = rows.target.decode(rows.target.constant(rows.target.encode(rows.labels)))
+    score = score_in(rows._replace(predictions=constant).report(), metric)
     return [*made, Baseline("majority class", score, constant, [])]
 
 

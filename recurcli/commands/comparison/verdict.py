@@ -7,8 +7,8 @@ luckiest too. `--over` asks for one difference a line, that of its ends; its p i
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.evaluation.significance import LEVEL
 from recurcli.metrics import PERPLEXITY, format_interval, format_score, metric_named, words_of
+from recurcli.significance import LEVEL
 
 MAX_NAMES = 6
 """Names that a sentence lists; it counts the others."""

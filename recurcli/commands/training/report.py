@@ -14,15 +14,16 @@ import torch
 
 from recurcli.encoders.encoder import Encoder
 from recurcli.encoders.registry import LINEAR, PRETRAINED
-from recurcli.errors import escaped, pluralize, quoted
+from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.result_block import result_block
 from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
-from recurcli.metrics import PERPLEXITY, cells_of, format_score, result_rows, words_of
+from recurcli.metrics import PERPLEXITY, format_score, result_rows, words_of
 from recurcli.model.models import forward_flops_per_token
 from recurcli.preset import Preset
 from recurcli.runs.model_files import count_parameters
 from recurcli.runs.run_directory import KNOWN_ROWS, LINEAR_MODEL, PREDICTIONS, held_in_words, training_facts
+from recurcli.targets import TARGETS
 from recurcli.training.fit import TrainingLoop
 from recurcli.validation import flatten
 from recurcli.version import __version__
@@ -108,14 +109,8 @@ def notes_on_result(training: "Training", result: Mapping[str, Any], log: Log) -
     if above:
         accuracy = format_score("accuracy", scores["accuracy"])
         log.note(f"the {of}accuracy, {accuracy}, is below that of {' and '.join(above)}")
-    names, cells = result["dev"]["names"], cells_of(result["dev"])
-    predicted, labelled = {prediction for _, prediction in cells}, {label for label, _ in cells}
-    if without := [name for number, name in enumerate(names) if number not in labelled]:
-        of = f"{len(without):,} of {len(names):,} classes ({quoted(without)})"
-        log.note(f"no dev row for {of}, which the dev scores leave out")
+    log.add(*TARGETS[result["target"]].notes(result["dev"]))
     warn_of_thresholds(result.get("thresholds"), "leave finetuning.thresholds out", log)
-    if len(predicted) == 1 < len(labelled):
-        log.warn(f"every dev row is predicted as '{escaped(names[predicted.pop()])}': the model tells no classes apart")
 
 
 def note_on_capped_layers(encoder: Encoder, section: str, log: Log) -> None:

@@ -19,11 +19,12 @@ from recurcli.display.report.page import (
 )
 from recurcli.display.screen import Table, listing
 from recurcli.errors import pluralize, quoted
-from recurcli.evaluation.report import BINS, EvaluatedRows
+from recurcli.evaluation.report import EvaluatedRows
 from recurcli.evaluation.result_block import ResultBlock
-from recurcli.evaluation.significance import FEWEST_ROWS_OF_CLASS, share_interval
 from recurcli.metrics import LOG_LOSS, PERPLEXITY, percent, percent_interval, words_of
 from recurcli.runs.run_directory import Run
+from recurcli.significance import FEWEST_ROWS_OF_CLASS, share_interval
+from recurcli.targets.one_label import BINS
 
 MAX_MISTAKES = 30
 MAX_CLASSES, MAX_NUMBERS = 100, 25
@@ -45,13 +46,13 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         **metrics.get("unknown_labels", {}),
     }
     pairs = _pairs(rows, support)
-    right = rows.predictions == rows.targets
+    right = rows.target.hits(rows.y, rows.predictions)
     charts = [coverage_chart(rows.scores, right, THRESHOLDS)]
-    if len(rows.names) == 2:
-        rare = int(np.bincount(rows.targets[rows.targets >= 0], minlength=2).argmin())
-        are_of, found = rows.targets == rare, rows.predictions == rare
+    if len(rows.target.labels) == 2:
+        rare = int(np.bincount(rows.y[rows.y >= 0], minlength=2).argmin())
+        are_of, found = rows.y == rare, rows.predictions == rare
         if are_of.any():
-            charts.append(precision_recall_chart(rows.probabilities[:, rare], are_of, found, rows.names[rare]))
+            charts.append(precision_recall_chart(rows.probabilities[:, rare], are_of, found, rows.target.labels[rare]))
     classes = class_table(metrics, result["intervals"])
     per_class = [*metrics["per_class"].values()]
     order = sorted(range(len(per_class)), key=lambda place: (not per_class[place]["support"], per_class[place]["f1"]))
@@ -68,10 +69,10 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         findings=[*_findings(rows, metrics, pairs)],
         support=[*support.values()],
         fewest=FEWEST_ROWS_OF_CLASS,
-        names=rows.names,
+        names=rows.target.labels,
         label_names=[*support],
-        confusion=metrics["confusion"] if len(rows.names) <= MAX_CLASSES else None,
-        has_numbers=len(rows.names) <= MAX_NUMBERS,
+        confusion=metrics["confusion"] if len(rows.target.labels) <= MAX_CLASSES else None,
+        has_numbers=len(rows.target.labels) <= MAX_NUMBERS,
         charts=charts,
         coverage=_coverage(rows, right),
         pairs=pairs,
@@ -124,7 +125,7 @@ def _findings(rows: EvaluatedRows, metrics: Mapping[str, Any], pairs: Sequence[M
         for name, own in metrics["per_class"].items()
         if own["support"] >= FEWEST_ROWS_OF_CLASS and own["f1"] < 1
     ]
-    if len(rows.names) > 2 and known:
+    if len(rows.target.labels) > 2 and known:
         named = ", ".join(f"{name} (F1 {percent(score)})" for score, name in sorted(known)[:WEAKEST])
         yield f"The weakest classes: {named}."
 
@@ -191,7 +192,7 @@ def _pairs(rows: EvaluatedRows, support: Mapping[str, int]) -> list[dict[str, An
     return [
         {
             "label": names[label],
-            "prediction": rows.names[prediction],
+            "prediction": rows.target.labels[prediction],
             "count": pluralize(len(own), "row"),
             "share": len(own) / support[names[label]],
             "anchor": f"rows-{label}-{prediction}",
@@ -205,7 +206,7 @@ def _pairs(rows: EvaluatedRows, support: Mapping[str, int]) -> list[dict[str, An
 def _row(rows: EvaluatedRows, row: int) -> dict[str, Any]:
     """Return what the page shows of the row number `row`."""
     text, pair = rows.texts[row]
-    label, prediction = rows.labels[row], rows.names[rows.predictions[row]]
+    label, prediction = rows.labels[row], rows.target.labels[rows.predictions[row]]
     return {"text": text, "pair": pair, "label": label, "prediction": prediction, "score": f"{rows.scores[row]:.2f}"}
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.significance import share_interval
 from recurcli.files import write_atomically
 from recurcli.metrics import percent, percent_interval
+from recurcli.significance import share_interval
 from recurcli.version import __version__
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import t
 
-from recurcli.evaluation.significance import (
+from recurcli.metrics import METRICS, accuracy, counts_of
+from recurcli.significance import (
     Runs,
     bootstrap_difference,
     holm,
@@ -20,7 +21,6 @@ from recurcli.evaluation.significance import (
     share_interval,
     tango,
 )
-from recurcli.metrics import METRICS, accuracy, counts_of
 
 Array = NDArray[np.float64]
 

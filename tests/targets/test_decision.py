@@ -1,14 +1,16 @@
 """Probabilities that are bounded, and thresholds against every threshold that could be chosen."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from class_numbers import numbered, probabilities
 from sklearn.metrics import f1_score
 
-from recurcli.evaluation.decision import PLAIN, fit_thresholds, probabilities
+from recurcli.evaluation.decision import Kept
 from recurcli.metrics import counts_of, metric_named
+from recurcli.targets import OneLabel
+from recurcli.targets.thresholds import fit_thresholds
 
 
 @pytest.mark.parametrize(("rows", "classes"), [(1, 2), (100, 2), (1, 5), (600, 15)])
@@ -28,7 +30,7 @@ def test_no_score_is_above_what_so_many_rows_can_show_and_the_labels_keep_their_
 def test_rows_that_are_not_known_bound_nothing() -> None:
     logits = np.array([[1.0, 3.0, 0.5]])
     assert probabilities(logits, 2.0) == pytest.approx(np.exp(logits / 2) / np.exp(logits / 2).sum())
-    assert PLAIN.probabilities(logits) == pytest.approx(probabilities(logits))
+    assert Kept.plain(numbered(3)).probabilities(logits) == pytest.approx(probabilities(logits))
 
 
 def fraud(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +42,7 @@ def fraud(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def decided(shares: np.ndarray, found: dict[str, Any]) -> np.ndarray:
-    return replace(PLAIN, thresholds=found).decide(shares)
+    return numbered(shares.shape[1]).decide(shares, [*found["thresholds"].values()])
 
 
 @pytest.mark.parametrize("metric", ["f1:a", "macro_f1", "balanced_accuracy", "mcc"])
@@ -62,7 +64,8 @@ def test_the_threshold_of_two_classes_is_at_least_as_good_as_every_other(metric:
 def test_thresholds_leave_out_rows_of_an_unknown_label() -> None:
     shares, targets = fraud(400, seed=1)
     more = np.vstack([shares, [[0.9, 0.1]] * 50]), np.append(targets, [-1] * 50)
-    assert fit_thresholds(*more, "f1:a", ["a", "b"]) == fit_thresholds(shares, targets, "f1:a", ["a", "b"])
+    target = OneLabel(("a", "b"))
+    assert target.fit_thresholds(*more, "f1:a") == target.fit_thresholds(shares, targets, "f1:a")
 
 
 def test_thresholds_of_more_classes_raise_the_metric_and_are_ratios() -> None:

@@ -1,0 +1,178 @@
+"""`Target`: what the label of a row is, and all that depends on it, from the cells of a file to the metrics.
+
+Shapes: N rows, C logits of a row, V features, P parts of a model, F folds. `y` stands for the encoded labels of the rows, one
+entry a row (N, …). Its form is the target's own: `OneLabel` has class numbers (N,).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurcli.config import FinetuningConfig
+from recurcli.log import Note
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+    from torch import Tensor
+
+Y = NDArray[Any]
+"""Encoded labels (N, …)."""
+Logits = NDArray[np.float64]
+"""(N, C)."""
+Shares = NDArray[np.float64]
+"""Probabilities (N, C)."""
+Weights = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""W (V, C) and b (C,) of a linear model: logits = features W + b."""
+RowWeights = NDArray[np.float64] | None
+"""(N,) factors of the rows' losses; None: 1."""
+
+
+@dataclass(frozen=True)
+class Target(ABC):
+    """The labels of a task, and how they are read, learned, predicted and scored."""
+
+    kind: ClassVar[str]
+    """Its name in config.json, and its key in `TARGETS`."""
+    scores: ClassVar[tuple[str, ...]]
+    """The numbers that each report has, as far as result.json is checked."""
+    tables: ClassVar[tuple[str, ...]] = ()
+    """The lists that each report has."""
+    labels: tuple[str, ...]
+    """The names of the logits (C), in their order."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what config.json has of it."""
+        return {"kind": self.kind, "labels": list(self.labels)}
+
+    @property
+    def width(self) -> int:
+        """C, the number of logits of a row."""
+        return len(self.labels)
+
+    @abstractmethod
+    def encode(self, cells: Iterable[str]) -> Y:
+        """Return the labels of rows, as their file has them, as `y` (N, …)."""
+
+    @abstractmethod
+    def is_known(self, y: Y) -> NDArray[np.bool_]:
+        """Return whether each row (N,) has a label that the training had."""
+
+    @abstractmethod
+    def strata(self, y: Y) -> NDArray[np.int64]:
+        """Return the stratum of each row (N,): draws and folds have of each its share."""
+
+    @abstractmethod
+    def obstacle(self, y: Y) -> str:
+        """Return what a linear model would need of these rows and they have not; "" if it can be fitted."""
+
+    @abstractmethod
+    def weights_of_labels(self, setting: Any, y: Y) -> NDArray[np.float64]:
+        """Return the weight of each label (C,) by `finetuning.class_weights`, for training rows with `y`.
+
+        Raises UsageError for a label that is not among `labels`.
+        """
+
+    @abstractmethod
+    def row_weights(self, weights: NDArray[np.float64], y: Y) -> NDArray[np.float64]:
+        """Return the factor of each row's loss (N,), given the weights of the labels (C,)."""
+
+    @abstractmethod
+    def loss(self, logits: "Tensor", y: "Tensor", config: FinetuningConfig) -> "Tensor":
+        """Return the loss of each row that the encoder minimizes: (B, C), (B, …) -> (B,)."""
+
+    @abstractmethod
+    def soften(self, shares: "Tensor", temperature: float) -> "Tensor":
+        """Return a teacher's soft labels (N, C) at the `temperature`."""
+
+    @abstractmethod
+    def teacher_loss(self, logits: "Tensor", shares: "Tensor", temperature: float) -> "Tensor":
+        """Return the loss of each row beside a teacher's softened labels: (B, C), (B, C) -> (B,)."""
+
+    @abstractmethod
+    def losses(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
+        """Return the loss of each row (N,), by which what is kept is chosen, and its gradient in the logits (N, C)."""
+
+    @abstractmethod
+    def losses_of_shares(self, shares: Shares, y: Y) -> NDArray[np.float64]:
+        """Return the loss of each row (N,) as `losses` does, given its probabilities (N, C)."""
+
+    @abstractmethod
+    def curvature(
+        self, logits: Logits, parts: NDArray[np.float64], factors: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the second derivatives (P, P) of the losses' sum, times `factors` (N,), in the weights of the `parts`.
+
+        The `logits` (N, C) are the weighted sum of the parts (P, N, C).
+        """
+
+    @abstractmethod
+    def fit_weights(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> Weights:
+        """Fit a linear model on `features` (N, V). `c` is the factor of the rows' losses beside the penalty."""
+
+    @abstractmethod
+    def linear_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
+        """Return the gradient (B, C) of the losses that `fit_weights` minimizes in the logits (B, C), for SGD."""
+
+    @abstractmethod
+    def default_bias(self, bias: NDArray[np.float32], y: Y) -> NDArray[np.float32]:
+        """Return the bias (C,) of a linear model of rows with `y`, with that of labels which no row has in place of its own."""
+
+    @abstractmethod
+    def constant_logits(self, y: Y) -> NDArray[np.float64]:
+        """Return the logits (C,) for rows with `y` on which no linear model can be fitted (`obstacle`)."""
+
+    @abstractmethod
+    def probabilities(self, logits: Logits, rows: int = 0) -> Shares:
+        """Return the probabilities (N, C) of logits (N, C).
+
+        `rows` is the number of dev rows by which the model was chosen, which bounds them; 0: it is not known.
+        """
+
+    @abstractmethod
+    def decide(self, shares: Shares, thresholds: Sequence[float] = ()) -> Y:
+        """Return the predictions (N, …) for probabilities or logits (N, C); `thresholds` (C,), or () for none."""
+
+    @abstractmethod
+    def fit_thresholds(self, shares: Shares, y: Y, metric: str) -> dict[str, Any]:
+        """Choose the thresholds of the labels with the best `metric`. Returns the content of thresholds.json."""
+
+    @abstractmethod
+    def decode(self, y: Y) -> list[str]:
+        """Return the predictions `y` (N, …) as the cells of a file (N)."""
+
+    @abstractmethod
+    def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
+        """Return whether each prediction (N, …) is right, (N,)."""
+
+    @abstractmethod
+    def report(
+        self, y: Y, predictions: Y, shares: Shares | None, *, loss: float | None = None, unknown: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Return the metrics of `predictions` (N, …) and of the probabilities `shares` (N, C), for the JSON.
+
+        `shares` None: those of predictions alone.
+
+        `loss` is the mean loss in nats; None: unknown. `unknown` are the cells of the rows whose label is not known, in their
+        order.
+        """
+
+    @staticmethod
+    def notes(report: Mapping[str, Any]) -> Iterable[Note]:
+        """Return notes on a report of dev rows."""
+        return ()
+
+    @abstractmethod
+    def constant(self, y: Y) -> Y:
+        """Return the best constant prediction for rows with `y`, (N, …)."""
+
+    @abstractmethod
+    def calibration(self, shares: Shares, y: Y) -> dict[str, Any]:
+        """Return the calibration of probabilities (N, C) on rows of known labels, for the JSON."""
+
+    @abstractmethod
+    def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
+        """Return the 95 % interval [low, high] of each metric, by name; None: the rows are too few."""
