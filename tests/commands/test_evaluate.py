@@ -20,11 +20,10 @@ from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.evaluation.result_block import ResultBlock
-from recurcli.files import extend_manifest, read_manifest, write_manifest
 from recurcli.metrics import METRICS, classification_report
 from recurcli.runs.model_files import read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, Run
+from recurcli.runs.run_directory import MODEL_CARD, Run
 
 
 def test_the_dev_scores_are_those_of_the_training(recur: Recur, trained: Path) -> None:
@@ -200,12 +199,6 @@ def test_an_unfinished_run_is_scored_on_its_rows(recur: Recur, trained: Path, ti
     recur.refused(3, "its sha256 is not that", "eval", run)
 
 
-def test_a_run_whose_hashes_of_rows_are_gone_is_damaged(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = copy_of(trained, tmp_path / "run")
-    write_manifest(run, [name for name in read_manifest(run) if name != KNOWN_ROWS])
-    recur.refused(4, f"{run / 'manifest.json'}: does not list {KNOWN_ROWS}", "eval", run)
-
-
 @pytest.fixture(scope="module")
 def without_texts(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run that keeps no texts, and its data."""
@@ -310,19 +303,6 @@ def test_data_that_are_gone_are_asked_for(recur: Recur, trained: Path, tiny_tnew
     edit_preset(run, str(tiny_tnews), str(tmp_path / "gone"))
     recur.refused(3, f"{tmp_path / 'gone'}: the data of {run} are no longer there", "eval", run)
     recur.ok("eval", run, "--data", tiny_tnews)
-
-
-@pytest.mark.parametrize(
-    "content", [None, "- a\n", "data: [1]\n", "data: {max_length: 1}\n", "data:\n  path: 3\n", "%\x00"]
-)
-def test_a_damaged_preset_is_refused(content: str | None, recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = copy_of(trained, tmp_path / "run")
-    if content is None:
-        (run / "preset.yaml").unlink()
-    else:
-        (run / "preset.yaml").write_text(content)
-        extend_manifest(run, "preset.yaml")
-    recur.refused(4, str(run / "preset.yaml"), "eval", run)
 
 
 def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
