@@ -242,17 +242,6 @@ def test_a_run_from_one_without_hashes_has_none(without_texts: tuple[Path, Path]
     assert read_known_rows(Run(tmp_path / "x")) is None, "a part of the rows would be counted as all"
 
 
-def test_runs_with_and_without_texts_are_compared_and_are_one_group(
-    without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path
-) -> None:
-    run, data = without_texts
-    options = ["--preset", "starsaber-tnews", "--data", data, "--output", tmp_path / "x", "--quiet"]
-    settings = tiny("finetuning.max_steps=1", "ensemble=linear", "runtime.seed=11")
-    recur.ok("finetune", *options, *settings)
-    out, _ = recur.ok("compare", run, tmp_path / "x", "--json", "--report", tmp_path / "page.html")
-    assert [len(group["runs"]) for group in json.loads(out)["groups"]] == [2]
-
-
 def test_rows_of_an_init_run_are_told_and_kept(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     """Rows that a finetuned run was trained on are no dev or test rows for a run that starts from it."""
     lines = (tiny_tnews / "train.json").read_text().splitlines(keepends=True)
@@ -277,25 +266,6 @@ def test_rows_of_an_init_run_are_told_and_kept(recur: Recur, trained: Path, tiny
 
 def test_rows_without_labels_are_refused(recur: Recur, trained: Path) -> None:
     recur.refused(3, "the test rows of tnews carry no labels", "eval", trained, "--split", "test")
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("", "has no rows"),
-        ('{"sentence": "a", "label": "999"}\n', "no row has a label of the training ('999' 1)"),
-        ('{"sentence": "a", "label": ""}\n', "label is empty"),
-        ('{"sentence": "a"}\n', "has no 'label'"),
-        ('{"sentence": "a", "label": "100"}\n{"sentence"', "seems to be cut"),
-    ],
-)
-def test_rows_that_cannot_be_scored_are_named(
-    content: str, reason: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "dev.json").write_text(content)
-    err = recur.refused(3, reason, "eval", trained, "--data", tmp_path)
-    assert "dev.json" in err
-    assert err.count("\n") == 1
 
 
 def test_data_that_are_gone_are_asked_for(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
