@@ -522,13 +522,6 @@ def test_runs_are_compared_on_rows_longer_than_those_of_training(recur: Recur, t
     assert reason in recur.refused(2, "no classifier", "compare", trained, "--split", "test-long")
 
 
-@pytest.mark.parametrize("command", ["compare", "eval"])
-def test_a_pretrained_run_without_section_is_damaged(command: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = RunDirectory(variant(trained, tmp_path / "run"))
-    run.write_preset({**run.read_preset(), "pretraining": None}, "pretrain")
-    recur.refused(4, f"{run.path / 'preset.yaml'}: is damaged: has no section pretraining", command, run.path)
-
-
 def test_groups_are_tested_by_pairs_of_seeds(recur: Recur, trained: Path, tmp_path: Path) -> None:
     for rate, shift in ((0.01, 0), (0.001, 3)):
         for seed, wrong in enumerate((0, 6, 12)):  # seeds that go together

@@ -113,18 +113,6 @@ def test_training_rows_in_the_test_file_are_told(recur: Recur, files: Path) -> N
     assert overlaps["train", "dev"]["texts"] == 0
 
 
-def test_training_rows_in_the_dev_file_are_told(recur: Recur, files: Path) -> None:
-    lines = (files / "a.csv").read_text().splitlines(keepends=True)
-    (files / "b.csv").write_text("".join(lines[:5]) + "鼠牛虎,100\n" + lines[1].partition(",")[0] + ",another\n")
-    (files / "a.csv").write_text("".join([*lines, "龙龙龙龙,another\n"]))
-    named = ["--train", files / "a.csv", "--dev", files / "b.csv", "--dry-run"]
-    assert "warning: dev: 5 of 6 rows are in the training rows" in finetune(recur, files / "r", *named)["err"]
-    shared = "train and dev share 4 equal or nearly equal texts (4 rows of train, 5 rows of dev"
-    assert shared in " ".join(recur("check", *named[:-1])[1].split())
-    alone = finetune(recur, files / "r", "--train", files / "a.csv", "--dry-run")
-    assert "in the training rows" not in alone["err"]
-
-
 def test_extra_rows_do_not_shorten_the_longest_row(recur: Recur, files: Path) -> None:
     lines = "".join(f"{row['sentence']},{row['label']},鼠\n" for row in rows(60, seed=0, labelled=True))
     (files / "a.csv").write_text(f"text,label,keywords\n{lines}", encoding="utf-8")
