@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from recurcli.version import __version__
+from recurcli.version import SYSTEMS, __version__
 
 __all__ = ["Prediction", "Predictor", "TextClassifier", "__version__", "build_encoder", "load"]
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     load = Predictor.load
 
-SYSTEMS = "recur runs on Linux and macOS; on Windows use WSL"
 _MODULES = {
     "Prediction": "evaluation.inference",
     "Predictor": "evaluation.inference",

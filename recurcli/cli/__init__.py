@@ -3,7 +3,7 @@
 import sys
 from importlib.util import find_spec
 
-from recurcli import SYSTEMS
+from recurcli.version import SYSTEMS
 
 if find_spec("fcntl") is None:
     print(f"recur: error: {SYSTEMS}", file=sys.stderr)

@@ -218,9 +218,11 @@ def _agreed_prefix(store: "Store", rank: int, world_size: int) -> str:
 
 def finish() -> None:
     """Wait until all ranks have finished. Raises RankError if one of them failed instead."""
+    if _current.world_size == 1:
+        return
     from torch import distributed
 
-    if _current.world_size > 1 and distributed.is_initialized():
+    if distributed.is_initialized():
         _current.all_gather(None)
         distributed.destroy_process_group()
 
