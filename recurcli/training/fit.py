@@ -235,14 +235,15 @@ def fit(loop: TrainingLoop, after_step: Callable[[Progress], bool]) -> None:
     """
     state, batches = loop.state, loop.batches(loop.state.step)
     while not loop.finished:
-        if not loop.evaluation_due:
-            started, cpu_started = time.perf_counter(), time.process_time()
-            take_step(loop, next(batches))
-            if loop.evaluation_due or loop.finished or state.step % loop.config.log_every == 0:
-                loop.read_losses()
-            state.seconds += time.perf_counter() - started
-            state.cpu_seconds += time.process_time() - cpu_started
-        dev_metric, improved = _evaluate(loop) if loop.evaluation_due else (None, False)
+        with loop.ranks.limited():
+            if not loop.evaluation_due:
+                started, cpu_started = time.perf_counter(), time.process_time()
+                take_step(loop, next(batches))
+                if loop.evaluation_due or loop.finished or state.step % loop.config.log_every == 0:
+                    loop.read_losses()
+                state.seconds += time.perf_counter() - started
+                state.cpu_seconds += time.process_time() - cpu_started
+            dev_metric, improved = _evaluate(loop) if loop.evaluation_due else (None, False)
         progress = Progress(
             step=state.step,
             total_steps=loop.total_steps,

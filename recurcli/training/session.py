@@ -207,7 +207,8 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
-        agreed = max(int(number) for number in self.ranks.all_gather_(torch.tensor(self.signal or 0)))
+        with self.ranks.limited():
+            agreed = max(int(number) for number in self.ranks.all_gather_(torch.tensor(self.signal or 0)))
         if agreed:  # a signal that arrives after all_gather is handled by the next call
             self.signal = agreed
         return bool(agreed)
@@ -313,6 +314,7 @@ class Session:
     def train(self, log: Log) -> None:
         """Train to the end. On a signal, writes a checkpoint and raises Interrupted."""
         self._since = self.loop.state.tokens, time.perf_counter()
+        self.ranks.wait_for_main()
         with contextlib.suppress(StopTraining):
             fit(self.loop, partial(self._after_step, log))
         if self.stop.agreed():
@@ -322,11 +324,12 @@ class Session:
     def _after_step(self, log: Log, progress: Progress) -> bool:
         """Publish the best model, write metrics and checkpoints that are due. Returns whether a signal asks to stop."""
         config, at_end = self.loop.config, self.loop.finished
-        if progress.improved and self.ranks.is_main:
-            self.best = {
-                name: tensor.detach().to("cpu", copy=True) for name, tensor in self.loop.model.state_dict().items()
-            }
-            self.publish(self.best)
+        if progress.improved:
+            if self.ranks.is_main:
+                tensors = self.loop.model.state_dict().items()
+                self.best = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors}
+                self.publish(self.best)
+            self.ranks.wait_for_main()
         if progress.dev_metric is not None or progress.step % config.log_every == 0 or at_end:
             self._write_metrics(progress)
         if self.stop.agreed():
@@ -338,13 +341,16 @@ class Session:
         return False
 
     def save(self) -> None:
-        """Write a checkpoint of the current step on rank 0. The other ranks wait for rank 0 in the next step.
+        """Write a checkpoint of the current step on rank 0, for which the other ranks wait.
 
         Raises NumericError if the loss of a step was not finite.
         """
         self.loop.read_losses()
-        if not self.ranks.is_main:
-            return
+        if self.ranks.is_main:
+            self._write_checkpoint()
+        self.ranks.wait_for_main()
+
+    def _write_checkpoint(self) -> None:
         has_other_best = self.best is not None and self.loop.state.best_step != self.loop.state.step
         save_checkpoint(
             self.run.checkpoints,
@@ -381,9 +387,8 @@ class Session:
         state.loss_sum, state.loss_steps, state.logged_step = 0.0, 0, progress.step
 
     def leave(self) -> NoReturn:
-        """Wait until rank 0 has written its checkpoint, then raise Interrupted with the signal that was received."""
+        """Raise Interrupted with the signal that was received."""
         assert self.stop.signal is not None
-        self.ranks.broadcast(None)  # a barrier: no rank exits before the checkpoint is written
         name = signal.Signals(self.stop.signal).name
         stop = Interrupted(self.stop.signal, f"stopped by {name} at step {self.loop.state.step:,}")
         stop.add_note(self.run.way_on)

@@ -44,9 +44,14 @@ def test_every_command_explains_itself_with_an_example(command: str, recur: Recu
     assert all(len(line) <= 110 for line in out.splitlines())
 
 
-def test_windows_is_refused_in_one_line() -> None:
-    done = process(["-c", "import sys; sys.platform = 'win32'; import recurcli.cli"])
-    assert (done.returncode, done.stderr) == (2, "recur: error: recur runs on Linux and macOS; on Windows use WSL\n")
+@pytest.mark.parametrize(
+    ("statement", "code", "start"),
+    [("import recurcli.cli", 2, "recur: error"), ("from recurcli import TextClassifier", 1, "ImportError")],
+)
+def test_windows_is_refused(statement: str, code: int, start: str) -> None:
+    done = process(["-c", f"import sys; sys.modules['fcntl'] = None; {statement}"])
+    assert done.returncode == code
+    assert done.stderr.splitlines()[-1] == f"{start}: recur runs on Linux and macOS; on Windows use WSL"
 
 
 def test_without_a_command_there_is_help(recur: Recur) -> None:

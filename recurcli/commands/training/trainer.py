@@ -246,9 +246,9 @@ class Training:
             model.load_state_dict(session.best)
         session.best = None
         self.loop.optimizer.state.clear()  # the linear model that is fitted again needs the memory
-        ranks.broadcast_(list(model.state_dict().values()))
         if ranks.is_main:
             self.publish(model.state_dict())
+        ranks.broadcast_(list(model.state_dict().values()))
         try:
             report = {} if self.dev is None else self.dev.write_report(self.run.path)
         except StopTraining:
