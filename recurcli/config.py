@@ -122,7 +122,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
             if mark is not None and (len(mark) != 1 or mark in "\r\n"):
-                raise ValueError(f"{name} must be one character and no line end, not {mark!r}")
+                raise ValueError(f"{name} must be one character that is not a line end, not {mark!r}")
         if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
             raise ValueError(f"quote must not be the delimiter, {quote!r}")
         canonical_encoding(self.encoding)

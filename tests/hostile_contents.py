@@ -116,7 +116,7 @@ def written(**parts: object) -> str:
 LONG_WORDS = {"type": "WordPiece", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]", "max_input_chars_per_word": 10**9}
 OURS = ours.Tokenizer.train(["今天abc"], TokenizerConfig(kind="char", min_frequency=1)).to_json()
 FOREIGN = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")).to_str()
-STEP, NOT_OURS, NO_TOKENIZER = "has a step that recur does not run", "is no tokenizer of recur", "is damaged or no"
+STEP, NOT_OURS, NO_TOKENIZER = "has a step that recur does not run", "is not a tokenizer of recur", "is damaged or no"
 TOKENIZERS: dict[str, tuple[str | bytes, str]] = {
     "nothing": ("", NO_TOKENIZER),
     "braces": ("{}", NO_TOKENIZER),

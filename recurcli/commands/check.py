@@ -185,7 +185,7 @@ class CheckedSplit:
     path: Path
     is_drawn: bool = False
     alone: Split | None = None
-    """The training rows, with their `dev` rows, of a training on this file alone. None: it is no file of training rows."""
+    """The training rows, with their `dev` rows, of a training on this file alone. None: it is not a file of training rows."""
     labels: Counter[str] = field(init=False, default_factory=Counter)
     by_text: dict[int, list[int]] = field(init=False, default_factory=dict)
     """The row indices of each text, by the `row_hash` of the text. Texts with one hash count as equal."""
@@ -424,7 +424,7 @@ class NearTexts:
         shingles = ([text[at : at + size] for at in range(max(1, len(text) - size + 1))] for text in words)
         self.sketches = RMinHash.from_token_sets(shingles, PERMUTATIONS, SEED)
         self.index = RMinHashDeduplicator(NEAR, PERMUTATIONS, use_lsh=True, seed=SEED)
-        """The texts that are no near-duplicate of one before them."""
+        """The texts that are not near-duplicates of one before them."""
         self.index.add_pairs(zip(map(str, self.rows), self.sketches, strict=True))
 
     def near_duplicates(self, other: "NearTexts | None" = None) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
         kept = kept.with_thresholds(shares, y, request.fit_thresholds)
         metrics |= target.report(y, kept.decide(shares), None, loss=metrics["loss"])
     log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
-    own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are no ids
+    own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are not ids
     evaluated = EvaluatedRows(own_ids, lines, texts, target, labels, y, shares, kept.decide(shares))
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
     scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "kept", "calibration")}

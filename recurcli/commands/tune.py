@@ -496,7 +496,7 @@ def command_of(request: TuneRequest) -> str:
 def best_preset(request: TuneRequest, best: Mapping[str, Any], study: "optuna.Study") -> str:
     """Return the text of best.yaml, which extends the preset by the options and by the values of the `best` trial.
 
-    Comments at its top give the dev metric and the study, and say that it is no test score.
+    Comments at its top give the dev metric and the study, and say that it is not a test score.
     """
     preset = request.resolved.preset
     named = is_file_name(request.preset)

@@ -168,7 +168,7 @@ def current() -> Ranks:
 def join() -> None:
     """Connect to torchrun's key-value store; do nothing if torchrun's variables are not set.
 
-    Raises UsageError for a variable that is no number, RankError if a rank does not start.
+    Raises UsageError for a variable that is not a number, RankError if a rank does not start.
     """
     global _current
     for name in ("RANK", "WORLD_SIZE"):

@@ -39,7 +39,7 @@ class Choice:
     known: KnownRows
     """The rows that the model is trained on, those of a run that it starts from too, and the dev rows."""
     halves_seed: int | None = None
-    """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is no such trial."""
+    """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is not such a trial."""
 
     @property
     def metric_name(self) -> str:

@@ -42,7 +42,7 @@ def preset_folder() -> Path:
 
 
 def preset_names() -> dict[str, list[str]]:
-    """Return the names of the encoders, the tasks, and the presets with a file of their own that are no paper's."""
+    """Return the names of the encoders, the tasks, and the presets with a file of their own that are not a paper's."""
     return {
         "encoders": sorted({*ENCODERS, LINEAR, *_foreign_encoders()}),
         "tasks": sorted(TASKS),
@@ -236,7 +236,7 @@ def _check_vectors(preset: Preset, origins: Mapping[KeyPath, str]) -> None:
     source, reason = preset.embedding.vectors, ""
     if preset.tokenizer.kind != "vectors":
         if source not in (None, REQUIRED_VECTORS) and not Path(source).is_absolute():
-            reason = f"{escaped(source)} is no file or folder; a name needs --set tokenizer.kind=vectors"
+            reason = f"{escaped(source)} is neither a file nor a folder; a name needs --set tokenizer.kind=vectors"
     elif source is None:
         raise _located(("tokenizer", "kind"), "vectors needs static vectors: set embedding.vectors", origins)
     elif Path(source).is_file():

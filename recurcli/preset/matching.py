@@ -40,7 +40,9 @@ def match_parameters(resolved: ResolvedPreset, asked: str) -> tuple[ResolvedPres
         try:
             other = compose(asked)
         except UsageError as error:
-            raise UsageError(f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k; {error}") from None
+            raise UsageError(
+                f"--match-parameters {escaped(asked)}: is not a number such as 3M or 800k; {error}"
+            ) from None
         target = parameters_of(other)
     fixed = {key for key in encoder if resolved.origins.get(("encoder", key), "").startswith("--set")}
     if resolved.preset.embedding.vectors is not None:

@@ -506,7 +506,7 @@ class RunReader:
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, without those that are incomplete; [] if there is no file.
 
-        Raises ModelError for a line whose values are no numbers.
+        Raises ModelError for a line whose values are not numbers.
         """
         lines: list[dict[str, Any]] = []
         content = self.file(METRICS).read(MAX_METRICS) if self.has(METRICS) else b""

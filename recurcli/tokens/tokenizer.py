@@ -190,7 +190,7 @@ def token_ids(path: Path) -> dict[str, int]:
             vocabulary = {token: token_id for token_id, (token, _) in enumerate(vocabulary)}
         ids = {**vocabulary, **{added["content"]: added["id"] for added in document.get("added_tokens") or ()}}
         if not all(type(token_id) is int and 0 <= token_id < 2**31 for token_id in ids.values()):
-            raise ValueError("an id is no whole number from 0")
+            raise ValueError("an id is not a whole number from 0")
     return ids
 
 
@@ -279,7 +279,7 @@ class Tokenizer:
         """The tokens in the order of their ids."""
         if sorted(vocab.values()) != list(range(len(vocab))) or not {PAD, SEPARATOR, MASK} <= vocab.keys():
             needed = f"{PAD}, {SEPARATOR} and {MASK}, and ids from 0 without a gap"
-            raise ModelError(f"is no tokenizer of recur, which has {needed}")
+            raise ModelError(f"is not a tokenizer of recur, which has {needed}")
         self.pad_id, self.separator_id, self.mask_id = vocab[PAD], vocab[SEPARATOR], vocab[MASK]
         self.unknown_id: int | None = vocab.get(UNKNOWN)
         self.special_ids: tuple[int, ...] = self.pad_id, self.separator_id, self.mask_id

@@ -184,7 +184,7 @@ def _checked_state(carried: Mapping[str, Tensor], loop: TrainingLoop, source: Pa
     for name, part in carried.items():
         if not part.is_floating_point() or part.ndim < 2 or len(part) != carry.streams or not part.isfinite().all():
             raise ModelError(
-                f"{source / 'carried.safetensors'}: {escaped(name)} is no state of {carry.streams} streams"
+                f"{source / 'carried.safetensors'}: {escaped(name)} is not the state of {carry.streams} streams"
             )
     dtype = next(loop.model.parameters()).dtype if loop.precision == "fp32" else None
     return {name: part.to(loop.device, dtype) for name, part in carried.items()}

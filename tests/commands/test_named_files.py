@@ -69,7 +69,7 @@ def test_the_longer_rows_of_a_task_may_be_ones_own(recur: Recur, files: Path) ->
     assert counts(result) == {"train": 200, "dev": 2000, "test": 2000, "test-long": 3}
     scored = recur.json("eval", files / "run", "--split", "test-long")
     assert (scored["rows"], scored["metrics"]["accuracy"]) == (3, result["test-long"]["accuracy"])
-    relative = "data.files.test-long: longer.tsv is no absolute path, and no --data (data.path) names its folder"
+    relative = "data.files.test-long: longer.tsv is not an absolute path, and no --data (data.path) names its folder"
     recur.refused(2, relative, *line[:-1], files / "other", "--set", "data.files.test-long=longer.tsv")
     unread = ("finetune", "--preset", "linear-custom", "--train", files / "a.csv", "--output", files / "other")
     recur.refused(2, relative, *unread, "--set", "data.files.test-long=longer.tsv")

@@ -257,7 +257,7 @@ def test_vectors_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytes
     static_vectors._read_package.cache_clear()
     with pytest.raises(UsageError, match="wordllama: is not installed; pip install wordllama"):
         read_static_vectors("wordllama")
-    with pytest.raises(UsageError, match=r"linear\.vectors no/such: is no folder"):
+    with pytest.raises(UsageError, match=r"linear\.vectors no/such: is not a folder"):
         read_static_vectors("no/such")
     fetched = model2vec(tmp_path / "hub", table())
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: str(fetched))
@@ -305,7 +305,7 @@ def test_a_run_keeps_its_vectors(folder: Path, recur: Recur, rows_file: Path, tm
     done = subprocess.run(command, input=new.read_text(encoding="utf-8"), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["\t".join(line.split("\t")[1:]) for line in answers]
     for again in (("finetune", "--preset", run / "preset.yaml"), train):
-        recur.refused(2, "is no folder", *again, "--output", tmp_path / "again")
+        recur.refused(2, "is not a folder", *again, "--output", tmp_path / "again")
     table = run / "vectors.safetensors"
     stored = load_file(table)
     save_file({**stored, "scales": stored["scales"] * 2}, table)
@@ -361,7 +361,7 @@ def test_an_encoder_reads_words_of_no_training_row(folder: Path, recur: Recur, r
     done = subprocess.run(command, input=new.read_text(encoding="utf-8"), capture_output=True, text=True, check=True)
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == labels
     for again in (("finetune", "--preset", run / "preset.yaml"), train):
-        recur.refused(2, "is no folder", *again, "--output", tmp_path / "again")
+        recur.refused(2, "is not a folder", *again, "--output", tmp_path / "again")
 
 
 def test_a_training_that_was_stopped_goes_on_with_the_same_vectors_alone(
@@ -397,8 +397,11 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_vectors_alone(
     [
         (["tokenizer.kind=vectors"], "tokenizer.kind: vectors needs static vectors"),
         (["tokenizer.kind=vectors", "embedding.vectors=words.txt"], "words.txt is a text file, which has no tokenizer"),
-        (["tokenizer.kind=vectors", "embedding.vectors=no/such"], "embedding.vectors no/such: is no folder"),
-        (["embedding.vectors=wordllama"], "wordllama is no file or folder; a name needs --set tokenizer.kind=vectors"),
+        (["tokenizer.kind=vectors", "embedding.vectors=no/such"], "embedding.vectors no/such: is not a folder"),
+        (
+            ["embedding.vectors=wordllama"],
+            "wordllama is neither a file nor a folder; a name needs --set tokenizer.kind=vectors",
+        ),
         (["tokenizer.kind=vectors", "embedding.vectors=wordllama"], "embedding.vectors wordllama: is not installed"),
         (["tokenizer.kind=vectors", "embedding.vectors={folder}", "encoder.hidden_size=16"], "has vectors of size 8"),
     ],
