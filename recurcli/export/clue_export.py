@@ -65,7 +65,7 @@ def _test_rows(target: Target, run: TrainedRun) -> Split | str:
     config = replace(run.data, files=run.data.files_of_folder or None, skip_bad_rows=False)
     if not _has_test_file(target, config):
         return f"{target.test_file} is missing"
-    trained = ColumnSchema(str(run.path), TextColumns.from_json(run.predictor.model.config.columns))
+    trained = ColumnSchema(str(run.path), TextColumns.from_json(run.predictor.config.columns))
     rows = load_split(target.task, target.split, config, trained=trained)
     if len(rows.examples) != target.rows:
         raise DataError(

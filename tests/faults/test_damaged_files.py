@@ -32,7 +32,7 @@ from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import MANIFEST, extend_manifest, to_json, write_atomically, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory, open_run
+from recurcli.runs.run_directory import MODEL_FILES, NETWORK_FILES, Run, RunDirectory, open_run
 from recurcli.tokens.tokenizer import Tokenizer
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -72,12 +72,23 @@ def config(**keys: object) -> Change:
     return forged("config.json", lambda whole: json.dumps({**json.loads(whole), **keys}).encode())
 
 
+def network(**keys: object) -> Change:
+    """Other keys of the network of a run."""
+
+    def with_keys(whole: bytes) -> bytes:
+        found = json.loads(whole)
+        return json.dumps({**found, "network": {**found["network"], **keys}}).encode()
+
+    return forged("config.json", with_keys)
+
+
 def encoder(**keys: Any) -> Change:
     """Other keys in the encoder of a run."""
 
     def with_keys(whole: bytes) -> bytes:
         found = json.loads(whole)
-        return json.dumps({**found, "encoder": {**found["encoder"], **keys}}).encode()
+        found["network"]["encoder"] |= keys
+        return json.dumps(found).encode()
 
     return forged("config.json", with_keys)
 
@@ -192,19 +203,14 @@ def flip(whole: bytes) -> bytes:
 
 OTHER_VOCABULARY = Tokenizer.train(["abc", "def"], TokenizerConfig(min_frequency=1)).to_json().encode()
 ODD_NAMES = (EVIL, "x" * 300, "\0", "\ud800", "..", ".", "", "a/b", "/etc/passwd", "../../x", "manifest.json", 7, None)
+FILES = (*MODEL_FILES, *NETWORK_FILES)
 COVERED = ("predictions.dev.jsonl", "linear.safetensors", "kept.json")
 MOMENT = "exp_avg_sq/embedding.weight"
 ATTACKS: dict[str, Attack] = {
-    **{
-        f"a flip in {name}": Attack(damaged(name, flip), f"{{run}}/{name}: is damaged", STARTING)
-        for name in MODEL_FILES
-    },
+    **{f"a flip in {name}": Attack(damaged(name, flip), f"{{run}}/{name}: is damaged", STARTING) for name in FILES},
     **{f"a flip in {name}": Attack(damaged(name, flip), f"{{run}}/{name}: is damaged") for name in COVERED},
-    **{f"no {name}": Attack(without(name), f"{{run}}/{name}: is missing") for name in (*MODEL_FILES, *COVERED)},
-    **{
-        f"a link to {name}": Attack(linked(name), f"{{run}}/{name}: is not a plain file", STARTING)
-        for name in MODEL_FILES
-    },
+    **{f"no {name}": Attack(without(name), f"{{run}}/{name}: is missing") for name in (*FILES, *COVERED)},
+    **{f"a link to {name}": Attack(linked(name), f"{{run}}/{name}: is not a plain file", STARTING) for name in FILES},
     "a flip in result.json": Attack(
         damaged("result.json", flip), "{run}/result.json: is damaged", (*SCORING, "compare")
     ),
@@ -233,18 +239,20 @@ ATTACKS: dict[str, Attack] = {
     },
     "a model of others": Attack(config(model_type="bert"), "is not the config.json of a recur model"),
     "an unknown encoder": Attack(encoder(name="unheard-of"), "unheard-of"),
-    "another encoder": Attack(config(encoder={**SIZES, "name": "rezero"}), "belongs to another architecture"),
+    "another encoder": Attack(network(encoder={**SIZES, "name": "rezero"}), "belongs to another architecture"),
     "an unknown key": Attack(encoder(x=1), "x: unknown key"),
     "a size that is text": Attack(encoder(hidden_size="16"), "hidden_size"),
-    "an encoder without a size": Attack(config(encoder={"name": "starsaber"}), "hidden_size"),
-    "an encoder that is a list": Attack(config(encoder=[]), "encoder"),
+    "an encoder without a size": Attack(network(encoder={"name": "starsaber"}), "hidden_size"),
+    "an encoder that is a list": Attack(network(encoder=[]), "encoder"),
     "99 layers": Attack(encoder(num_layers=99), "belongs to another architecture"),
     **{f"a size of 10^{n}": Attack(encoder(hidden_size=10**n), "{run}/config.json: ") for n in (6, 9, 18, 19, 400)},
     "a label that is missing": Attack(config(id2label={"0": "100", "2": "101"}), "{run}/config.json: is damaged"),
     "a label twice": Attack(config(id2label={"0": "a", "1": "a"}), "labels: must differ"),
-    "two labels of 15": Attack(config(id2label={"0": "a", "1": "b"}), "has 15 classes, but the model has 2"),
-    "a vocabulary of 10^9": Attack(config(vocab_size=10**9), "the tokenizer does not fit the model"),
-    "no length": Attack(config(max_length=0), "max_length"),
+    "two labels of 15": Attack(
+        config(id2label={"0": "a", "1": "b"}), "network.num_classes must be 2, the number of labels"
+    ),
+    "a vocabulary of 10^9": Attack(network(vocab_size=10**9), "the tokenizer does not fit the model"),
+    "no length": Attack(network(max_length=0), "max_length"),
     "an empty result": Attack(forged("result.json", b"{}"), "{run}/result.json: is damaged", ("compare", "resume")),
     "seconds that are a list": compared("{run}/result.json: is damaged: cpu_seconds is [1]", cpu_seconds=[1]),
     "a score of somebody else": compared("its macro F1 is 0.8750, but its predictions give", dev={"macro_f1": 0.875}),
