@@ -300,8 +300,8 @@ class Predictor:
             encoder = TrainedEncoder(model, network.tokenizer, inference)
         if "linear" in kept.weights:
             linear = read_linear_model(folder, len(config.labels))
-        for part, file in (("linear", LINEAR_MODEL), ("encoder", NETWORK_FILES[0])):
-            if part in kept.weights and {"linear": linear, "encoder": encoder}[part] is None:
+        for name, part, file in (("linear", linear, LINEAR_MODEL), ("encoder", encoder, NETWORK_FILES[0])):
+            if name in kept.weights and part is None:
                 raise ModelError(f"{folder.path / KEPT}: is damaged: it needs {file}")
         if thresholds := folder.read_thresholds():
             if [*thresholds["thresholds"]] != [*config.labels]:

@@ -30,11 +30,6 @@ class Candidate:
     holds: tuple[str, ...] = ()
     """Its files that hold parts of the texts of the training."""
 
-    @property
-    def place(self) -> str:
-        """Where its training is, for a message."""
-        return ""
-
     def facts(self) -> dict[str, Any]:
         """Return what a resume must match besides the preset and the data."""
         return {}
@@ -47,12 +42,8 @@ class Candidate:
         """Return what result.json has of it alone."""
         return {}
 
-    def first_files(self) -> Files:
-        """Return its files that its loop does not change, which the first model of a run brings."""
-        return {}
-
     def files(self) -> Files:
-        """Return its other files, as they are now."""
+        """Return its files as they are now, which the first model of a run brings."""
         return {}
 
     def restore(self, begin: Callable[..., Session], publish: Callable[[Files], None], log: Log) -> None:
@@ -61,8 +52,9 @@ class Candidate:
     def train(self, track: Add, log: Log) -> None:
         """Take the steps that are left; `track` receives each line of metrics.jsonl with its step."""
 
-    def finish(self) -> None:
-        """Take the best weights, and free what the training needed. All ranks must call it."""
+    def finish(self) -> Files:
+        """Take the best weights, free what the training needed, and return the files that changed. All ranks must call it."""
+        return {}
 
     def notes(self, result: Mapping[str, Any], log: Log) -> None:
         """Log notes on its training, by the content of result.json."""
@@ -79,11 +71,6 @@ class Network(Candidate):
         self._static = vectors_of_tokens(preset)
         is_own = self._static is None and preset.encoder["name"] != PRETRAINED
         self.holds = ("tokenizer.json",) if is_own else ()
-
-    @property
-    def place(self) -> str:
-        """The step of its loop."""
-        return f" at step {self.loop.state.step:,}"
 
     def facts(self) -> dict[str, Any]:
         """Return what `auto` and null came to, and the hashes of what it begins with."""
@@ -152,17 +139,13 @@ class Network(Candidate):
             flops = None
         return {"parameters": count_parameters(model), "forward_flops_per_token": flops}
 
-    def first_files(self) -> Files:
-        """Return the tokenizer."""
-        return {"tokenizer.json": self.tokenizer.to_json()}
-
-    def files(self, tensors: Mapping[str, Tensor] | None = None) -> Files:
-        """Return the file of these weights; None: those of the model."""
-        return {"model.safetensors": partial(save_tensors, tensors or self.loop.model.state_dict())}
+    def files(self) -> Files:
+        """Return the tokenizer and the weights."""
+        return {"tokenizer.json": self.tokenizer.to_json(), **_weights(self.loop.model.state_dict())}
 
     def restore(self, begin: Callable[..., Session], publish: Callable[[Files], None], log: Log) -> None:
         """Go on from the newest checkpoint; the best weights are published at each evaluation that improves them."""
-        self.session = begin(loop=self.loop, publish=lambda tensors: publish(self.files(tensors)))
+        self.session = begin(loop=self.loop, publish=lambda tensors: publish(_weights(tensors)))
         self.session.restore(log)
 
     def train(self, track: Add, log: Log) -> None:
@@ -170,14 +153,15 @@ class Network(Candidate):
         self.session.track = track
         self.session.train(log)
 
-    def finish(self) -> None:
-        """Take the best weights, or the last ones where nothing is evaluated."""
+    def finish(self) -> Files:
+        """Take the best weights, or the last ones where nothing is evaluated, and return their file."""
         model = self.loop.model
         if self.session.best is not None:
             model.load_state_dict(self.session.best)
         self.session.best = None
         self.loop.optimizer.state.clear()  # the linear model that is fitted again needs the memory
         self.loop.ranks.broadcast_(list(model.state_dict().values()))
+        return _weights(model.state_dict())
 
     def notes(self, result: Mapping[str, Any], log: Log) -> None:
         """Log notes on early stopping, on a best model in the last step, and on layers at their cap."""
@@ -195,6 +179,10 @@ class Network(Candidate):
         elif state.best_step == state.step and state.second_dev_metric not in (None, state.best_dev_metric):
             key = "max_steps" if loop.config.max_steps else "epochs"
             log.note(f"the last {whose} is the best: more {section}.{key} may give a better one")
+
+
+def _weights(tensors: Mapping[str, Tensor]) -> Files:
+    return {"model.safetensors": partial(save_tensors, tensors)}
 
 
 def note_on_capped_layers(encoder: Encoder, section: str, log: Log) -> None:

@@ -43,7 +43,7 @@ class Linear(Candidate):
         size = self.model.parameters
         return {"parameters": {"embedding": 0, "linear": size, "total": size}}
 
-    def first_files(self) -> Files:
+    def files(self) -> Files:
         """Return the model, and its static vectors where it has any."""
         vectors = self.model.vectors
         return {LINEAR_MODEL: self.model.to_bytes(), **({} if vectors is None else {VECTORS: vectors.content})}

@@ -216,6 +216,8 @@ class StopRequest:
         self.ranks = ranks
         self.signal: int | None = None
         """Number of the stop signal. None if none was received."""
+        self.place = ""
+        """Where the training is, for a message."""
 
     def agreed(self) -> bool:
         """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
@@ -229,14 +231,11 @@ class StopRequest:
         if self.agreed():
             raise StopTraining
 
-    def leave(self, way_on: str, place: str = "") -> NoReturn:
-        """Wait until rank 0 has written what it has to, then raise Interrupted with the signal that was received.
-
-        The message says at which `place` of the training it was, and the `way_on`.
-        """
+    def leave(self, way_on: str) -> NoReturn:
+        """Wait until rank 0 has written what it has to, then raise Interrupted with the signal, and with the `way_on`."""
         assert self.signal is not None
         self.ranks.broadcast(None)  # a barrier: no rank exits before the files are written
-        stop = Interrupted(self.signal, f"stopped by {signal.Signals(self.signal).name}{place}")
+        stop = Interrupted(self.signal, f"stopped by {signal.Signals(self.signal).name}{self.place}")
         stop.add_note(way_on)
         raise stop
 
@@ -354,9 +353,10 @@ class Session:
         self._since = self.loop.state.tokens, time.perf_counter()
         with contextlib.suppress(StopTraining):
             fit(self.loop, partial(self._after_step, log))
+        self.stop.place = f" at step {self.loop.state.step:,}"
         if self.stop.agreed():
             self.save()
-            self.stop.leave(self.run.way_on, f" at step {self.loop.state.step:,}")
+            self.stop.leave(self.run.way_on)
 
     def _after_step(self, log: Log, progress: Progress) -> bool:
         """Publish the best model, write metrics and checkpoints that are due. Returns whether a signal asks to stop."""

@@ -102,15 +102,10 @@ def check_encoder(resolved: ResolvedPreset) -> None:
 
 
 NO_STEPS: Mapping[str, Any] = {
-    "parameters": {"embedding": 0, "total": 0},
-    "forward_flops_per_token": None,
-    "embedding_vectors": None,
-    "early_stopping": None,
-    "export_obstacle": "",
-    **dict.fromkeys(("steps", "best_step", "tokens", "tokens_per_second"), 0),
+    **dict.fromkeys(("best_step", "tokens", "tokens_per_second"), 0),
     **dict.fromkeys(("epochs", "seconds", "cpu_seconds"), 0.0),
 }
-"""What a plan and result.json have of a training that takes no steps."""
+"""What result.json has of a training that takes no steps."""
 
 
 @dataclass(kw_only=True)
@@ -164,7 +159,7 @@ class Training:
                     self.run.write_preset(values, command)
                 if self.linear is not None and self.dev is not None:  # on rank 0 alone
                     if self.linear.may_be_kept and not self.run.has(MANIFEST):
-                        self.publish()
+                        self.publish({})
                     metric = self.dev.metric_name
                     score = format_score(metric, self.linear.scores[metric])
                     log.note(f"dev {words_of(metric)} of the linear model: {score}")
@@ -206,10 +201,12 @@ class Training:
     def _facts(self) -> dict[str, Any]:
         """Return what a plan and a result have in common."""
         return {
-            **NO_STEPS,
             "command": self.request.command,
             "preset": self.resolved.name,
             "data": self.data,
+            "parameters": {"embedding": 0, "total": 0},
+            "forward_flops_per_token": None,
+            "steps": 0,
             "match_parameters": self.request.matching and self.request.matching[1],
             "machine": machine_facts(self.device, self.preset),
         }
@@ -233,6 +230,7 @@ class Training:
         holds += [PREDICTIONS] if request.section == "finetuning" and preset.finetuning.keep_texts else []
         result = {
             **self._facts(),
+            **NO_STEPS,
             "task": preset.task,
             "columns": self.config.columns,
             "encoder": preset.encoder["name"],
@@ -289,36 +287,30 @@ class Training:
             environment=environment,
         )
 
-    def publish(self, files: Files | None = None) -> None:
-        """Write the model of the run, with the candidates as they are, or with these `files` in place of theirs.
-
-        The first model brings the files that never change.
-        """
-        written: dict[str, Any] = {}
-        for candidate in self.candidates:
-            written |= candidate.files()
+    def publish(self, changed: Files) -> None:
+        """Write the model of the run with the `changed` files. The first one brings all files of the candidates."""
+        files: dict[str, Any] = {}
         if not self.has_published:
-            written[KNOWN_ROWS] = known_to_bytes(self.known)
+            files[KNOWN_ROWS] = known_to_bytes(self.known)
             for candidate in self.candidates:
-                written |= candidate.first_files()
+                files |= candidate.files()
         if self.dev is not None and self.dev.first_kept is not None:
-            written[KEPT] = to_json(self.dev.first_kept.to_json())
-        write_model(self.run.path, self.config, {**written, **(files or {})})
+            files[KEPT] = to_json(self.dev.first_kept.to_json())
+        write_model(self.run.path, self.config, {**files, **changed})
         self.has_published = True
 
     def _finish(self, track: Add) -> None:
         """Write the model, its predictions and result.json."""
-        ranks = current()
+        ranks, changed = current(), dict[str, Any]()
         for candidate in self.candidates:
-            candidate.finish()
+            changed |= candidate.finish()
         try:
             self.stop.raise_if_agreed()
             if ranks.is_main:
-                self.publish()
+                self.publish(changed)
             report = {} if self.dev is None else self.dev.write_report(self.run.path)
         except StopTraining:
-            place = "".join(candidate.place for candidate in self.candidates)
-            self.stop.leave(self.run.way_on, place)
+            self.stop.leave(self.run.way_on)
         if ranks.is_main:
             result = self._result(report)
             self.run.write_result(result, model_card(result))
