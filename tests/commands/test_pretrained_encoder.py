@@ -239,8 +239,8 @@ def claiming(trained: Path, target: Path, *, encoder: dict[str, object], **archi
     """A copy of a run whose config.json has other keys of the encoder and its architecture, with a manifest that fits."""
     copy = copy_of(trained, target)
     config = json.loads((copy / "config.json").read_text())
-    config["encoder"] |= encoder
-    config["encoder"]["architecture"] |= architecture
+    config["network"]["encoder"] |= encoder
+    config["network"]["encoder"]["architecture"] |= architecture
     (copy / "config.json").write_text(json.dumps(config))
     extend_manifest(copy, "config.json")
     return copy
