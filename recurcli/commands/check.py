@@ -45,7 +45,7 @@ from recurcli.data.tasks import (
 from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize, quoted
 from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity, validate
 from recurcli.log import Log
-from recurcli.preset.compose import compose, leaves_encoder_out
+from recurcli.preset.compose import compose, trains_encoder
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
@@ -320,7 +320,7 @@ def count_tokens(
     lengths = [*map(trained.lengths, measured)]
     max_length: int | str | None = config.max_length
     trains = splits[0].name in ("train", UNNAMED)
-    if preset.is_linear or (trains and leaves_encoder_out(preset, splits[0].rows.count_with_dev)):
+    if not trains_encoder(preset, splits[0].rows.count_with_dev if trains else None):
         max_length = None
     elif max_length == "auto":
         max_length = choose_unseen_max_length(lengths[0], measured[0], tokenizer)

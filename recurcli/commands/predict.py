@@ -295,7 +295,7 @@ _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite
 
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
-    rows, columns, config = writer.input, writer.columns, predictor.config
+    rows, columns, config = writer.input, writer.columns, predictor.inference
     others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
     for name in (*_RESOLVED, *_FREE_AT_RESUME):
         del others[name]
@@ -310,7 +310,7 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
             "--header": columns.header,
-            "--fast": predictor.is_linear,
+            "--fast": predictor.kept.name == "linear model",
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),
             "--batch-size": config.batch_size,

@@ -35,12 +35,12 @@ def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
     format: Literal["tsv", "csv"] = "csv"
     with contextlib.suppress(DataError, ModelError, UsageError):
         config = run.read_data_config()
-        task = task_with_columns(task_named(predictor.model.config.task), config)
+        task = task_with_columns(task_named(predictor.config.task), config)
         named = bool(task.text)
         if format_of(str(config.named_file("train") or config.path)) == "tsv":
             format = "tsv"
         format = "tsv" if format_of(find_source(task, "train", config).path.name) in ("tsv", None) else "csv"
-    columns = TextColumns.from_json(predictor.model.config.columns)
+    columns = TextColumns.from_json(predictor.config.columns)
     return ColumnSchema(
         str(run), columns, named, config.delimiter, quote=config.quote, format=format, encoding=config.encoding
     )
@@ -48,7 +48,7 @@ def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
 
 def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:
     """Log a note if the run has thresholds, which were chosen for the ensemble, and the model is its linear model alone."""
-    if predictor.is_linear and run.has(THRESHOLDS):
+    if predictor.kept.thresholds is None and run.has(THRESHOLDS):
         log.note(f"{run}: --fast takes the most probable label, since {THRESHOLDS} was chosen for the whole ensemble")
 
 
@@ -62,7 +62,7 @@ def known_task(run: Run, name: str) -> Task:
 
 def task_of(run: Run, predictor: Predictor) -> Task:
     """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
-    task = known_task(run, predictor.model.config.task)
+    task = known_task(run, predictor.config.task)
     labels = task_with_columns(task, run.read_data_config()).labels
     if labels and labels != predictor.labels:
         raise ModelError(f"{run.path / 'config.json'}: its labels are not those of {task.name}")

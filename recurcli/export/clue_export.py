@@ -65,7 +65,7 @@ def _test_rows(submission: Submission, run: TrainedRun) -> Split | str:
     config = replace(run.data, files=run.data.files_of_folder or None, skip_bad_rows=False)
     if not _has_test_file(submission, config):
         return f"{submission.test_file} is missing"
-    trained = ColumnSchema(str(run.path), TextColumns.from_json(run.predictor.model.config.columns))
+    trained = ColumnSchema(str(run.path), TextColumns.from_json(run.predictor.config.columns))
     rows = load_split(submission.task, submission.split, config, trained=trained)
     if len(rows.examples) != submission.rows:
         raise DataError(

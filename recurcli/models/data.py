@@ -122,14 +122,21 @@ def read_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Ta
 
 
 def prepare(
-    preset: Preset, task: Task, splits: dict[str, Split], log: Log, in_memory: RowsInMemory | None = None
+    preset: Preset,
+    task: Task,
+    splits: dict[str, Split],
+    log: Log,
+    in_memory: RowsInMemory | None = None,
+    *,
+    may_fold: bool = False,
 ) -> Data:
     """Return the data of a training from its `splits`: with the rows that extra columns and a teacher add, and all classes.
 
-    Logs notes on the rows. Raises UsageError for a class weight, a metric or thresholds of an unknown label.
+    If it `may_fold`, few rows are cross-validated in place of dev rows that were drawn from them. Logs notes on the rows.
+    Raises UsageError for a class weight, a metric or thresholds of an unknown label.
     """
     config = preset.finetuning
-    if _are_cross_validated(preset, splits):
+    if may_fold and _are_cross_validated(preset, splits):
         rows, drawn = splits["train"], splits.pop("dev")
         hashes = np.concatenate([rows.hashes, drawn.hashes])
         splits["train"] = rows.with_examples([*rows.examples, *drawn.examples], hashes, dev=None)
@@ -156,11 +163,10 @@ def prepare(
 
 
 def _are_cross_validated(preset: Preset, splits: Mapping[str, Split]) -> bool:
-    """Return whether a linear model is cross-validated, since fewer than FEWEST_DEV_ROWS would be drawn as dev rows."""
+    """Return whether all rows are cross-validated, since fewer than FEWEST_DEV_ROWS would be drawn as dev rows."""
     config = preset.data
     return (
-        preset.is_linear
-        and splits["train"].dev is not None
+        splits["train"].dev is not None
         and len(splits["dev"].examples) < FEWEST_DEV_ROWS
         and config.train_share == 1
         and not config.extra_rows
@@ -183,11 +189,6 @@ def _read_rows(
             f"{OUTER_FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
         )
     notes_on_dev_rows(train, task, config, log)
-    if len(dev.examples) > config.max_dev_rows and not preset.is_linear:
-        log.note(
-            f"{config.max_dev_rows:,} of {len(dev.examples):,} dev rows choose the step (data.max_dev_rows); "
-            "in the end all are scored"
-        )
     _notes_on_labels(task, splits, log)
     if train.dev is None and train is not dev:
         note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)
@@ -224,8 +225,6 @@ def _with_teacher(
             with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
                 held_out.append(load_split(task, split, preset.data, labelled=False, trained=train.column_schema))
     teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
-    if preset.is_linear and not teacher.facts["added"]:
-        log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
     if (run := preset.finetuning.teacher_run) is not None:
         folder = read_model(Path(run)).folder
         folder.note_if_unfinished(log)

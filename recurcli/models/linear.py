@@ -4,25 +4,29 @@ Shapes: M rows that choose, C logits of a row.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from recurcli.config import Preset
 from recurcli.distributed.group import current
-from recurcli.errors import DataError
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.report import report_of, scores_of
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import out_of_fold_logits
 from recurcli.log import Log
+from recurcli.models.candidate import Candidate
 from recurcli.models.data import Data
+from recurcli.runs.model_files import Files
+from recurcli.runs.run_directory import LINEAR_MODEL, VECTORS
 from recurcli.targets.target import Logits
 
 
-class Linear(NamedTuple):
+@dataclass(frozen=True)
+class Linear(Candidate):
     """The linear model that is fitted on the training rows."""
 
     model: LinearModel
@@ -34,13 +38,24 @@ class Linear(NamedTuple):
     """Whether it may be kept, alone or in an ensemble. False: the encoder is only compared with it."""
     refit: Callable[[], LinearModel] | None
     """Fits it again, on the dev rows too; None: it is not fitted again (`finetuning.refit`), or has all rows already."""
+    holds = (LINEAR_MODEL,)
+
+    def result(self) -> dict[str, Any]:
+        """Return the number of parameters of a model that is this one alone."""
+        size = self.model.parameters
+        return {"parameters": {"embedding": 0, "linear": size, "total": size}}
+
+    def files(self) -> Files:
+        """Return the model, and its static vectors where it has any."""
+        vectors = self.model.vectors
+        return {LINEAR_MODEL: self.model.to_bytes(), **({} if vectors is None else {VECTORS: vectors.content})}
 
 
 def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearModel] | None = None) -> Linear | None:
     """Fit the linear model, on rank 0. Return None if the preset wants none, and on ranks other than 0.
 
     A trial of `tune` has a `fit` in place of `fit_linear_model`, and does not fit again. Raises DataError for rows that it
-    cannot be fitted on if the preset has no encoder; otherwise the log says why there is no linear model.
+    cannot be fitted on.
     """
     if not (preset.finetuning.linear_baseline or preset.ensemble is not None) or not current().is_main:
         return None
@@ -48,14 +63,7 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
     if data.teacher is not None:
         weights = weights * data.teacher.row_weights(preset.finetuning.teacher_weight)
     log.stage("fitting the linear model")
-    try:
-        model = (fit or fit_linear_model)(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
-    except DataError as error:
-        reason = f"no linear model beside the encoder: {error}"
-        if preset.is_linear:
-            raise DataError(f"train: {reason}, and the preset has no encoder") from None
-        (log.note if preset.ensemble is None else log.warn)(reason)
-        return None
+    model = (fit or fit_linear_model)(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
     if data.dev is None:
         log.stage("cross-validating the linear model")
         seed = preset.data.dev_seed

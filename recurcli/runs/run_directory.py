@@ -47,7 +47,8 @@ PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
 MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
 TRACKS = "tracks"
 """The folder of TensorBoard's events, and of the names that the run has at other trackers."""
-MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+NETWORK_FILES = ("model.safetensors", "tokenizer.json")
+"""The network and its tokenizer, if the run has an encoder."""
 PREDICTIONS = "predictions.dev.jsonl"
 TEST_PREDICTIONS = {split: f"predictions.{split}.jsonl" for split in TEST_SPLITS}
 TEXT_LOSSES = "losses.dev.json"
@@ -62,11 +63,15 @@ KEPT = "kept.json"
 """What is kept of the candidates, and with which weights (`evaluation.decision.Kept`)."""
 KNOWN_ROWS = "training_rows.safetensors"
 """Hashes of the rows that the model was trained on and selected on."""
+MODEL_FILES = ("config.json", KNOWN_ROWS)
+"""The files that every model has."""
 THRESHOLDS = "thresholds.json"
 """The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
 OF_MODEL = (KEPT, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
-_FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, VECTORS, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
+OF_CANDIDATES = (*NETWORK_FILES, LINEAR_MODEL, VECTORS)
+"""The files of the candidates. A run has those of its own."""
+_FILES = (PRESET, *MODEL_FILES, *OF_CANDIDATES, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
 CONTENTS = (*_FILES, CHECKPOINTS, TRACKS)
 """All files that a run writes."""
 LOCK, NEXT, OLD = ".lock", ".next", ".old"

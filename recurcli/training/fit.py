@@ -192,9 +192,7 @@ class TrainingLoop:
 
     @property
     def total_steps(self) -> int:
-        """Number of optimiser steps of the whole run; 0 without an encoder."""
-        if self.model.config.is_linear:
-            return 0
+        """Number of optimiser steps of the whole run."""
         assert self.config.epochs != "auto", "settle replaces auto"
         return self.config.max_steps or self.config.epochs * self.steps_per_epoch
 

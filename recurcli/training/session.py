@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import shutil
 import signal
 import threading
 import time
@@ -190,6 +191,17 @@ def _checked_state(carried: Mapping[str, Tensor], loop: TrainingLoop, source: Pa
     return {name: part.to(loop.device, dtype) for name, part in carried.items()}
 
 
+def checkpoint_bytes(loop: TrainingLoop) -> int:
+    """Return the approximate size of a checkpoint in bytes.
+
+    A checkpoint has the weights, the optimizer's state and, if the model is selected, the best weights. The optimizer stores
+    two numbers for a weight.
+    """
+    weights = sum(tensor.nbytes for tensor in loop.model.state_dict().values())
+    numbers = sum(2 * p.numel() for p in loop.model.parameters() if p.requires_grad)
+    return weights + 4 * numbers + (0 if loop.evaluate is None else weights)
+
+
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -204,6 +216,8 @@ class StopRequest:
         self.ranks = ranks
         self.signal: int | None = None
         """Number of the stop signal. None if none was received."""
+        self.place = ""
+        """Where the training is, for a message."""
 
     def agreed(self) -> bool:
         """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
@@ -217,6 +231,14 @@ class StopRequest:
         """Raise StopTraining if any rank has received a signal to stop. A collective call."""
         if self.agreed():
             raise StopTraining
+
+    def leave(self, way_on: str) -> NoReturn:
+        """Wait until rank 0 has written what it has to, then raise Interrupted with the signal, and with the `way_on`."""
+        assert self.signal is not None
+        self.ranks.broadcast(None)  # a barrier: no rank exits before the files are written
+        stop = Interrupted(self.signal, f"stopped by {signal.Signals(self.signal).name}{self.place}")
+        stop.add_note(way_on)
+        raise stop
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -259,14 +281,30 @@ class Session:
         self.ranks = self.loop.ranks
 
     def restore(self, log: Log) -> None:
-        """Load the newest checkpoint, if there is one.
+        """Load the newest checkpoint, if there is one. Warns if the disk has no room for the checkpoints.
 
         Rank 0 reads the checkpoint and broadcasts it, because other machines may not share its disk.
         """
         if self.ranks.is_main:
+            self._warn_of_disk_space(log)
             self._read_checkpoint(log)
         if self.ranks.world_size > 1:
             self._broadcast()
+
+    def _warn_of_disk_space(self, log: Log) -> None:
+        """Warn if the checkpoints need more than the free disk space.
+
+        They need space for one more than `keep_checkpoints`, because the newest is written before the oldest is deleted.
+        """
+        run, count = self.run, self.loop.config.keep_checkpoints + 1
+        needed = count * checkpoint_bytes(self.loop)
+        held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
+        free = shutil.disk_usage(run.path).free
+        if free + held < needed:
+            log.warn(
+                f"{run.path}: {free / 1e6:,.1f} MB are free on its disk, but {count} checkpoints need "
+                f"{needed / 1e6:,.1f} MB; free some space, or training will stop when the disk is full",
+            )
 
     def _read_checkpoint(self, log: Log) -> None:
         checkpoint, warnings = newest_checkpoint(
@@ -317,9 +355,10 @@ class Session:
         self.ranks.wait_for_main()
         with contextlib.suppress(StopTraining):
             fit(self.loop, partial(self._after_step, log))
+        self.stop.place = f" at step {self.loop.state.step:,}"
         if self.stop.agreed():
             self.save()
-            self.leave()
+            self.stop.leave(self.run.way_on)
 
     def _after_step(self, log: Log, progress: Progress) -> bool:
         """Publish the best model, write metrics and checkpoints that are due. Returns whether a signal asks to stop."""
@@ -385,11 +424,3 @@ class Session:
             self.track(line, progress.step)
         state = self.loop.state
         state.loss_sum, state.loss_steps, state.logged_step = 0.0, 0, progress.step
-
-    def leave(self) -> NoReturn:
-        """Raise Interrupted with the signal that was received."""
-        assert self.stop.signal is not None
-        name = signal.Signals(self.stop.signal).name
-        stop = Interrupted(self.stop.signal, f"stopped by {name} at step {self.loop.state.step:,}")
-        stop.add_note(self.run.way_on)
-        raise stop

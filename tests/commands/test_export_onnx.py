@@ -356,7 +356,7 @@ def classifier(name: str, **keys: Any) -> Classifier:
         pad_id=0,
         max_length=70,
         pair_pooling="sides",
-        labels=("a", "b", "c"),
+        num_classes=3,
         **marks,  # type: ignore[arg-type]
         **model_keys,
     )

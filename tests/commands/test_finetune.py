@@ -67,7 +67,7 @@ def test_finetuning_starts_from_pretraining(recur: Recur, pretrained: Path, tiny
     step = options(tiny_tnews, tmp_path / "x", "finetuning.max_steps=1")
     _, err = recur.ok("finetune", *step, "--init", pretrained)
     assert f"starting from {pretrained}, with its tokenizer" in err
-    before, after = read_model(pretrained), read_model(tmp_path / "x")
+    before, after = (read_model(run).of_encoder() for run in (pretrained, tmp_path / "x"))
     assert before.tokenizer.to_json() == after.tokenizer.to_json()
     difference = (before.tensors["embedding.weight"] - after.tensors["embedding.weight"]).abs().max()
     assert 0 < difference < 0.011, "one step of 1e-2 away from where pre-training ended"
@@ -184,7 +184,7 @@ def test_auto_settles_tokens_and_length_by_the_texts(text: str, kind: str, recur
     _, err = recur.ok("finetune", "--preset", "starsaber-custom", *data, "--set", "finetuning.max_steps=1")
     assert f"tokenizer.kind auto: {kind}" in err
     assert "data.max_length auto: 8 tokens" in err
-    assert json.loads((tmp_path / "x" / "config.json").read_text())["max_length"] == 8
+    assert json.loads((tmp_path / "x" / "config.json").read_text())["network"]["max_length"] == 8
 
 
 def notes_of_dry_run(recur: Recur, folder: Path) -> str:
@@ -226,7 +226,7 @@ def test_a_run_keeps_which_tokens_of_a_long_row_its_encoder_reads(
     settings = ("data.max_length=8", "data.truncate=tail", "finetuning.max_steps=2", "ensemble=null")
     _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings))
     assert re.search(r"train: \d+ rows \(\d+\.\d%\) cut to data.max_length 8 \(data.truncate tail\)\n", err)
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["truncate"] == "tail"
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["network"]["truncate"] == "tail"
     (tmp_path / "x.txt").write_text("".join(f"{start * 20}龙蛇马羊龙蛇马羊\n" for start in ("", "鼠", "猴")))
     out, err = recur.ok("predict", tmp_path / "run", tmp_path / "x.txt", "--format", "jsonl")
     assert len({json.loads(line)["score"] for line in out.splitlines()}) == 1

@@ -19,7 +19,11 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
     out, err = recur.ok(*FINETUNE, *CHOSEN, "--output", folder)
     shown = out + err + (folder / "README.md").read_text()
     assert not any(word in shown for word in ("encoder", "steps", "tokens", "linear baseline", "auto"))
-    assert not (folder / "checkpoints").exists()
+    assert {path.name for path in folder.iterdir()} == {
+        *("README.md", "config.json", "kept.json", "linear.safetensors", "manifest.json"),
+        *("predictions.dev.jsonl", "preset.yaml", "result.json", "training_rows.safetensors"),
+    }
+    assert "network" not in json.loads((folder / "config.json").read_text())
     result = result_of(folder)
     assert result["kept"]["name"] == "linear model" and "parts" not in result
     assert result["parameters"]["total"] == (result["linear_baseline"]["ngrams"] + 1) * 2
@@ -42,6 +46,7 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
     recur.ok("export", folder, "--format", "onnx", "--output", tmp_path / "onnx")
     assert not (tmp_path / "onnx" / "model.onnx").exists()
     assert "no layers to diagnose" in recur("eval", folder, "--diagnose")[2]
+    assert "is a linear model, which has no encoder" in recur(*other[:-1], tmp_path / "new", "--init", folder)[2]
     assert "encoder" not in recur("predict", folder, REVIEWS)[2]
 
 

@@ -91,9 +91,9 @@ def test_masked_tokens_are_learned_and_a_classifier_starts_from_them(place: Path
     assert run(["pretrain", *options(place, tmp_path / "pre", "pretraining.log_every=2")]) == 0
     losses = losses_of(tmp_path / "pre")
     assert losses[-1] < losses[0]
-    values = json.loads((tmp_path / "pre" / "config.json").read_text())["encoder"]
+    values = json.loads((tmp_path / "pre" / "config.json").read_text())["network"]["encoder"]
     assert (values["hidden_size"], values["num_layers"], values["max_length"]) == (16, 2, 24)
-    assert read_model(tmp_path / "pre").tokenizer.mask_id == 4
+    assert read_model(tmp_path / "pre").of_encoder().tokenizer.mask_id == 4
     copy = shutil.copytree(place / "bert", tmp_path / "copy")  # it is known by its sizes, not by its place
     edit("config.json", architectures=["BertModel"])(copy)
     settings = ("finetuning.learning_rate=1e-9", "finetuning.max_steps=1")
@@ -239,8 +239,8 @@ def claiming(trained: Path, target: Path, *, encoder: dict[str, object], **archi
     """A copy of a run whose config.json has other keys of the encoder and its architecture, with a manifest that fits."""
     copy = copy_of(trained, target)
     config = json.loads((copy / "config.json").read_text())
-    config["encoder"] |= encoder
-    config["encoder"]["architecture"] |= architecture
+    config["network"]["encoder"] |= encoder
+    config["network"]["encoder"]["architecture"] |= architecture
     (copy / "config.json").write_text(json.dumps(config))
     extend_manifest(copy, "config.json")
     return copy
@@ -328,7 +328,7 @@ def test_transformers_loads_the_tokenizer_of_a_run(trained: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     ours, theirs = (
-        read_model(trained).tokenizer,
+        read_model(trained).of_encoder().tokenizer,
         PreTrainedTokenizerFast(tokenizer_file=str(trained / "tokenizer.json")),
     )
     for text in ("鼠牛虎 abc", "龙?"):

@@ -57,7 +57,7 @@ def test_a_second_text_counts_and_none_is_no_second_text(trained: Path) -> None:
     loaded = Predictor.load(trained, device="cpu")
     first, none = loaded.logits(["鼠", ("鼠", None)])
     assert np.abs(first - none).max() < 1e-5
-    loaded.model.config = replace(loaded.model.config, columns={"text": ["a"], "pair": ["b"]})
+    loaded.config = replace(loaded.config, columns={"text": ["a"], "pair": ["b"]})
     pair, as_list = loaded.logits([("鼠", "牛"), ["鼠", "牛"]])  # type: ignore[list-item]
     assert np.abs(first - pair).max() > 1e-6
     assert np.abs(pair - as_list).max() < 1e-5
@@ -79,7 +79,8 @@ def test_a_pair_for_a_model_of_single_texts_is_an_error_with_its_row(loaded: Pre
 
 def test_texts_that_lose_their_end_are_counted(trained: Path) -> None:
     loaded = Predictor.load(trained, device="cpu")
-    longest = loaded.model.config.max_length
+    assert loaded.encoder is not None
+    longest = loaded.encoder.model.config.max_length
     loaded.predict(["鼠" * longest * 2, "鼠", "牛" * longest * 3])
     assert loaded.truncated == 2
     loaded.predict(["虎" * longest * 2])

@@ -36,7 +36,7 @@ from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import MANIFEST, extend_manifest, to_json, write_atomically, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, Run, RunDirectory, open_run
+from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, NETWORK_FILES, Run, RunDirectory, open_run
 
 Change = Callable[[Path], object]
 """What is done to the folder of a run."""
@@ -90,10 +90,20 @@ def config(word: str, **keys: object) -> Attack:
     return Attack("", edited("config.json", lambda found: {**found, **keys}), word)
 
 
+def network(word: str, **keys: object) -> Attack:
+    """Other keys in the network of a run."""
+    change = edited("config.json", lambda found: {**found, "network": {**found["network"], **keys}})
+    return Attack("", change, word)
+
+
 def encoder(word: str, **keys: Any) -> Attack:
     """Other keys in the encoder of a run."""
-    change = edited("config.json", lambda found: {**found, "encoder": {**found["encoder"], **keys}})
-    return Attack("", change, word)
+
+    def with_keys(found: dict[str, Any]) -> dict[str, Any]:
+        own = found["network"]
+        return {**found, "network": {**own, "encoder": {**own["encoder"], **keys}}}
+
+    return Attack("", edited("config.json", with_keys), word)
 
 
 def result(word: str, commands: tuple[str, ...] = ("compare",), **keys: Any) -> Attack:
@@ -223,8 +233,8 @@ ATTACKS: dict[str, Attack] = {
         f"a flip in {name}": Attack(name, damaged(name, flip), "is damaged")
         for name in ("tokenizer.json", "result.json", *COVERED)
     },
-    **{f"no {name}": missing(name) for name in (*MODEL_FILES, *COVERED, "preset.yaml")},
-    **{f"a link to {name}": linked(name) for name in MODEL_FILES},
+    **{f"no {name}": missing(name) for name in (*MODEL_FILES, *NETWORK_FILES, *COVERED, "preset.yaml")},
+    **{f"a link to {name}": linked(name) for name in (*MODEL_FILES, *NETWORK_FILES)},
     "a pipe for the weights": replaced(WEIGHTS, os.mkfifo),
     "a folder for the weights": replaced(WEIGHTS, Path.mkdir),
     "a pipe for the manifest": replaced(MANIFEST, os.mkfifo)._replace(file="", word="has no complete model yet"),
@@ -271,18 +281,19 @@ ATTACKS: dict[str, Attack] = {
     },
     "a model of others": config("is not the config.json of a recur model", model_type="bert"),
     "an unknown encoder": encoder("unheard-of", name="unheard-of"),
-    "another encoder": config("belongs to another architecture", encoder={**SIZES, "name": "rezero"}),
+    "another encoder": network("belongs to another architecture", encoder={**SIZES, "name": "rezero"}),
     "an unknown key": encoder("x: unknown key", x=1),
     "a size that is text": encoder("hidden_size", hidden_size="16"),
-    "an encoder without a size": config("hidden_size", encoder={"name": "starsaber"}),
-    "an encoder that is a list": config("encoder", encoder=[]),
+    "an encoder without a size": network("hidden_size", encoder={"name": "starsaber"}),
+    "an encoder that is a list": network("encoder", encoder=[]),
     "99 layers": encoder("belongs to another architecture", num_layers=99),
     **{f"a size of 10^{n}": encoder("/config.json: ", hidden_size=10**n) for n in (6, 9, 18, 19, 400)},
+    "an unknown kind of label": config("target 'rank' is unknown", target="rank"),
     "a label that is missing": config("is damaged", id2label={"0": "100", "2": "101"}),
     "a label twice": config("labels: must differ", id2label={"0": "a", "1": "a"}),
-    "two labels of 15": config("has 15 classes, but the model has 2", id2label={"0": "a", "1": "b"}),
-    "a vocabulary of 10^9": config("the tokenizer does not fit the model", vocab_size=10**9),
-    "no length": config("max_length", max_length=0),
+    "two labels of 15": config("network.num_classes must be 2, the number of labels", id2label={"0": "a", "1": "b"}),
+    "a vocabulary of 10^9": network("the tokenizer does not fit the model", vocab_size=10**9),
+    "no length": network("max_length", max_length=0),
     "an empty result": Attack("result.json", forged("result.json", b"{}"), "is damaged", ("compare", "resume")),
     "seconds that are a list": result("is damaged: cpu_seconds is [1]", cpu_seconds=[1]),
     "a score of somebody else": result("its macro F1 is 0.8750, but its predictions give", dev={"macro_f1": 0.875}),

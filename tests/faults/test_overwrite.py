@@ -70,7 +70,7 @@ def two_runs(folder: Path) -> Path:
 def read_whole(folder: Path) -> int:
     """The number of the run in `folder`, of which all files must be."""
     seed = json.loads((folder / "result.json").read_text())["seed"]
-    assert set(read_model(folder).tensors["weight"].tolist()) == {float(seed)}
+    assert set(read_model(folder).of_encoder().tensors["weight"].tolist()) == {float(seed)}
     return seed
 
 
@@ -129,7 +129,9 @@ def test_a_reader_that_meets_the_change_reads_one_run(tmp_path: Path) -> None:
         change.run, change.left = run, number
         files = read_model(run)
         seed = json.loads(files.folder["result.json"].read())["seed"]
-        assert set(files.tensors["weight"].tolist()) == {float(seed)}, f"a mixture, after {number} files were opened"
+        assert set(files.of_encoder().tensors["weight"].tolist()) == {float(seed)}, (
+            f"a mixture, after {number} files were opened"
+        )
         seen.append(seed)
         if change.left:
             break
@@ -153,7 +155,7 @@ def test_a_new_training_of_a_deleted_run_becomes_the_run(tmp_path: Path) -> None
     shutil.rmtree(run)
     (beside(run, NEXT) / "result.json").unlink()
     complete_change(run)
-    assert set(read_model(run).tensors["weight"].tolist()) == {2.0} and not beside(run, NEXT).exists()
+    assert set(read_model(run).of_encoder().tensors["weight"].tolist()) == {2.0} and not beside(run, NEXT).exists()
 
 
 @contextlib.contextmanager

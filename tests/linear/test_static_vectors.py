@@ -387,7 +387,7 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_vectors_alone(
     shutil.move(tmp_path / "kept", source)
     recur.ok(*train, "--keep-checkpoints", "--output", runs[1], "--resume")
     assert fingerprint(runs[0]) == fingerprint(runs[1])
-    frozen = read_model(runs[0]).tensors["embedding.weight"][: len(WORDS)].numpy()
+    frozen = read_model(runs[0]).of_encoder().tensors["embedding.weight"][: len(WORDS)].numpy()
     few = principal_components(read_static_vectors(str(source)).of_tokens(WORDS, 8).matrix, 4)
     np.testing.assert_allclose(frozen / np.linalg.norm(frozen), few / np.linalg.norm(few), atol=1e-5)
 
@@ -428,7 +428,7 @@ def test_the_package_gives_tokens_and_vectors(wordllama: None, recur: Recur, row
     _, err = recur.ok("finetune", "--data", rows_file, *own, "--output", run)
     assert "vectors for 32,000 of 32,004 tokens" in err
     assert "vectors: wordllama==" in (run / "preset.yaml").read_text(encoding="utf-8")
-    assert read_model(run).tokenizer.encode([("a Cat's [MASK] 龘", None)], 99).ids.max() < 32000
+    assert read_model(run).of_encoder().tokenizer.encode([("a Cat's [MASK] 龘", None)], 99).ids.max() < 32000
 
 
 def test_a_folder_is_found_from_everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.errors import ModelError
-from recurcli.files import OpenedFile, commit_directory, write_manifest
+from recurcli.files import OpenedFile, commit_directory
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import TrainedFiles, build_from_weights, build_trained, load_tensors, save_tensors
-from recurcli.runs.run_directory import Run
+from recurcli.runs.model_files import NetworkFiles, build_from_weights, build_trained, load_tensors, save_tensors
 from recurcli.tokens.tokenizer import Tokenizer
 
 SOURCE = Path("model.safetensors")
@@ -64,12 +63,11 @@ def test_a_module_that_the_meta_device_cannot_hold_is_built_too(kind: str) -> No
 @pytest.mark.parametrize("name", SIZED)
 def test_a_classifier_comes_back_without_drawing_weights(name: str, tmp_path: Path) -> None:
     encoder = {"name": name, "hidden_size": 8, "num_layers": 2}
-    config = ModelConfig(encoder=encoder, vocab_size=11, pad_id=0, max_length=9, labels=("a", "b"))
+    config = ModelConfig(encoder=encoder, vocab_size=11, pad_id=0, max_length=9, num_classes=2)
     trained = Classifier(config).eval()
     drawn = torch.get_rng_state()
-    write_manifest(tmp_path, [])
     tokenizer = Tokenizer.train(["a"], TokenizerConfig(kind="char", min_frequency=1))
-    files = TrainedFiles(config, tokenizer, trained.state_dict(), Run(tmp_path))
+    files = NetworkFiles(config, tokenizer, trained.state_dict(), tmp_path)
     loaded = build_trained(Classifier, files, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), drawn)
     ids, mask = torch.randint(1, 11, (3, 5)), torch.ones(3, 5, dtype=torch.bool)
