@@ -167,14 +167,6 @@ def test_a_manifest_is_extended_without_reading_the_other_files(tmp_path: Path) 
     extend_manifest(tmp_path, "b")
 
 
-def test_a_listed_file_is_hashed_again_when_it_was_written_again(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"1")
-    write_manifest(tmp_path, ["a"])
-    (tmp_path / "a").write_bytes(b"22")
-    extend_manifest(tmp_path, "a")
-    assert set(CommittedFolder(tmp_path).verify(["a"]).listed) == {"a"}
-
-
 def test_a_manifest_that_cannot_be_extended_stays_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1")
     with pytest.raises(ModelError, match=r"has no manifest\.json"):

@@ -236,7 +236,9 @@ def test_measures_and_accuracy_correlate_over_runs_and_within_encoders(
         accuracy = 0.3 * (1 + better) + 0.01 * (seed - 11)
         result = {"diagnosis": {"layers": [{}, measures]}, "metrics": {"accuracy": accuracy}}
         (tmp_path / f"{encoder}-{seed}.json").write_text(json.dumps(result))
-    runpy.run_path(str(PAPERS / "transject/entropy.py"))["main"](tmp_path)
+    main = runpy.run_path(str(PAPERS / "transject/entropy.py"))["main"]
+    main.__globals__["EXCHANGES"] = 1999
+    main(tmp_path)
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     (name, runs, encoders, *cells_of_entropy), (_, _, _, *factor) = rows
     assert (name, runs, encoders) == ("entropy", "10", "2")

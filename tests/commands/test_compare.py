@@ -515,7 +515,6 @@ def test_runs_are_compared_on_rows_longer_than_those_of_training(recur: Recur, t
         accuracy = result["test-long"]["accuracy"]
         assert accuracy == fmean(row["prediction"] == row["label"] for row in rows)
         assert accuracy in [group["mean"] for group in found["groups"]]
-        assert recur.json("eval", run, "--split", "test-long")["metrics"]["accuracy"] == accuracy
     recur.ok("eval", linear, "--fit-thresholds", "macro_f1", "--save")
     assert compared(recur, linear, "--split", "test-long")["rows"] == 2000, "the predictions follow the thresholds"
     reason = "left out: it has no predictions of test-long rows, which generated tasks such as parity have"

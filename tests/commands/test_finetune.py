@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from cases import slow_but
-from forked import ForkServer
-from running import Recur, lines_of, result_of, saved
+from running import Recur, handlers_kept, lines_of, result_of, saved
 from tiny_task import rows, tiny, write_rows
 
+from recurcli.cli import run
 from recurcli.files import sha256_of
 from recurcli.runs.model_files import read_model
 
@@ -20,11 +20,12 @@ def options(data: Path, output: Path, *more: str) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def pretrained(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pretrained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished pre-training on the small TNEWS, with all of its splits."""
     output = tmp_path_factory.mktemp("pretrained") / "x"
-    ended = forks.run("pretrain", *options(tiny_tnews, output), "--json")
-    assert (ended.code, set(json.loads(ended.out)["data"])) == (0, {"train", "dev", "test"}), ended.err
+    with handlers_kept():
+        assert run(["pretrain", *map(str, options(tiny_tnews, output)), "--quiet"]) == 0
+    assert set(result_of(output)["data"]) == {"train", "dev", "test"}
     return output
 
 
