@@ -2,31 +2,28 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from recurcli.commands.training.resume import finished_run, source_of_run
 from recurcli.commands.training.trainer import Training, enter_run
-from recurcli.config import RunConfig
 from recurcli.data.known import KnownRows
 from recurcli.data.splits import Split
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
 from recurcli.encoders import LINEAR
-from recurcli.errors import DataError, UsageError, pluralize
+from recurcli.errors import UsageError, pluralize
 from recurcli.linear.model import LinearModel
 from recurcli.linear.static_vectors import resolve_vectors, resolve_vectors_of_tokens
 from recurcli.log import Log
 from recurcli.models.choice import Choice
 from recurcli.models.data import Data, RowsInMemory, note_on_known_rows, prepare, read_splits
 from recurcli.models.encoder import Encoder, check_init
-from recurcli.models.linear import Linear, fit_linear
+from recurcli.models.linear import fit_linear
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.preset.compose import FEWEST_ROWS_OF_ENCODER, trains_encoder
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.model_files import TrainedFiles, read_known_rows, read_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
-from recurcli.tokens.tokenizer import facts_of_split
 from recurcli.training.session import StopRequest
 
 
@@ -52,15 +49,14 @@ def finetune(
         log.stage("reading the rows")
         task, splits = read_splits(given.preset, rows, log)
         given = _as_found(request, given, splits, run, status, log)
-        preset, has_encoder = given.preset, _trains_encoder(given.preset, request, splits, log)
-        if not has_encoder:
-            preset = replace(preset, encoder={"name": LINEAR})
-        data = prepare(preset, task, splits, log, rows, may_fold=not has_encoder)
+        preset = _without_unwanted_encoder(given.preset, request, splits, log)
+        data = prepare(preset, task, splits, log, rows)
         known, all_known = _known_rows(data, init, log)
         stop = StopRequest(current())
-        build = partial(Encoder, preset, data, init and init.of_encoder(), device, stop, log) if has_encoder else None
-        fit = None if request.dry_run else partial(fit_linear, preset, data, log, trial_fit)
-        encoder, linear, preset, config, facts = _candidates(preset, data, build, fit, log)
+        encoder = None if preset.is_linear else Encoder(preset, data, init and init.of_encoder(), device, stop, log)
+        preset = preset if encoder is None else encoder.preset
+        facts = data.facts(log) if encoder is None else encoder.split_facts
+        linear = None if request.dry_run else fit_linear(preset, data, log, trial_fit)
         halves_seed = preset.data.dev_seed if trial_fit and preset.ensemble is not None else None
         training = Training(
             request=request,
@@ -69,7 +65,7 @@ def finetune(
             run=run,
             status=status,
             device=device,
-            config=config,
+            config=data.run_config(None if encoder is None else encoder.model.config),
             candidates=[candidate for candidate in (linear, encoder) if candidate is not None],
             data=facts,
             stop=stop,
@@ -79,55 +75,6 @@ def finetune(
             init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
         )
         return training.execute(log)
-
-
-class _Candidates(NamedTuple):
-    """The candidates of a fine-tuning, and what they make of the preset, of config.json and of the facts about the splits."""
-
-    encoder: Encoder | None
-    linear: Linear | None
-    preset: Preset
-    config: RunConfig
-    facts: dict[str, dict[str, Any]]
-
-
-def _candidates(
-    preset: Preset,
-    data: Data,
-    build: Callable[[], Encoder] | None,
-    fit: Callable[[], Linear | None] | None,
-    log: Log,
-) -> _Candidates:
-    """Return the encoder that `build` makes, None: there is none; and the linear model that `fit` fits, None: a dry run.
-
-    Raises DataError for rows that the linear model cannot be fitted on if there is no encoder; otherwise the log says why there
-    is no linear model.
-    """
-    encoder, linear = None if build is None else build(), None
-    config = RunConfig(
-        task=preset.task,
-        target=data.target.kind,
-        labels=data.target.labels,
-        label_type=data.label_type,
-        columns=data.train.columns.to_json(),
-    )
-    if encoder is None:
-        facts = {name: facts_of_split(name, split, log) for name, split in data.splits.items()}
-        facts.setdefault("dev", facts["train"])  # of a cross-validation
-        if data.teacher is not None and not data.teacher.facts["added"]:
-            file = preset.finetuning.teacher
-            log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
-    else:
-        preset, facts = encoder.preset, encoder.split_facts
-        config = replace(config, network=encoder.model.config)
-    try:
-        linear = None if fit is None else fit()
-    except DataError as error:
-        reason = f"no linear model beside the encoder: {error}"
-        if encoder is None:
-            raise DataError(f"train: {reason}, and the preset has no encoder") from None
-        (log.note if preset.ensemble is None else log.warn)(reason)
-    return _Candidates(encoder, linear, preset, config, facts)
 
 
 def _check_options(request: FinetuneRequest, given: ResolvedPreset) -> None:
@@ -176,17 +123,18 @@ def _as_found(
     return replace(given, preset=replace(resolve_vectors_of_tokens(preset), linear=config))
 
 
-def _trains_encoder(preset: Preset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log) -> bool:
-    """Return whether an encoder is trained. A note says where `finetuning.encoder` leaves that of the preset out."""
+def _without_unwanted_encoder(
+    preset: Preset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log
+) -> Preset:
+    """Return the preset without its encoder where `finetuning.encoder` leaves it out, else as it is."""
     rows = splits["train"].count_with_dev
-    if request.init or request.matching or trains_encoder(preset, rows):
-        return True
-    if not preset.is_linear:
-        log.note(
-            f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS_OF_ENCODER:,}; "
-            "--set finetuning.encoder=always trains one"
-        )
-    return False
+    if preset.is_linear or request.init or request.matching or trains_encoder(preset, rows):
+        return preset
+    log.note(
+        f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS_OF_ENCODER:,}; "
+        "--set finetuning.encoder=always trains one"
+    )
+    return replace(preset, encoder={"name": LINEAR})
 
 
 def _known_rows(data: Data, init: TrainedFiles | None, log: Log) -> tuple[KnownRows, bool]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import DataConfig, FinetuningConfig, LabelType, Preset
+from recurcli.config import DataConfig, FinetuningConfig, LabelType, ModelConfig, Preset, RunConfig
 from recurcli.data.columns import absent_labels, check_same_kind, label_doubts
 from recurcli.data.known import KnownRows, log_known_rows
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
@@ -24,6 +24,7 @@ from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit, metric_
 from recurcli.runs.model_files import read_known_rows, read_model
 from recurcli.runs.run_directory import LINEAR_FIRST_FIT
 from recurcli.targets import Target
+from recurcli.tokens.tokenizer import facts_of_split
 
 
 class RowsInMemory(NamedTuple):
@@ -79,6 +80,22 @@ class Data:
         splits = {"train": self.train} if self.dev is None else {"train": self.train, "dev": self.dev}
         return splits | {str(name): rows for name, rows in self.tests.items()}
 
+    def facts(self, log: Log) -> dict[str, dict[str, Any]]:
+        """Return the facts about the splits for result.json, where no row is truncated. Logs notes on the rows left out."""
+        facts = {name: facts_of_split(name, split, log) for name, split in self.splits.items()}
+        return {"dev": facts["train"], **facts}  # these are the dev rows of a cross-validation
+
+    def run_config(self, network: ModelConfig | None) -> RunConfig:
+        """Return the content of config.json of a run with this `network` of an encoder; None: without one."""
+        return RunConfig(
+            task=self.task.name,
+            target=self.target.kind,
+            labels=self.target.labels,
+            label_type=self.label_type,
+            columns=self.train.columns.to_json(),
+            network=network,
+        )
+
     @property
     def known(self) -> KnownRows:
         """The rows that train the model, and those that select it."""
@@ -122,21 +139,15 @@ def read_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Ta
 
 
 def prepare(
-    preset: Preset,
-    task: Task,
-    splits: dict[str, Split],
-    log: Log,
-    in_memory: RowsInMemory | None = None,
-    *,
-    may_fold: bool = False,
+    preset: Preset, task: Task, splits: dict[str, Split], log: Log, in_memory: RowsInMemory | None = None
 ) -> Data:
     """Return the data of a training from its `splits`: with the rows that extra columns and a teacher add, and all classes.
 
-    If it `may_fold`, few rows are cross-validated in place of dev rows that were drawn from them. Logs notes on the rows.
+    Without an encoder few rows are cross-validated, in place of dev rows that were drawn from them. Logs notes on the rows.
     Raises UsageError for a class weight, a metric or thresholds of an unknown label.
     """
     config = preset.finetuning
-    if may_fold and _are_cross_validated(preset, splits):
+    if _are_cross_validated(preset, splits):
         rows, drawn = splits["train"], splits.pop("dev")
         hashes = np.concatenate([rows.hashes, drawn.hashes])
         splits["train"] = rows.with_examples([*rows.examples, *drawn.examples], hashes, dev=None)
@@ -163,10 +174,11 @@ def prepare(
 
 
 def _are_cross_validated(preset: Preset, splits: Mapping[str, Split]) -> bool:
-    """Return whether all rows are cross-validated, since fewer than FEWEST_DEV_ROWS would be drawn as dev rows."""
+    """Return whether a linear model is cross-validated, since fewer than FEWEST_DEV_ROWS would be drawn as dev rows."""
     config = preset.data
     return (
-        splits["train"].dev is not None
+        preset.is_linear
+        and splits["train"].dev is not None
         and len(splits["dev"].examples) < FEWEST_DEV_ROWS
         and config.train_share == 1
         and not config.extra_rows
@@ -225,6 +237,8 @@ def _with_teacher(
             with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
                 held_out.append(load_split(task, split, preset.data, labelled=False, trained=train.column_schema))
     teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
+    if preset.is_linear and not teacher.facts["added"]:
+        log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
     if (run := preset.finetuning.teacher_run) is not None:
         folder = read_model(Path(run)).folder
         folder.note_if_unfinished(log)

@@ -19,6 +19,7 @@ from recurcli.errors import UsageError
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, compute_logits
 from recurcli.evaluation.report import DevScore, report_of
+from recurcli.files import naming_damage
 from recurcli.log import Log
 from recurcli.metrics import score_in
 from recurcli.model.models import Classifier
@@ -26,7 +27,7 @@ from recurcli.models.build import build_loop, build_model, resolve_tokens, settl
 from recurcli.models.candidate import Network
 from recurcli.models.data import Data
 from recurcli.runs.model_files import NetworkFiles, TrainedFiles, load_weights
-from recurcli.runs.run_directory import first_difference
+from recurcli.runs.run_directory import PRESET, first_difference
 from recurcli.targets.target import Logits
 from recurcli.tokens.tokenizer import Tokens, encode_splits
 from recurcli.training.objectives import ClassificationObjective
@@ -122,7 +123,9 @@ class Encoder(Network):
 
 def check_init(files: TrainedFiles, preset: Preset) -> None:
     """Raise UsageError if the tokenizer, embedding or encoder of the pretrained run `files` differs from the preset."""
-    before, now = (_architecture(values) for values in (files.folder.read_preset(), preset.to_dict()))
+    with naming_damage(files.folder.path / PRESET):
+        before = _architecture(files.folder.read_preset())
+    now = _architecture(preset.to_dict())
     if difference := first_difference(before, now):
         raise UsageError(f"--init {files.folder}: {difference} in the preset; give both the same")
 

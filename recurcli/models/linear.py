@@ -12,6 +12,7 @@ import numpy as np
 
 from recurcli.config import Preset
 from recurcli.distributed.group import current
+from recurcli.errors import DataError
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.report import report_of, scores_of
 from recurcli.linear.fitting import fit_linear_model, refit_linear_model
@@ -55,7 +56,7 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
     """Fit the linear model, on rank 0. Return None if the preset wants none, and on ranks other than 0.
 
     A trial of `tune` has a `fit` in place of `fit_linear_model`, and does not fit again. Raises DataError for rows that it
-    cannot be fitted on.
+    cannot be fitted on if the preset has no encoder; otherwise the log says why there is no linear model.
     """
     if not (preset.finetuning.linear_baseline or preset.ensemble is not None) or not current().is_main:
         return None
@@ -63,7 +64,15 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
     if data.teacher is not None:
         weights = weights * data.teacher.row_weights(preset.finetuning.teacher_weight)
     log.stage("fitting the linear model")
-    model = (fit or fit_linear_model)(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
+    fit = fit or fit_linear_model
+    try:
+        model = fit(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
+    except DataError as error:
+        reason = f"no linear model beside the encoder: {error}"
+        if preset.is_linear:
+            raise DataError(f"train: {reason}, and the preset has no encoder") from None
+        (log.note if preset.ensemble is None else log.warn)(reason)
+        return None
     if data.dev is None:
         log.stage("cross-validating the linear model")
         seed = preset.data.dev_seed
@@ -72,7 +81,7 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
         held_out = model.logits(data.dev.texts)
     scores = scores_of(report_of(Kept.plain(target), held_out, data.choosing), preset.finetuning.metric)
     refit = None
-    if data.dev is not None and fit is None and _is_fitted_again(preset, data):
+    if data.dev is not None and fit is fit_linear_model and _is_fitted_again(preset, data):
         y, all_weights = np.concatenate([train.y, data.dev.y]), np.concatenate([weights, data.choosing_weights])
         refit = partial(refit_linear_model, model, [*train.texts, *data.dev.texts], y, target, all_weights)
     return Linear(model, held_out, scores, preset.ensemble is not None, refit)

@@ -156,8 +156,13 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     return {f"{key}/{name}": value for name, state in states.items() for key, value in state.items()}
 
 
-def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load the tensors of `optimizer_tensors` into `optimizer`. Raises ModelError if they do not fit the model."""
+def load_optimizer_tensors(
+    model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], source: Path
+) -> None:
+    """Load the tensors of `optimizer_tensors`, from the file `source`, into `optimizer`.
+
+    Raises ModelError if they do not fit the model.
+    """
     left = dict(tensors)
     for name, parameter in model.named_parameters():
         state = {key: left.pop(f"{key}/{name}", None) for key in ("step", "exp_avg", "exp_avg_sq")}
@@ -166,13 +171,13 @@ def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, te
         for key, value in state.items():
             shape = () if key == "step" else parameter.shape
             if value is None or value.shape != shape or not value.is_floating_point() or not parameter.requires_grad:
-                raise ModelError(f"the checkpoint's optimizer state does not fit the model: {key}/{name}")
+                raise ModelError(f"{source}: the optimizer state does not fit the model: {key}/{name}")
         # A fused AdamW keeps its step count beside the parameter.
         optimizer.state[parameter] = {
             key: value.to(parameter.device) for key, value in state.items() if value is not None
         }
     if left:
-        raise ModelError(f"the checkpoint's optimizer state does not fit the model: {min(left)}")
+        raise ModelError(f"{source}: the optimizer state does not fit the model: {min(left)}")
 
 
 def _checked_state(carried: Mapping[str, Tensor], loop: TrainingLoop, source: Path) -> dict[str, Tensor]:
@@ -323,7 +328,9 @@ class Session:
             log.warn(f"{difference}: the run continues, but its result is not bit-identical")
         source = self.run.checkpoints / checkpoint.name
         load_weights(self.loop.model, checkpoint.model, source)
-        load_optimizer_tensors(self.loop.model, self.loop.optimizer, checkpoint.optimizer)
+        load_optimizer_tensors(
+            self.loop.model, self.loop.optimizer, checkpoint.optimizer, source / "optimizer.safetensors"
+        )
         if self.loop.objective.carry is not None:
             self.loop.objective.carry.state = _checked_state(checkpoint.carried, self.loop, source)
         self.loop.state = checkpoint.state
@@ -344,7 +351,7 @@ class Session:
             if not self.ranks.is_main:
                 tensors = {name: torch.zeros(tuple(shape), device=self.loop.device) for name, shape in shapes}
             self.ranks.broadcast_(list(tensors.values()))
-            load_optimizer_tensors(model, optimizer, tensors)
+            load_optimizer_tensors(model, optimizer, tensors, self.run.checkpoints)
         if (carry := self.loop.objective.carry) is not None:
             carry.share(self.ranks, self.loop.device)
             self.ranks.broadcast_(list(carry.state.values()))

@@ -189,14 +189,14 @@ def of_version(number: int, pattern: str) -> Change:
     return change
 
 
-def resumed(change: Change, word: str, file: str | None = "") -> Attack:
+def resumed(change: Change, word: str) -> Attack:
     """What a resume finds in a run that is not finished."""
 
     def changed(run: Path) -> None:
         (run / "result.json").unlink()
         change(run)
 
-    return Attack(file, changed, word, ("resume",))
+    return Attack("", changed, word, ("resume",))
 
 
 def without_section(run: Path) -> None:
@@ -298,7 +298,7 @@ ATTACKS: dict[str, Attack] = {
     "seconds that are a list": result("is damaged: cpu_seconds is [1]", cpu_seconds=[1]),
     "a score of somebody else": result("its macro F1 is 0.8750, but its predictions give", dev={"macro_f1": 0.875}),
     **{
-        f"{name} for the preset": Attack("preset.yaml", preset(content), word, PRESET_READERS[:2])
+        f"{name} for the preset": Attack("preset.yaml", preset(content), word, PRESET_READERS[:3])
         for name, (content, word) in YAML.items()
     },
     "laughs for each command": Attack("preset.yaml", preset(YAML["laughs"][0]), YAML["laughs"][1], PRESET_READERS),
@@ -318,10 +318,10 @@ ATTACKS: dict[str, Attack] = {
         lambda run: [path.write_text("{}") for path in run.glob("checkpoints/*/state.json")], "state.json: is damaged"
     ),
     "optimizer state of another shape": resumed(
-        tensors(OPTIMIZER, MOMENT, lambda x: x[:1]), f"not fit the model: {MOMENT}", file=None
+        tensors(OPTIMIZER, MOMENT, lambda x: x[:1]), f"not fit the model: {MOMENT}"
     ),
     "optimizer state of another dtype": resumed(
-        tensors(OPTIMIZER, MOMENT, torch.Tensor.int), f"not fit the model: {MOMENT}", file=None
+        tensors(OPTIMIZER, MOMENT, torch.Tensor.int), f"not fit the model: {MOMENT}"
     ),
 }  # fmt: skip
 
