@@ -32,7 +32,7 @@ from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, Vectors, characters_read, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
-from recurcli.process import interruptible, large_blocks_returned
+from recurcli.process import interruptible
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -155,7 +155,6 @@ def fit_sgd(
     return weights.numpy(), bias.numpy()
 
 
-@large_blocks_returned()
 def fit_model(
     texts: Texts,
     targets: Sequence[int],
@@ -411,7 +410,6 @@ def fit_linear_model(
     return model
 
 
-@large_blocks_returned()
 def refit_linear_model(
     model: LinearModel, texts: Texts, targets: Sequence[int], row_weights: RowWeights = None
 ) -> LinearModel:
