@@ -1,7 +1,6 @@
 """`recur predict`: labels the rows of files or of a pipe. One row out per row in, in order, in constant memory."""
 
 import contextlib
-import gc
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,8 +81,6 @@ def predict(request: PredictRequest, log: Log) -> None:
             )
         run.note_if_unfinished(log)
         note_on_fast(run, predictor, log)
-        gc.freeze()  # the collector need not look through torch and the model with every few windows
-        stack.callback(gc.unfreeze)
         inputs = _open_inputs(request, training_rows(run, predictor), output, stack, log)
         kind_of_writer = ParquetWriter if inputs[0].format == "parquet" else RowWriter
         writers = [kind_of_writer(request, each, predictor.labels) for each in inputs]
