@@ -31,7 +31,7 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
         names[:3],
         names,
         both,
-        both["probabilities"].argmax(axis=1),
+        [names[place] for place in both["probabilities"].argmax(axis=1)],
         [("a", None)] * 3,
     )
     lines = lines_of(tmp_path / "predictions.dev.jsonl")
