@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.config import Label
+from recurcli.data.source import Source
 from recurcli.device import Precision, autocast, choose_device, mask_to_device, to_device
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
@@ -239,6 +240,8 @@ class Predictor:
     config: InferenceConfig
     run: Path | None = None
     """The run directory of the model. None if it is not known."""
+    source: Source
+    """What the training rows were like."""
     kept: Kept
     """How the logits of encoder and linear model become probabilities and labels."""
     linear: LinearModel | None = None
@@ -286,7 +289,13 @@ class Predictor:
             kept = replace(kept, thresholds=thresholds)
         model = build_trained(Classifier, files, config.device)
         predictor = cls(
-            model=model, tokenizer=files.tokenizer, config=config, run=files.folder.path, kept=kept, linear=linear
+            model=model,
+            tokenizer=files.tokenizer,
+            config=config,
+            run=files.folder.path,
+            source=Source.from_json(files.config.source, files.folder.path / "config.json"),
+            kept=kept,
+            linear=linear,
         )
         return predictor.linear_model() if fast else predictor
 
@@ -330,7 +339,7 @@ class Predictor:
     def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[Pair]:
         """Return numbered texts or pairs as pairs. Raises as `predict` does."""
         pairs = [(row, as_pair(text, row)) for row, text in rows]
-        of_pairs = "pair" in self.model.config.columns
+        of_pairs = bool(self.source.columns.pair)
         wanted = "pairs; give (first, second)" if of_pairs else "single texts; give one text"
         for row, (text, second) in pairs:
             if of_pairs == (second is None):

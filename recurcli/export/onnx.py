@@ -64,7 +64,7 @@ def export_onnx(
     if not finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
-    if "spans" in predictor.model.config.columns:
+    if predictor.source.columns.spans is not None:
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
     fp32, graph, facts, runtime = None, None, {}, None
@@ -156,8 +156,8 @@ def _config(predictor: Predictor) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     tokenizer, config, kept, linear = predictor.tokenizer, predictor.model.config, predictor.kept, predictor.linear
     return {
-        **config_to_dict(config),
-        "pairs": bool(config.columns.get("pair")),
+        **{key: value for key, value in config_to_dict(config).items() if key != "source"},  # which names a local file
+        "pairs": bool(predictor.source.columns.pair),
         "weights": {name: weight / kept.temperature for name, weight in kept.weights.items()},
         "mixed": mixed_share(kept.rows, len(config.labels)),
         "thresholds": kept.divisors or 1.0,
@@ -190,9 +190,7 @@ def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
     if not runtime and linear is not None and linear.vectors is not None:
         packages = "tokenizers numpy"
     texts = (
-        "two texts a line, separated by a TAB"
-        if predictor.model.config.columns.get("pair")
-        else "one text a line, TABs included"
+        "two texts a line, separated by a TAB" if predictor.source.columns.pair else "one text a line, TABs included"
     )
     if predictor.is_linear:
         about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev accuracy.\n"

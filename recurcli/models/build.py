@@ -114,7 +114,7 @@ def build_model(
     *,
     pairs: bool,
     labels: tuple[str, ...] = (),
-    columns: Mapping[str, list[str]] | None = None,
+    source: Mapping[str, Any] | None = None,
     label_type: LabelType = "str",
 ) -> Model:
     """Return a model with random initial weights, drawn with the seed of a settled `preset`.
@@ -143,7 +143,7 @@ def build_model(
         labels=labels,
         label_type=label_type,
         task=preset.task,
-        columns=dict(columns or {}),
+        source=dict(source or {}),
     )
     weights = None
     if preset.encoder["name"] == PRETRAINED:  # before memory is allocated

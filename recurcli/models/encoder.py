@@ -52,7 +52,7 @@ class Encoder:
         self, preset: Preset, data: Data, init: TrainedFiles | None, device: torch.device, stop: StopRequest, log: Log
     ) -> None:
         self.data, self.stop, train = data, stop, data.train
-        is_read, pairs = not preset.is_linear, bool(train.columns.pair)
+        is_read, pairs = not preset.is_linear, bool(train.source.columns.pair)
         texts = train.texts if is_read else [(label, None) for label in data.task.labels]
         old, measured = None if init is None else init.tokenizer, data.own.texts if is_read else None
         tokenizer, max_length = resolve_tokens(preset, lambda: texts, log, tokenizer=old, measured=measured)
@@ -74,7 +74,7 @@ class Encoder:
             pairs=pairs,
             labels=data.task.labels,
             label_type=data.label_type,
-            columns=train.columns.to_json(),
+            source=train.source.to_json(),
         )
         settle_kernel(self.model, preset, device, log)
         if init is not None:

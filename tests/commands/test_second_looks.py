@@ -32,8 +32,12 @@ def write_csv(path: Path, header: list[str], rows: int = 40) -> Path:
 
 def test_columns_of_a_pair_are_found_whatever_their_case(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", ["Premise", "Hypothesis", "Label"])
-    split = load_split(task_named("custom"), "train", DataConfig(path=str(path)))
-    assert (split.columns.text, split.columns.pair, split.label) == (("Premise",), ("Hypothesis",), "Label")
+    source = load_split(task_named("custom"), "train", DataConfig(path=str(path))).source
+    assert (source.columns.text, source.columns.pair, source.label) == (
+        ("Premise",),
+        ("Hypothesis",),
+        "Label",
+    )
 
 
 def test_a_label_or_an_id_is_never_taken_for_a_text(recur: Recur, tmp_path: Path) -> None:

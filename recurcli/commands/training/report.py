@@ -207,7 +207,7 @@ def result_of(training: "Training", report: Mapping[str, Any]) -> dict[str, Any]
     return {
         **_facts_of(training),
         "task": preset.task,
-        "columns": loop.model.config.columns,
+        "pairs": bool(loop.model.config.source.get("columns", {}).get("pair")),
         "encoder": preset.encoder["name"],
         "seed": preset.runtime.seed,
         "embedding_vectors": static and static.about,
