@@ -9,9 +9,10 @@
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from recurcli.version import __version__
+from recurcli.version import SYSTEMS, __version__
 
 __all__ = ["Prediction", "Predictor", "TextClassifier", "__version__", "build_encoder", "load"]
 
@@ -35,7 +36,12 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch or scikit-learn only when somebody asks for what needs them (PEP 562)."""
+    """Import torch or scikit-learn only when somebody asks for what needs them (PEP 562).
+
+    Raises ImportError on a system without POSIX locks.
+    """
+    if name in __all__ and find_spec("fcntl") is None:
+        raise ImportError(SYSTEMS)
     if name == "load":
         return __getattr__("Predictor").load
     if name not in _MODULES:

@@ -122,7 +122,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
             if mark is not None and (len(mark) != 1 or mark in "\r\n"):
-                raise ValueError(f"{name} must be one character and no line end, not {mark!r}")
+                raise ValueError(f"{name} must be one character that is not a line end, not {mark!r}")
         if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
             raise ValueError(f"quote must not be the delimiter, {quote!r}")
         canonical_encoding(UTF8 if self.encoding is None else self.encoding)
@@ -239,7 +239,7 @@ Section = Literal["pretraining", "finetuning"]
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Format version of preset.yaml, config.json and checkpoints."""
 
 
@@ -289,7 +289,7 @@ class EmbeddingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Everything that is needed to rebuild a model; the content of config.json, where `labels` is stored as `id2label`.
+    """Everything that is needed to rebuild a network: the embedding, the encoder and its head.
 
     What a preset has too is as it was settled for the training; `embedding_…` are the keys of its section `embedding`.
     """
@@ -315,23 +315,46 @@ class ModelConfig:
     """The token id of all unknown tokens; -1: there is none."""
     pooling: Pooling = "mean"
     pair_pooling: PairPooling = "joint"
-    labels: tuple[str, ...] = ()
-    """Labels in the order of the logits. It is empty for a pretrained model."""
-    label_type: LabelType = "str"
-    """Python's type of the labels that a fit in Python was given; `labels` are their names. Those of files are strings."""
-    task: str = ""
-    source: dict[str, Any] = field(default_factory=dict)
-    """The `Source` of the training rows, as it stores itself. Later files are read like it. A pretrained model has none."""
+    num_classes: NonNegative[int] = 0
+    """C, the number of logits of the head; 0: a pretrained network, which has none."""
 
     def __post_init__(self) -> None:
-        if not (self.is_linear or isinstance(self.encoder.get("hidden_size"), int)):
+        if not isinstance(self.encoder.get("hidden_size"), int):
             raise ValueError("encoder has no hidden_size")
+        if self.pad_id >= self.vocab_size:
+            raise ValueError(f"pad_id must be below vocab_size, {self.vocab_size}, not {self.pad_id}")
+
+    @property
+    def hidden_size(self) -> int:
+        """D, the size of the embeddings and the hidden states."""
+        return int(self.encoder["hidden_size"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What is true of every model of a run; the content of config.json, where `labels` is stored as `id2label`."""
+
+    __pydantic_config__ = STRICT
+
+    task: str
+    target: str = "one"
+    """What a label is, a key of `recurcli.targets.TARGETS`."""
+    labels: tuple[str, ...] = ()
+    """Labels in the order of the logits. It is empty for a pretrained network."""
+    label_type: LabelType = "str"
+    """Python's type of the labels that a fit in Python was given; `labels` are their names. Those of files are strings."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """The `Source` of the training rows, as it stores itself. Later files are read like it. A pretrained network has none."""
+    network: ModelConfig | None = None
+    """The network of the encoder; None: the linear model is the whole model."""
+
+    def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels must differ")
         if len(set(self.classes)) != len(self.labels):
             raise ValueError(f"labels must be of the type that label_type says, {self.label_type}")
-        if self.pad_id >= self.vocab_size:
-            raise ValueError(f"pad_id must be below vocab_size, {self.vocab_size}, not {self.pad_id}")
+        if self.network is not None and self.network.num_classes != len(self.labels):
+            raise ValueError(f"network.num_classes must be {len(self.labels)}, the number of labels")
 
     @property
     def classes(self) -> tuple[Label, ...]:
@@ -343,16 +366,6 @@ class ModelConfig:
             "bool": lambda name: bool(("false", "true").index(name)),
         }
         return tuple(map(read[self.label_type], self.labels))
-
-    @property
-    def hidden_size(self) -> int:
-        """D, the size of the embeddings and the hidden states."""
-        return 1 if self.is_linear else int(self.encoder["hidden_size"])
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether there is no encoder: the linear model is the whole model."""
-        return self.encoder.get("name") == LINEAR
 
 
 @dataclass(frozen=True, kw_only=True)

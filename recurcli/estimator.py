@@ -47,7 +47,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Trains a preset on texts and labels in memory, as `recur finetune` does with a file of them.
 
     Without `dev` rows, `fit` draws them from the training rows as the command does. Pickling keeps the fitted model. `fit`
-    raises ValueError for rows, settings or a preset that cannot be used, TypeError for a row that is no text.
+    raises ValueError for rows, settings or a preset that cannot be used, TypeError for a row that is not a text.
     """
 
     def __init__(

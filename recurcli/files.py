@@ -369,7 +369,7 @@ def _settle_older(target: Path, renamed: Iterable[Path]) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a folder with its contents, or a symbolic link but not its target. A missing path is no error."""
+    """Delete a file, a folder with its contents, or a symbolic link but not its target. A missing path is not an error."""
     with storage_errors(path):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -428,7 +428,7 @@ def check_writable(
     if output.is_dir():
         raise UsageError(f"{output}: is a folder; name a file with {option}")
     if is_stream(output):
-        raise UsageError(f"{output}: is no plain file; choose another {option}")
+        raise UsageError(f"{output}: is not a plain file; choose another {option}")
     if output.exists() and any(path.exists() and path.samefile(output) for path in inputs):
         raise UsageError(f"{output}: is an input as well; choose another {option}")
     check_place(output, option)

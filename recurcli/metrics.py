@@ -166,7 +166,7 @@ LOG_LOSS = "log_loss"
 
 
 def undefined(counts: ClassCounts) -> "np.ndarray":
-    """Return NaN (B,), for a metric that is no function of labels and predictions."""
+    """Return NaN (B,), for a metric that is not a function of labels and predictions."""
     return counts.hits.sum(axis=-1) * math.nan
 
 

@@ -14,13 +14,11 @@ Result = TypeVar("Result")
 SignalHandler = Callable[[int, FrameType | None], object]
 SECONDS_BETWEEN_LOOKS = 0.2
 """Seconds between two checks of the main thread for a signal that the system gave to another thread."""
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 """Parameters of glibc's mallopt (malloc.h)."""
 TOP_PAD = 64 << 20
 """Bytes by which the heap grows at a time."""
-LARGE_BLOCK = 32 << 20
-"""The smallest block of `large_blocks_returned`. Ours: glibc takes no larger number."""
-_put_off = _keeps_memory = False
+_put_off = False
 
 
 def keep_freed_memory() -> None:
@@ -30,28 +28,8 @@ def keep_freed_memory() -> None:
     takes 0.8 of its time without them (StarSaber 4 x 256, batches of 64 rows). The setting overrules environment variables
     such as MALLOC_MMAP_MAX_.
     """
-    global _keeps_memory
-    _keeps_memory = True
-    options = (_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, TOP_PAD), (_MMAP_THRESHOLD, LARGE_BLOCK)
-    for parameter, value in options:
+    for parameter, value in (_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, TOP_PAD):
         _call_glibc("mallopt", parameter, value)
-
-
-@contextlib.contextmanager
-def large_blocks_returned() -> Iterator[None]:
-    """Let glibc return freed memory to the system inside this context: at once each block of at least LARGE_BLOCK bytes.
-
-    At its start glibc returns all memory that it keeps. After it, `keep_freed_memory` applies again.
-    """
-    _call_glibc("malloc_trim", 0)
-    if not _keeps_memory:
-        yield
-        return
-    _call_glibc("mallopt", _MMAP_MAX, 1 << 16)  # glibc's default
-    try:
-        yield
-    finally:
-        _call_glibc("mallopt", _MMAP_MAX, 0)
 
 
 def _call_glibc(function: str, *arguments: int) -> None:
@@ -62,6 +40,11 @@ def _call_glibc(function: str, *arguments: int) -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         getattr(ctypes.CDLL(None), function)(*map(ctypes.c_int, arguments))
+
+
+def end_with_parent() -> None:
+    """Let Linux send SIGTERM to this process when its parent ends. Other systems are left as they are."""
+    _call_glibc("prctl", 1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def disable_gc() -> None:

@@ -109,7 +109,7 @@ def dump(values: Mapping[str, Any]) -> str:
 
 
 def flatten(values: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value in a nested mapping that is no mapping itself, with the keys that lead to it."""
+    """Every value in a nested mapping that is not a mapping itself, with the keys that lead to it."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
             yield from flatten(value, (*path, key))

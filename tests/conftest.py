@@ -5,9 +5,7 @@ import gc
 import importlib.util
 import math
 import os
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 import shims
 import typer.main
 from forked import ForkServer, handle_ignored_signals
-from running import Recur
+from running import Recur, handlers_kept
 from small_runs import fingerprint, kept_of, options
 from tiny_task import rows, tiny, write_rows
 
@@ -136,15 +134,6 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return hide
 
 
-@contextmanager
-def handlers_kept() -> Iterator[None]:
-    """The handlers of the signals that a command listens to are afterwards those of before."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.fixture
 def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Recur]:
     """Runs a command line in this process: `recur(…)` returns the exit code, stdout and stderr."""
@@ -177,10 +166,11 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pretrained(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pretrained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pretraining of one step."""
     output = tmp_path_factory.mktemp("pretrained") / "run"
-    assert forks.run("pretrain", *options(tiny_tnews, output, "pretraining.max_steps=1")).code == 0
+    with handlers_kept():
+        assert run(["pretrain", *options(tiny_tnews, output, "pretraining.max_steps=1")]) == 0
     return output
 
 

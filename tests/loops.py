@@ -51,13 +51,12 @@ def training_loop(
     plain: dict[str, Any] = {"learning_rate": 0.1, "warmup_ratio": 0.0, "lr_scheduler": "constant"}
     settings = {**plain, "max_grad_norm": None, **settings}
     named = {"name": encoder} if isinstance(encoder, str) else encoder
-    labels = ("x", "y") if kind == "classification" else ()
     config = ModelConfig(
         encoder={"hidden_size": 8, "num_layers": 2, "dropout": 0.0, **named},
         vocab_size=words.vocab_size,
         pad_id=words.pad_id,
         max_length=16,
-        labels=labels,
+        num_classes=2 if kind == "classification" else 0,
     )
     seed_weights(0)
     model: Classifier | LanguageModel
@@ -65,7 +64,7 @@ def training_loop(
     optimization: OptimizationConfig
     if kind == "classification":
         optimization = finetuning = FinetuningConfig(class_weights="balanced", loss="hinge", **settings)
-        target, y = OneLabel(tuple(labels)), np.array(LABELS)
+        target, y = OneLabel(("x", "y")), np.array(LABELS)
         weights = target.row_weights(target.weights_of_labels(finetuning.class_weights, y), y)
         objective = ClassificationObjective(tokens, y, target, weights, finetuning, words)
         model = Classifier(config)

@@ -1,6 +1,9 @@
 """Runs command lines in this process, and reads the JSON files of runs."""
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,15 @@ from recurcli.cli import run
 def refuse_constant(name: str) -> None:
     """Called for NaN and the infinities, which JSON lacks and other programs refuse."""
     raise AssertionError(f"--json printed {name}")
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """The handlers of the signals that a command listens to are afterwards those of before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class Recur:

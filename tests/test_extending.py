@@ -79,7 +79,7 @@ def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp
     result = json.loads(trained)
     assert result["encoder"] == "mine"
     assert result["parameters"]["encoder"] == 16 * 16 + 16, "its layers share their weights"
-    assert json.loads((run / "config.json").read_text())["encoder"]["negative_slope"] == 0.2
+    assert json.loads((run / "config.json").read_text())["network"]["encoder"]["negative_slope"] == 0.2
     plan = json.loads(planned)
     assert plan["values"]["encoder"] == {"name": "mine", "hidden_size": 16, "negative_slope": 0.1, "num_layers": 1}
     assert predicted.split()[0] == "鼠牛虎"

@@ -1,9 +1,12 @@
 """The signatures and help of the commands. The work of the commands is in `commands/`."""
 
 import sys
+from importlib.util import find_spec
 
-if sys.platform == "win32":
-    print("recur: error: recur runs on Linux and macOS; on Windows use WSL", file=sys.stderr)
+from recurcli.version import SYSTEMS
+
+if find_spec("fcntl") is None:
+    print(f"recur: error: {SYSTEMS}", file=sys.stderr)
     sys.exit(2)
 
 # The order of the imports is that of the commands in the help.

@@ -243,14 +243,14 @@ def run(arguments: list[str]) -> int:
             return code if isinstance(code, int) else 0
         except BaseException as caught:
             if is_closed_pipe(caught):
-                group.report_failure(caught, CLOSED_PIPE, "")
+                group.report_failure(CLOSED_PIPE, "")
                 drop_output()
                 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGPIPE)  # silently, as other filters end
             if isinstance(caught, SystemExit) and not received:  # the completion of the shell has printed what it found
                 return int(caught.code or 0)
             error = received[0] if received else caught
-            code, line = group.report_failure(error, *explained(error))
+            code, line = group.report_failure(*explained(error))
             drop_output()
             with contextlib.suppress(OSError):
                 if line and "--debug" in arguments:

@@ -46,7 +46,7 @@ from recurcli.data.tasks import (
 from recurcli.errors import DataError, StorageError, UsageError, escaped, pluralize, quoted
 from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity, validate
 from recurcli.log import Log
-from recurcli.preset.compose import compose, leaves_encoder_out
+from recurcli.preset.compose import compose, trains_encoder
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
@@ -186,7 +186,7 @@ class CheckedSplit:
     path: Path
     is_drawn: bool = False
     alone: Split | None = None
-    """The training rows, with their `dev` rows, of a training on this file alone. None: it is no file of training rows."""
+    """The training rows, with their `dev` rows, of a training on this file alone. None: it is not a file of training rows."""
     labels: Counter[str] = field(init=False, default_factory=Counter)
     by_text: dict[int, list[int]] = field(init=False, default_factory=dict)
     """The row indices of each text, by the `row_hash` of the text. Texts with one hash count as equal."""
@@ -321,7 +321,7 @@ def count_tokens(
     lengths = [*map(trained.lengths, measured)]
     max_length: int | str | None = config.max_length
     trains = splits[0].name in ("train", UNNAMED)
-    if preset.is_linear or (trains and leaves_encoder_out(preset, splits[0].rows.count_with_dev)):
+    if not trains_encoder(preset, splits[0].rows.count_with_dev if trains else None):
         max_length = None
     elif max_length == "auto":
         max_length = choose_unseen_max_length(lengths[0], measured[0], tokenizer)
@@ -425,7 +425,7 @@ class NearTexts:
         shingles = ([text[at : at + size] for at in range(max(1, len(text) - size + 1))] for text in words)
         self.sketches = RMinHash.from_token_sets(shingles, PERMUTATIONS, SEED)
         self.index = RMinHashDeduplicator(NEAR, PERMUTATIONS, use_lsh=True, seed=SEED)
-        """The texts that are no near-duplicate of one before them."""
+        """The texts that are not near-duplicates of one before them."""
         self.index.add_pairs(zip(map(str, self.rows), self.sketches, strict=True))
 
     def near_duplicates(self, other: "NearTexts | None" = None) -> dict[str, Any]:

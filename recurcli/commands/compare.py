@@ -109,9 +109,10 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
 def _kept_one_linear_model(runs: Sequence[ComparedRun]) -> bool:
     """Return whether several runs, some of them with an encoder, all kept the same linear model."""
     scored = {(*run.rows.predictions, f"{run.result[run.split]['loss']:.6f}") for run in runs}
-    is_linear = [run.result.get("kept", {}).get("name") == "linear model" for run in runs]
-    has_encoder = any("parts" in run.stored for run in runs)
-    return len(runs) > 1 and len(scored) == 1 and all(is_linear) and has_encoder
+    kept = {run.result.get("kept", {}).get("name") for run in runs}
+    return (
+        len(runs) > 1 and len(scored) == 1 and kept == {"linear model"} and any("parts" in run.stored for run in runs)
+    )
 
 
 class _Resampled(NamedTuple):

@@ -15,11 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from recurcli.commands.trained_run import data_config, known_task, task_of
-from recurcli.commands.training.report import (
-    model_card,
-    note_on_capped_layers,
-    warn_of_thresholds,
-)
+from recurcli.commands.training.report import model_card, warn_of_thresholds
 from recurcli.config import DataConfig
 from recurcli.data.known import Hashes, log_known_rows
 from recurcli.data.readers import escapes_of
@@ -40,9 +36,11 @@ from recurcli.files import (
     sha256_of,
     write_atomically,
 )
+from recurcli.linear.model import Logits
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL, metric_named
 from recurcli.model.models import Backbone, LanguageModel
+from recurcli.models.candidate import note_on_capped_layers
 from recurcli.models.data import warn_of_unlearned_positions
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import build_trained, read_known_rows, read_linear_model, read_model
@@ -97,8 +95,8 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         return _evaluate_language_model(request, run, log)
     predictor = Predictor.load(run, **asdict(request.inference))
     run.note_if_unfinished(log)
-    has_encoder = not predictor.model.config.is_linear
-    if not has_encoder and request.diagnose:
+    encoder = predictor.encoder
+    if encoder is None and request.diagnose:
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
 
     task = task_of(run, predictor)
@@ -108,9 +106,12 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         return _cross_validated(request, run, predictor.kept, task, log)
     split, rows, own_dev, overlap, trained = _read_rows(request, run, task, predictor.source, log)
     log.stage("scoring the rows")
-    tokens = predictor.encode(rows.texts)
-    of = {"encoder": predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens)))} if has_encoder else {}
-    predictor.note_on_cuts(len(tokens), log)
+    of = dict[str, Logits]()
+    if encoder is not None:
+        tokens = encoder.encode(rows.texts)
+        predictor.truncated = tokens.truncated
+        of["encoder"] = encoder.logits(tokens, partial(log.rows, total=len(tokens)))
+        predictor.note_on_cuts(len(tokens), log)
 
     linear, kept = predictor.linear, predictor.kept
     if linear is None or (own_dev and LINEAR_FIRST_FIT in run):  # the first fit has not seen the dev rows
@@ -134,11 +135,11 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         probabilities=shares,
         predictions=kept.decide(shares),
     )
-    if has_encoder:
-        facts |= _diagnosis(request, predictor.model, predictor.config.device, log, tokens)
+    if encoder is not None:
+        facts |= _diagnosis(request, encoder.model, encoder.inference.device, log, tokens)
     about_rows = {
         "split": split,
-        "rows": len(tokens),
+        "rows": len(rows.examples),
         **overlap,
         "truncated": predictor.truncated,
         "dropped": rows.dropped,
@@ -166,7 +167,7 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
         kept = kept.with_thresholds(shares, y, request.fit_thresholds)
         metrics |= target.report(y, kept.decide(shares), None, loss=metrics["loss"])
     log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
-    own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are no ids
+    own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are not ids
     evaluated = EvaluatedRows(own_ids, lines, texts, target, labels, y, shares, kept.decide(shares))
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
     scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "kept", "calibration")}
@@ -441,7 +442,8 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
     inference = request.inference
     device = choose_device(inference.device)
     files = read_model(run)
-    model = build_trained(LanguageModel, files, device)
+    network = files.of_encoder()
+    model = build_trained(LanguageModel, network, device)
     run.note_if_unfinished(log)
     task = known_task(run, files.config.task)
     split, config = _scored_split(request, run, task, "text")
@@ -453,7 +455,7 @@ def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Ev
         _check_rows_of_training(run, split, text, _trained_sha256(run, split))
     overlap, _ = _training_overlap(run, split, hashes_of(text.lines), log, is_own=request.data is None, lines=True)
 
-    windows, facts = windows_of_splits({split: text}, files.tokenizer, files.config.max_length, log)
+    windows, facts = windows_of_splits({split: text}, network.tokenizer, network.config.max_length, log)
     count = len(windows[split].targets)
     carry = bool(run.read_preset()["pretraining"].get("carry"))
     settings = InferenceConfig(device, inference.precision, inference.batch_size)

@@ -10,6 +10,7 @@ from recurcli.data.known import KnownRows
 from recurcli.data.splits import Split
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
+from recurcli.encoders import LINEAR
 from recurcli.errors import UsageError, pluralize
 from recurcli.linear.model import LinearModel
 from recurcli.linear.static_vectors import resolve_vectors, resolve_vectors_of_tokens
@@ -18,8 +19,8 @@ from recurcli.models.choice import Choice
 from recurcli.models.data import Data, RowsInMemory, note_on_known_rows, prepare, read_splits
 from recurcli.models.encoder import Encoder, check_init
 from recurcli.models.linear import fit_linear
-from recurcli.preset import Preset, ResolvedPreset, without_encoder
-from recurcli.preset.compose import FEWEST_ROWS_OF_ENCODER, leaves_encoder_out
+from recurcli.preset import Preset, ResolvedPreset
+from recurcli.preset.compose import FEWEST_ROWS_OF_ENCODER, trains_encoder
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.model_files import TrainedFiles, read_known_rows, read_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
@@ -48,24 +49,27 @@ def finetune(
         log.stage("reading the rows")
         task, splits = read_splits(given.preset, rows, log)
         given = _with_vectors(request, given, splits, run, status, log)
-        preset = _without_encoder(given, request, splits, log)
+        preset = _without_unwanted_encoder(given.preset, request, splits, log)
         data = prepare(preset, task, splits, log, rows)
         known, all_known = _known_rows(data, init, log)
         stop = StopRequest(current())
-        encoder = Encoder(preset, data, init, device, stop, log)
-        linear = None if request.dry_run else fit_linear(encoder.preset, data, log, trial_fit)
+        encoder = None if preset.is_linear else Encoder(preset, data, init and init.of_encoder(), device, stop, log)
+        preset = preset if encoder is None else encoder.preset
+        facts = data.facts(log) if encoder is None else encoder.split_facts
+        linear = None if request.dry_run else fit_linear(preset, data, log, trial_fit)
         halves_seed = preset.data.dev_seed if trial_fit and preset.ensemble is not None else None
         training = Training(
             request=request,
             resolved=given,
-            preset=encoder.preset,
+            preset=preset,
             run=run,
             status=status,
-            loop=encoder.loop,
-            tokenizer=encoder.tokenizer,
-            data=encoder.facts,
+            device=device,
+            config=data.run_config(None if encoder is None else encoder.model.config),
+            candidates=[candidate for candidate in (linear, encoder) if candidate is not None],
+            data=facts,
             stop=stop,
-            dev=Choice(encoder=encoder, linear=linear, known=known, halves_seed=halves_seed),
+            dev=Choice(data=data, preset=preset, encoder=encoder, linear=linear, known=known, halves_seed=halves_seed),
             known=known if all_known and preset.finetuning.keep_texts else None,
             teacher=None if data.teacher is None else data.teacher.facts,
             init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
@@ -85,6 +89,7 @@ def _read_init(request: FinetuneRequest, preset: Preset, log: Log) -> TrainedFil
     """Read the pretrained run of --init. Raises UsageError if its architecture differs from that of the preset."""
     assert request.init is not None
     files = read_model(request.init)
+    files.of_encoder()
     check_init(files, preset)
     files.folder.note_if_unfinished(log)
     return files
@@ -114,16 +119,18 @@ def _with_vectors(
     return replace(given, preset=replace(resolve_vectors_of_tokens(preset), linear=config))
 
 
-def _without_encoder(given: ResolvedPreset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log) -> Preset:
+def _without_unwanted_encoder(
+    preset: Preset, request: FinetuneRequest, splits: Mapping[str, Split], log: Log
+) -> Preset:
     """Return the preset without its encoder where `finetuning.encoder` leaves it out, else as it is."""
-    preset, rows = given.preset, splits["train"].count_with_dev
-    if request.init or request.matching or not leaves_encoder_out(preset, rows):
+    rows = splits["train"].count_with_dev
+    if preset.is_linear or request.init or request.matching or trains_encoder(preset, rows):
         return preset
     log.note(
         f"no encoder beside the linear model: {pluralize(rows, 'row')} are fewer than {FEWEST_ROWS_OF_ENCODER:,}; "
         "--set finetuning.encoder=always trains one"
     )
-    return without_encoder(preset)
+    return replace(preset, encoder={"name": LINEAR})
 
 
 def _known_rows(data: Data, init: TrainedFiles | None, log: Log) -> tuple[KnownRows, bool]:

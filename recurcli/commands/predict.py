@@ -1,7 +1,6 @@
 """`recur predict`: labels the rows of files or of a pipe. One row out per row in, in order, in constant memory."""
 
 import contextlib
-import gc
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,8 +77,6 @@ def predict(request: PredictRequest, log: Log) -> None:
             )
         run.note_if_unfinished(log)
         note_on_fast(run, predictor, log)
-        gc.freeze()  # the collector need not look through torch and the model with every few windows
-        stack.callback(gc.unfreeze)
         inputs = _open_inputs(request, options, predictor.source, output, stack, log)
         kind_of_writer = ParquetWriter if inputs[0].format == "parquet" else RowWriter
         writers = [kind_of_writer(request, each, predictor.labels) for each in inputs]
@@ -288,7 +285,7 @@ _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite
 
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
-    rows, config = writer.input, predictor.config
+    rows, config = writer.input, predictor.inference
     others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
     for name in (*_RESOLVED, *_FREE_AT_RESUME):
         del others[name]
@@ -303,7 +300,7 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
             "--text": " + ".join(rows.source.columns.text),
             "--pair": " + ".join(rows.source.columns.pair) or None,
             "--header": rows.source.header,
-            "--fast": predictor.is_linear,
+            "--fast": predictor.kept.name == "linear model",
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),
             "--batch-size": config.batch_size,

@@ -11,7 +11,7 @@ import torch
 from recurcli.cache import cache_folder
 from recurcli.commands.training.resume import finished_run
 from recurcli.commands.training.trainer import Training, enter_run
-from recurcli.config import UTF8
+from recurcli.config import UTF8, RunConfig
 from recurcli.data.known import KnownRows, log_known_rows
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import find_place, has_split, is_one_file, task_named
@@ -24,6 +24,7 @@ from recurcli.linear.static_vectors import resolve_vectors_of_tokens
 from recurcli.log import Log
 from recurcli.model.models import LanguageModel
 from recurcli.models.build import build_loop, build_model, resolve_tokens, settle, settle_kernel
+from recurcli.models.candidate import Network
 from recurcli.preset import Preset
 from recurcli.requests.training import PretrainRequest
 from recurcli.tokens.batching import TokenRows
@@ -37,6 +38,7 @@ from recurcli.tokens.texts import (
     windows_of_splits,
 )
 from recurcli.tokens.tokenizer import Tokenizer, encode_splits, facts_of, joined, note_on_bad_rows, note_on_cuts
+from recurcli.training.fit import TrainingLoop
 from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective, StreamObjective
 from recurcli.training.session import StopRequest
 
@@ -56,7 +58,7 @@ def pretrain(request: PretrainRequest, log: Log) -> dict[str, Any]:
                 "data.train_share is for labelled rows, and pre-training reads all texts; leave it out here"
             )
         resolved = replace(resolved, preset=resolve_vectors_of_tokens(resolved.preset))
-        started = partial(Training, request=request, resolved=resolved, run=run, status=status)
+        started = partial(Training, request=request, resolved=resolved, run=run, status=status, device=device)
         build = _build_causal if resolved.preset.pretraining.objective == "causal" else _build_masked
         return build(started, resolved.preset, device, log).execute(log)
 
@@ -73,8 +75,8 @@ def _build_masked(started: Callable[..., Training], preset: Preset, device: torc
     model = build_model(LanguageModel, preset, tokenizer, log, pairs=pairs)
     settle_kernel(model, preset, device, log)
     objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
-    loop = build_loop(preset, "pretraining", model, objective, device, None)
-    return started(preset=preset, loop=loop, tokenizer=tokenizer, data=data, stop=StopRequest(current()))
+    loop = build_loop(preset, "pretraining", model, objective, device, None, log)
+    return started(**_parts(preset, tokenizer, loop), data=data, stop=StopRequest(current()))
 
 
 def _build_causal(started: Callable[..., Training], preset: Preset, device: torch.device, log: Log) -> Training:
@@ -118,8 +120,14 @@ def _build_causal(started: Callable[..., Training], preset: Preset, device: torc
         precision=choose_precision(preset.runtime.precision, device) if device.type == "cuda" else "fp32",
         carry=carry,
     )
-    loop = build_loop(preset, "pretraining", model, objective, device, dev)
-    return started(preset=preset, loop=loop, tokenizer=tokenizer, data=data, stop=stop, dev=dev, known=known)
+    loop = build_loop(preset, "pretraining", model, objective, device, dev, log)
+    return started(**_parts(preset, tokenizer, loop), data=data, stop=stop, dev=dev, known=known)
+
+
+def _parts(preset: Preset, tokenizer: Tokenizer, loop: TrainingLoop) -> dict[str, Any]:
+    """Return the settled preset, the content of config.json and the only candidate, for a Training."""
+    config = RunConfig(task=preset.task, network=loop.model.config)
+    return {"preset": preset, "config": config, "candidates": [Network(preset, "pretraining", tokenizer, loop)]}
 
 
 def _is_corpus(preset: Preset) -> bool:

@@ -31,7 +31,7 @@ def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | Non
 
 def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:
     """Log a note if the run has thresholds, which were chosen for the ensemble, and the model is its linear model alone."""
-    if predictor.is_linear and run.has(THRESHOLDS):
+    if predictor.kept.thresholds is None and run.has(THRESHOLDS):
         log.note(f"{run}: --fast takes the most probable label, since {THRESHOLDS} was chosen for the whole ensemble")
 
 
@@ -45,7 +45,7 @@ def known_task(run: Run, name: str) -> Task:
 
 def task_of(run: Run, predictor: Predictor) -> Task:
     """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
-    task = known_task(run, predictor.model.config.task)
+    task = known_task(run, predictor.config.task)
     labels = task_with_columns(task, run.read_data_config()).labels
     if labels and labels != predictor.labels:
         raise ModelError(f"{run.path / 'config.json'}: its labels are not those of {task.name}")

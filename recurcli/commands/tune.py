@@ -23,7 +23,7 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.training.resume import check_inputs, preset_facts
 from recurcli.commands.training.trainer import check_encoder
 from recurcli.distributed.group import current
-from recurcli.encoders import encoder_class
+from recurcli.encoders.registry import encoder_config
 from recurcli.errors import (
     Interrupted,
     NumericError,
@@ -398,7 +398,8 @@ class _Search:
         dev_metric = score_in(trained.get("held_out", trained["dev"]), metric)
         if number > 1:
             return {"dev_metric": dev_metric}
-        linear = trained.get("linear_baseline", {}).get("dev", {}).get(metric)
+        beside = trained.get("linear_baseline", {}) if "encoder" in trained["kept"]["alone"] else {}
+        linear = beside.get("dev", {}).get(metric)
         settled = {key: trained["settled"].get(key, value) for key, value in settings.items()}
         return {"dev_metric": dev_metric, "settings": settled, "linear_dev_metric": linear}
 
@@ -496,15 +497,15 @@ def command_of(request: TuneRequest) -> str:
 def best_preset(request: TuneRequest, best: Mapping[str, Any], study: "optuna.Study") -> str:
     """Return the text of best.yaml, which extends the preset by the options and by the values of the `best` trial.
 
-    Comments at its top give the dev metric and the study, and say that it is no test score.
+    Comments at its top give the dev metric and the study, and say that it is not a test score.
     """
     preset = request.resolved.preset
     named = is_file_name(request.preset)
     values: dict[str, Any] = {"extends": str(Path(request.preset).expanduser().absolute()) if named else request.preset}
     whole = preset.to_dict()
     changed = {key: functools.reduce(operator.getitem, key.split("."), whole) for key in request.set_keys}
-    encoder = {} if preset.is_linear else {"finetuning.encoder": "always"}  # as in the trials
-    for key, value in {**changed, **encoder, **best["settings"]}.items():
+    as_in_trials = {"finetuning.encoder": "always"}
+    for key, value in {**changed, **as_in_trials, **best["settings"]}.items():
         *sections, last = key.split(".")
         functools.reduce(lambda holder, section: holder.setdefault(section, {}), sections, values)[last] = value
     score = f"{words_of(request.metric)} {format_score(request.metric, best['dev_metric'])}"
@@ -534,7 +535,7 @@ def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges
         "trials": [dict(result) for result in results],
         **{state: states.count(state) for state in STATES},
         "preset_dev_metric": first["dev_metric"],
-        "linear_dev_metric": None if request.resolved.preset.is_linear else first.get("linear_dev_metric"),
+        "linear_dev_metric": first.get("linear_dev_metric"),
         "command": command_of(request),
         "best": {**best, "preset": str(request.folder / BEST), "chosen_by_this_score": True},
     }
@@ -607,5 +608,5 @@ def _typed(request: TuneRequest, searched: Range) -> Range:
 def _value_of(key: str, preset: Preset) -> Any:
     """Return the value of a key of a preset. A whole number is a float if the key takes floats."""
     keys = {key: value for key, value in preset.encoder.items() if key != "name"}
-    encoder = parse_config(encoder_class(preset.encoder["name"]).Config, keys)
+    encoder = parse_config(encoder_config(preset.encoder["name"]), keys)
     return dict(flatten({**preset.to_dict(), "encoder": asdict(encoder)}))[tuple(key.split("."))]

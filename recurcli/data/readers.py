@@ -515,16 +515,20 @@ def read_records(
             stream = source
         if stream is not None:
             rows = rows_of(stream, name, decoder)
-        format = by_name = format or format_of(name)
-        if format is None or is_table(format):
+        named = format or format_of(name)
+        kind: Format = named or "tsv"
+        if named is None or is_table(named):
             start = [*islice(rows, 1)]
             rows, first = chain(start, rows), start[0].content.strip() if start else b""
-            format = format or next((key for key, each in FORMATS.items() if first.startswith(each.starts)), "tsv")
-            if callable(delimiter) and start and is_table(format):
+            if named is None:
+                kind = next((key for key, each in FORMATS.items() if first.startswith(each.starts)), "tsv")
+            if callable(delimiter) and start and is_table(kind):
                 delimiter, its_format, its_quote = delimiter(decoded(start[0])[0])
-                format, quote = by_name or its_format or format, quote or its_quote
+                quote = quote or its_quote
+                if named is None and its_format is not None:
+                    kind = its_format
         mark = None if callable(delimiter) else delimiter
-        records = FORMATS[format].read(Content(name, format, rows, decoder, is_stream, mark, quote, labels))
+        records = FORMATS[kind].read(Content(name, kind, rows, decoder, is_stream, mark, quote, labels))
         if records.close is None:
             records.close = on_error.pop_all().close
         return records

@@ -74,14 +74,16 @@ class Source:
     id: str | None = None
     extra: tuple[str, ...] = ()
     """Columns whose texts are training rows of their own."""
-    explicit: bool = False
-    """Whether a setting names the columns of the texts. If not, they were found by their usual names."""
+    explicit: tuple[str, ...] = ()
+    """Which columns ("text", "label") a setting names. Labelled rows like these must have them; others have usual names."""
     sha256: str = ""
     """SHA-256 of the file's bytes, or of the rows if it is not a file. It is empty before all rows are read."""
 
     def __post_init__(self) -> None:
-        if not self.columns.text or is_table(self.format) != (self.delimiter is not None):
-            raise ValueError(f"columns and delimiter do not fit a file of the format {self.format}")
+        if not self.columns.text:
+            raise ValueError("columns must name a text")
+        if is_table(self.format) != (self.delimiter is not None):
+            raise ValueError(f"delimiter does not fit the format {self.format}")
         DataConfig(delimiter=self.delimiter, quote=self.quote, encoding=self.encoding)  # checks them
 
     @property
@@ -131,8 +133,12 @@ def find_source(
     """
     header = layout.header if config.header is None else config.header
     layout = replace(layout, header=header, delimiter=config.delimiter or layout.delimiter)
-    texts = TextColumns(layout.text or task.text, task.pair)
-    label = (layout.label or task.label) if labelled else None
+    texts, label = TextColumns(layout.text or task.text, task.pair), layout.label or task.label
+    if like is not None and not is_input:
+        if not texts.text and "text" in like.explicit:
+            texts = replace(like.columns, pair=texts.pair or like.columns.pair)
+        label = label or (like.label if "label" in like.explicit else None)
+    label = label if labelled else None
     asked = _Asked(config, layout, texts, label, like, labelled=labelled, is_input=is_input)
     if isinstance(file, Records):
         records = file
@@ -223,7 +229,7 @@ def _decide(records: Records, task: Task, asked: _Asked, peeked: int, extra: Seq
         label=label,
         id=row_id,
         extra=(*extra,),
-        explicit=bool(asked.texts.text) or (like is not None and like.explicit and read == like.columns.names),
+        explicit=(*["text"] * bool(asked.texts.text), *["label"] * (asked.label is not None)),
     )
 
 
@@ -247,7 +253,7 @@ def _open(file: Path | BinaryIO, asked: _Asked, name: str, format: Format | None
     path, encoding = file if isinstance(file, Path) else None, UTF8 if config.encoding is None else config.encoding
     if path is not None and like is not None and config.encoding is None:
         encoding = encoding_of(path, like.encoding)
-    format = "folders" if path is not None and path.is_dir() else format or format_of(str(path or name))
+    format = format or ("folders" if path and path.is_dir() and not is_input else format_of(str(path or name)))
     quote = config.quote or (like.quote if like is not None and like.format == format else None)
     own = None if like is None else like.own_delimiter
     its: Separation = (",", "csv", None) if is_input else (None, None, None)
@@ -400,7 +406,7 @@ def find_texts(
     text = find("text", explicit.text, before.text, TEXT_NAMES)
     names = tuple(map(columns.name_of, text))
     seconds = [PAIR_NAMES[folded(names[0])]] if names and folded(names[0]) in PAIR_NAMES else []
-    explicit_in_run = like is not None and like.explicit and names == before.text
+    explicit_in_run = like is not None and "text" in like.explicit and names == before.text
     pair: tuple[str, ...] = ()
     if explicit.pair or before.pair:
         pair = find("pair", explicit.pair, before.pair, [*seconds, *SECOND_NAMES], text)

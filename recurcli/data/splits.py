@@ -57,7 +57,7 @@ def drawn_rows(
 ) -> Iterator[bool]:
     """Yield whether each row is a dev row: a `fraction` of the rows of each class is, at most a half (ours).
 
-    The rows of a class form blocks of 1 / fraction rows in their order; where that is no whole number, the blocks' lengths
+    The rows of a class form blocks of 1 / fraction rows in their order; where that is not a whole number, the blocks' lengths
     differ by one. One row of each block is drawn, by the seed, the label and the block's number. So a class of n different
     texts has fraction * n dev rows, give or take less than one. The first row of a class is always a training row, so that
     training knows every label. Rows of one group (see `RowHashes`) stay together. The one exception is a class's first row: it
@@ -312,7 +312,7 @@ class Split:
     """All rows of the file as they were read, if `load_split` is to keep them."""
     dev: "Split | None" = None
     """The dev rows if this is a train split whose file holds both. None for other splits."""
-    y: Y = field(default_factory=lambda: np.zeros(0))
+    y: Y = field(default_factory=lambda: np.zeros(0), compare=False)
     """The label of each example, as a target encodes it (`encoded`). It is empty before."""
 
     @property
@@ -406,7 +406,9 @@ def load_split(
     rows: Path | Records
     layout = PLAIN
     for name, file in config.files_of_folder.items() if config.path is None else ():
-        raise UsageError(f"data.files.{name}: {file} is no absolute path, and no --data (data.path) names its folder")
+        raise UsageError(
+            f"data.files.{name}: {file} is not an absolute path, and no --data (data.path) names its folder"
+        )
     if is_local(config, split):
         rows, layout, is_divided = find_place(task, split, config, use_dev_split=use_dev_split)
         labelled = labelled and split not in layout.unlabelled

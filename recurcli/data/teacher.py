@@ -142,7 +142,7 @@ def _read_soft_label(fields: dict[str, Any], column: str, task: Task, numbers: M
         if shares is None or fields.get("prediction", True) in (None, ""):
             return None
         if not isinstance(shares, dict):
-            raise ValueError("probabilities is no object of labels and numbers")
+            raise ValueError("probabilities is not an object of labels and numbers")
     else:
         if "probabilities" in fields:  # of a JSON row, whose keys are its own
             raise ValueError("has probabilities, which the first row has not; give all rows the same keys")
@@ -155,12 +155,14 @@ def _read_soft_label(fields: dict[str, Any], column: str, task: Task, numbers: M
     probabilities = np.zeros(len(numbers))
     for label, share in shares.items():
         if label not in numbers:
-            raise ValueError(f"'{escaped(label, 60)}' is no label of the training rows{did_you_mean(label, numbers)}")
+            raise ValueError(
+                f"'{escaped(label, 60)}' is not a label of the training rows{did_you_mean(label, numbers)}"
+            )
         try:
             probabilities[numbers[label]] = float(share)
         except (TypeError, ValueError):
             shown = escaped(str(share), 60)
-            raise ValueError(f"the probability of '{escaped(label, 60)}' is no number: '{shown}'") from None
+            raise ValueError(f"the probability of '{escaped(label, 60)}' is not a number: '{shown}'") from None
     if (probabilities < 0).any():
         label = [*numbers][int(probabilities.argmin())]
         raise ValueError(f"the probability of '{escaped(label, 60)}' is below 0: {probabilities.min():g}")

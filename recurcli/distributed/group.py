@@ -2,6 +2,10 @@
 
 Commands call `current()`. Without torchrun it returns SINGLE_PROCESS, whose collectives return their argument and import
 nothing. Collectives send numbers and JSON, never a pickle.
+
+A rank that is killed breaks the connections on which the others wait, and torchrun ends them. One that is suspended is found
+by the time limit of `limited`. The first failure in torchrun's key-value store is that of the run: its rank prints it, and
+all ranks exit with its code.
 """
 
 import contextlib
@@ -9,21 +13,30 @@ import json
 import os
 import signal
 import sys
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recurcli.distributed.heartbeat import START, Heartbeat, named
-from recurcli.errors import Interrupted, RankError, UsageError, escaped
+from recurcli.errors import RankError, UsageError, escaped
+from recurcli.process import end_with_parent
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from torch import Tensor
+    from torch.distributed import ProcessGroup, Store  # type: ignore[attr-defined]
 
-PATIENCE = timedelta(days=30)
-"""The timeout of collectives: a rank waits as long as the others live, which `heartbeat` checks."""
+START = timedelta(minutes=2)
+"""How long all ranks may take to start and to connect."""
+PATIENCE = timedelta(days=1)
+"""How long a rank waits for others in a collective, while rank 0 reads, fits the linear model or writes."""
+LIMIT = timedelta(minutes=5)
+"""How long a rank waits in a collective within `limited`."""
+PARTING = 2.0
+"""Seconds that a failed rank waits for the others: when it exits, torchrun sends them SIGTERM."""
 
 
 class Ranks:
@@ -34,8 +47,10 @@ class Ranks:
     to another rank breaks.
     """
 
-    heartbeat: Heartbeat | None = None
-    """The heartbeat of this rank. None for a process that torchrun did not start."""
+    store: "Store | None" = None
+    """torchrun's key-value store, with the keys of this start. None for a single process."""
+    _group: "ProcessGroup | None" = None
+    _limited: "ProcessGroup | None" = None
 
     def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int = 0, local_world_size: int = 1) -> None:
         self.rank, self.world_size = rank, world_size
@@ -49,16 +64,34 @@ class Ranks:
 
         if self.world_size == 1 or torch.distributed.is_initialized():
             return
-        assert self.heartbeat is not None
         backend = "gloo"
         if device.type == "cuda":
-            with self.heartbeat.slow_start():
-                torch.cuda.set_device(device)
-                torch.zeros(1, device=device)  # CUDA starts here, and may hold the interpreter
+            torch.cuda.set_device(device)
+            os.environ.setdefault(
+                "TORCH_NCCL_BLOCKING_WAIT", "1"
+            )  # a timeout raises an error; else it aborts the process
             backend = "cpu:gloo,cuda:nccl"
-        group = {"store": self.heartbeat.store, "rank": self.rank, "world_size": self.world_size}
+        group = {"store": self.store, "rank": self.rank, "world_size": self.world_size}
         with _torch_distributed() as distributed, _stdout_to_stderr():
-            distributed.init_process_group(backend, timeout=PATIENCE, **group)
+            distributed.init_process_group(backend, timeout=START, **group)
+            self._group = distributed.new_group(timeout=PATIENCE)
+            self._limited = distributed.new_group(timeout=LIMIT)
+
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        """Within the block collectives raise RankError if another rank does not answer within LIMIT.
+
+        It is for training steps and evaluations, in which all ranks do the same. All of them must enter it.
+        """
+        before, self._group = self._group, self._limited
+        try:
+            yield
+        finally:
+            self._group = before
+
+    def wait_for_main(self) -> None:
+        """Wait until rank 0 is here too. All ranks must call it."""
+        self.broadcast(None)
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the JSON `value` of every rank, in the order of ranks."""
@@ -85,7 +118,7 @@ class Ranks:
 
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         with _torch_distributed() as distributed:
-            distributed.all_reduce(flat)
+            distributed.all_reduce(flat, group=self._group)
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
@@ -97,14 +130,14 @@ class Ranks:
 
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
         with _torch_distributed() as distributed:
-            distributed.all_gather(parts, tensor)
+            distributed.all_gather(parts, tensor, group=self._group)
         return parts
 
     def broadcast_(self, tensors: Sequence["Tensor"]) -> None:
         """Broadcast rank 0's values into `tensors`, in place."""
         for tensor in tensors if self.world_size > 1 else ():
             with _torch_distributed() as distributed:
-                distributed.broadcast(tensor, 0)
+                distributed.broadcast(tensor, 0, group=self._group)
 
     def sum_disjoint(self, values: "np.ndarray") -> "np.ndarray":
         """Sum the float64 arrays of all ranks, in place and exactly. At each index only one rank may have a value but 0."""
@@ -133,9 +166,9 @@ def current() -> Ranks:
 
 
 def join() -> None:
-    """Connect to torchrun's key-value store and start the heartbeat; do nothing if torchrun's variables are not set.
+    """Connect to torchrun's key-value store; do nothing if torchrun's variables are not set.
 
-    Raises UsageError for a variable that is no number, RankError if rank 0 does not start.
+    Raises UsageError for a variable that is not a number, RankError if a rank does not start.
     """
     global _current
     for name in ("RANK", "WORLD_SIZE"):
@@ -143,58 +176,87 @@ def join() -> None:
             raise UsageError(
                 f"{name} is '{escaped(value)}', not a number; torchrun sets it: unset it for a single process"
             )
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with_parent()
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    alone = world_size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ
-    if alone or "MASTER_ADDR" not in os.environ or "RANK" not in os.environ or _current.heartbeat is not None:
+    if world_size == 1 or "MASTER_ADDR" not in os.environ or "RANK" not in os.environ or _current.world_size > 1:
         return
     rank = int(os.environ["RANK"])
     if rank > 0:  # rank 0 prints for all
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
         sys.stderr = sys.stdout
     with _torch_distributed() as distributed:
-        store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(seconds=START)))
-        store.set_timeout(PATIENCE)
-        heartbeat = Heartbeat(store, rank, world_size)
+        store, _, _ = next(distributed.rendezvous("env://", timeout=START))
+        store = distributed.PrefixStore(_agreed_prefix(store, rank, world_size), store)
     local_rank, local_world_size = os.environ.get("LOCAL_RANK", "0"), os.environ.get("LOCAL_WORLD_SIZE", "1")
     _current = Ranks(rank, world_size, int(local_rank), int(local_world_size))
-    _current.heartbeat = heartbeat
+    _current.store = store
+
+
+def _agreed_prefix(store: "Store", rank: int, world_size: int) -> str:
+    """Return the prefix of this start's keys, which rank 0 chooses. torchrun's store is one over all restarts.
+
+    Each rank asks with a new id, which no earlier start can have answered. Raises RankError if a rank does not start.
+    """
+    name = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"recur/request/{rank}", name)
+        prefix = store.get(f"recur/prefix/{name}").decode()
+        store.set(f"{prefix}/{rank}", "here")
+        return prefix
+    deadline, absent = time.monotonic() + START.total_seconds(), [*range(1, world_size)]
+    while absent:
+        for other in absent:
+            if store.check([f"recur/request/{other}"]):
+                store.set(f"recur/prefix/{store.get(f'recur/request/{other}').decode()}", name)
+        time.sleep(0.02)
+        absent = [other for other in absent if not store.check([f"{name}/{other}"])]
+        if absent and time.monotonic() > deadline:
+            raise RankError(f"rank {absent[0]} has not started within {START.total_seconds():.0f} s")
+    return name
 
 
 def finish() -> None:
     """Wait until all ranks have finished. Raises RankError if one of them failed instead."""
-    if _current.heartbeat is None:
+    if _current.world_size == 1:
         return
-    _current.heartbeat.finish()
     from torch import distributed
 
     if distributed.is_initialized():
+        _current.all_gather(None)
         distributed.destroy_process_group()
 
 
-def report_failure(error: BaseException, code: int, message: str) -> tuple[int, str | None]:
+def report_failure(code: int, message: str) -> tuple[int, str | None]:
     """Report a failure to all ranks. Returns the run's exit code, and the message, which is None if another rank prints it."""
-    if (heartbeat := _current.heartbeat) is None:
+    if (store := _current.store) is None:
         return code, message
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # this process exits anyway
-    # After a kill the other ranks see a broken connection, or SIGTERM from torchrun: name the killed rank instead.
-    if isinstance(error, RankError | Interrupted) and (lost := heartbeat.missing()):
-        code, message = RankError.exit_code, f"{named(lost)} died without a message: killed, or its machine is lost"
-    failure, must_print = heartbeat.report_failure(code, message)
-    if must_print:
-        sys.stderr = sys.__stderr__
-    return failure.code, failure.message if must_print else None
+    try:
+        code, message, rank = json.loads(store.compare_set("failure", "", json.dumps([code, message, _current.rank])))
+        must_print = rank == _current.rank
+    except RuntimeError:  # torchrun is gone: each rank has its own failure
+        must_print = _current.is_main
+    if not must_print:
+        return code, None
+    sys.stderr = sys.__stderr__
+    return code, message
 
 
 def exit_group(code: int) -> None:
     """Exit after a failure, once the other ranks had a moment to exit; return at once in a single process."""
-    if _current.heartbeat is None:
+    if (store := _current.store) is None:
         return
     from torch import distributed
 
     if distributed.is_initialized() and distributed.get_backend() == "gloo":
         distributed.destroy_process_group()  # ranks that wait for this one get an error
-    _current.heartbeat.leave()
+    deadline = time.monotonic() + PARTING
+    with contextlib.suppress(RuntimeError):
+        store.add("exiting", 1)
+        while store.add("exiting", 0) < _current.world_size and time.monotonic() < deadline:
+            time.sleep(0.02)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -223,4 +285,6 @@ def _torch_distributed() -> Iterator[Any]:
         yield distributed
     except RuntimeError as error:
         reason = escaped(str(error).partition(". This is typically")[0], limit=300)
-        raise RankError(f"another rank of this run cannot be reached: {reason}") from None
+        raise RankError(
+            f"another rank of this run cannot be reached: killed, suspended, or its machine is lost: {reason}"
+        ) from None

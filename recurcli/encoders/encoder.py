@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from recurcli.encoders.config import FeedForwardConfig, NoEncoderConfig, NormConfig, RecurrentConfig
+from recurcli.encoders.config import FeedForwardConfig, NormConfig, RecurrentConfig
 from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions
 from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.windowed import reversed_sequences
@@ -166,19 +166,6 @@ def cut_padding(x: Tensor, mask: Tensor | None, most: int | None) -> tuple[Tenso
     if mask is None or mask[:, most:].any():
         raise ValueError(f"the input has {x.shape[1]} positions, and the encoder's max_length is {most}")
     return x[:, :most], mask[:, :most]
-
-
-class NoEncoder(Encoder):
-    """The placeholder for the encoder if the linear model is the whole model. It has no layers, and it is not trained."""
-
-    Config = NoEncoderConfig
-
-    def __init__(self, config: NoEncoderConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList()
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return x
 
 
 class Mixer(nn.Module):

@@ -61,8 +61,8 @@ FAMILIES = {
 }
 """The families, by `model_type`.
 
-A key of config.json that a family does not list never reaches `transformers`. It is no error, since files of the Hub have many
-that no encoder reads; one that would change what the encoder computes is (`_REFUSED`).
+A key of config.json that a family does not list never reaches `transformers`. It is not an error, since files of the Hub have
+many that no encoder reads; one that would change what the encoder computes is (`_REFUSED`).
 """
 _REFUSED: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("is_decoder", "is_encoder_decoder", "add_cross_attention", "quantization_config"), ()),
@@ -88,7 +88,7 @@ def folder_of(path: str, *, download: bool = False, key: str = "encoder.path", f
     if Path(path).is_dir():
         return Path(path)
     if not _HUB_NAME.fullmatch(path):
-        raise UsageError(f"{key} {escaped(path)}: is no folder")
+        raise UsageError(f"{key} {escaped(path)}: is not a folder")
     from huggingface_hub import snapshot_download
 
     fault: object = ""
@@ -98,7 +98,7 @@ def folder_of(path: str, *, download: bool = False, key: str = "encoder.path", f
         except Exception as error:  # of many kinds: no network, no such model, no permission
             fault = next(iter(str(error).splitlines()), type(error).__name__) if not local_files_only else ""
     raise UsageError(
-        f"{key} {escaped(path)}: is no folder, and no model of this name is in Hugging Face's cache"
+        f"{key} {escaped(path)}: is not a folder, and no model of this name is in Hugging Face's cache"
         + (f" or can be fetched ({escaped(fault)})" if fault else "")
     )
 
@@ -139,7 +139,7 @@ def read_architecture(values: Mapping[str, Any], where: Path | str) -> dict[str,
     if family is None:
         known = ", ".join(sorted(FAMILIES))
         raise ModelError(
-            f"{where}: model_type is {escaped(repr(kind))}, which is no encoder that recur reads; it reads {known}"
+            f"{where}: model_type is {escaped(repr(kind))}, which is not an encoder that recur reads; it reads {known}"
         )
     for key, harmless in _REFUSED.items():
         if (value := values.get(key)) and value not in harmless:

@@ -57,7 +57,7 @@ LINEAR = "linear"
 class BuiltIn(NamedTuple):
     """An encoder of this package: its Config, and the names of its module and class, which needs torch."""
 
-    config: type[EncoderConfig] | type[NoEncoderConfig] | type[PretrainedConfig]
+    config: type[EncoderConfig] | type[PretrainedConfig]
     module: str
     name: str
 
@@ -91,7 +91,6 @@ ENCODERS = {
     "gated-linear-attention": BuiltIn(GatedLinearAttentionConfig, "gated_linear_attention", "GatedLinearAttention"),
     PRETRAINED: BuiltIn(PretrainedConfig, "pretrained", "Pretrained"),
 }
-_NO_ENCODER = BuiltIn(NoEncoderConfig, "encoder", "NoEncoder")
 
 
 def encoder_class(name: str) -> "type[Encoder]":
@@ -99,7 +98,7 @@ def encoder_class(name: str) -> "type[Encoder]":
 
     Raises UsageError if the name is unknown, or if the entry point is not a subclass of Encoder.
     """
-    if (known := ENCODERS.get(name, _NO_ENCODER if name == LINEAR else None)) is not None:
+    if (known := ENCODERS.get(name)) is not None:
         kind: type[Encoder] = getattr(import_module(f"recurcli.encoders.{known.module}"), known.name)
         return kind
     offered = {entry.name: entry for entry in entry_points(group="recurcli.encoders")}
@@ -112,11 +111,13 @@ def encoder_class(name: str) -> "type[Encoder]":
 
 
 def encoder_config(name: str) -> type[Any]:
-    """Return the Config of the encoder `name`; torch is imported for those of other packages only.
+    """Return the Config of the encoder `name`, or of LINEAR; torch is imported for those of other packages only.
 
     Raises UsageError as `encoder_class`.
     """
-    known = ENCODERS.get(name, _NO_ENCODER if name == LINEAR else None)
+    if name == LINEAR:
+        return NoEncoderConfig
+    known = ENCODERS.get(name)
     return encoder_class(name).Config if known is None else known.config
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from recurcli.config import Label
+from recurcli.config import Label, RunConfig
 from recurcli.data.source import Source
 from recurcli.device import Precision, autocast, choose_device, mask_to_device, to_device
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
@@ -28,8 +28,8 @@ from recurcli.linear.model import LinearModel
 from recurcli.log import AfterBatch, Log, ignore
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_linear_model, read_model
-from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, THRESHOLDS, Run, read_json
-from recurcli.targets import OneLabel
+from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, NETWORK_FILES, THRESHOLDS, Run, read_json
+from recurcli.targets import TARGETS
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
@@ -53,7 +53,7 @@ def compute_logits(
     The model is in evaluation mode meanwhile; then its previous mode is restored. Raises NumericError if a logit is not finite.
     """
     ranks, batches = config.ranks, sorted_batches(tokens.lengths, config.batch_size)
-    logits = np.zeros((len(tokens), len(model.config.labels)))
+    logits = np.zeros((len(tokens), model.config.num_classes))
     was_training = model.training
     model.eval()  # once for all batches, because a change of mode clears every CachedMap
     try:
@@ -231,25 +231,52 @@ class Prediction:
     probabilities: dict[Any, float]
 
 
-@dataclass(kw_only=True, eq=False)
-class Predictor:
-    """A trained classifier with its tokenizer. Shapes: N texts, C labels."""
+@dataclass(frozen=True, eq=False)
+class TrainedEncoder:
+    """The network of a trained classifier, with its tokenizer. Shapes: N texts, C labels."""
 
     model: Classifier
     tokenizer: Tokenizer
-    config: InferenceConfig
-    run: Path | None = None
-    """The run directory of the model. None if it is not known."""
+    inference: InferenceConfig
+
+    def encode(self, texts: Sequence[Pair]) -> Tokens:
+        """Tokenise texts."""
+        return self.tokenizer.encode(texts, self.model.config.max_length, self.model.config.truncate)
+
+    def logits(self, tokens: Tokens, after_batch: AfterBatch = ignore) -> np.ndarray:
+        """Return the logits (N, C) for the `tokens` of `encode`."""
+        return compute_logits(self.model, tokens, self.inference, after_batch)
+
+
+def read_kept(run: Run, config: RunConfig) -> Kept:
+    """Read what a run keeps of its candidates, without thresholds. Raises ModelError if it is damaged."""
+    if config.target not in TARGETS:
+        raise ModelError(f"{run.path / 'config.json'}: target '{escaped(config.target)}' is unknown to this recur")
+    target = TARGETS[config.target](config.labels)
+    if KEPT not in run:
+        return Kept.plain(target)
+    with naming_damage(run[KEPT].path):
+        return Kept.from_json(read_json(run[KEPT], KEPT_FILE), target)
+
+
+@dataclass(kw_only=True, eq=False)
+class Predictor:
+    """A trained classifier. Shapes: N texts, C labels."""
+
+    config: RunConfig
     source: Source
     """What the training rows were like."""
+    encoder: TrainedEncoder | None
+    """None: the run has no encoder."""
+    linear: LinearModel | None
+    """The linear model, if it is a part of what is kept."""
     kept: Kept
     """How the logits of encoder and linear model become probabilities and labels."""
-    linear: LinearModel | None = None
-    """The linear model, if it is a part of what is kept."""
-    is_linear: bool = False
-    """Whether this is the linear model of an ensemble whose encoder is left out (`linear_model`)."""
+    inference: InferenceConfig
+    run: Path | None = None
+    """The run directory of the model. None if it is not known."""
     truncated: int = 0
-    """Number of texts so far that were truncated to the model's `max_length` tokens."""
+    """Number of texts so far that were truncated to the encoder's `max_length` tokens."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -272,30 +299,30 @@ class Predictor:
 
         `fast` takes the linear model of an ensemble alone. Raises UsageError if there is none.
         """
-        files = read_model(Path(run) if isinstance(run, str) else run)
-        config = InferenceConfig(choose_device(device), precision, batch_size)
-        target, linear = OneLabel(files.config.labels), None
-        kept = Kept.plain(target)
-        if KEPT in files.folder:
-            with naming_damage(files.folder[KEPT].path):
-                kept = Kept.from_json(read_json(files.folder[KEPT], KEPT_FILE), target)
+        config, network, folder = read_model(Path(run) if isinstance(run, str) else run)
+        inference = InferenceConfig(choose_device(device), precision, batch_size)
+        kept, linear, encoder = read_kept(folder, config), None, None
+        if network is not None:
+            model = build_trained(Classifier, network, inference.device)
+            encoder = TrainedEncoder(model, network.tokenizer, inference)
         if "linear" in kept.weights:
-            linear = read_linear_model(files.folder, len(files.config.labels))
-            if linear is None:
-                raise ModelError(f"{files.folder.path / KEPT}: is damaged: it needs {LINEAR_MODEL}")
-        if thresholds := files.folder.read_thresholds():
-            if [*thresholds["thresholds"]] != [*files.config.labels]:
-                raise ModelError(f"{files.folder.path / THRESHOLDS}: is damaged: its labels are not those of the model")
+            linear = read_linear_model(folder, len(config.labels))
+        for name, part, file in (("linear", linear, LINEAR_MODEL), ("encoder", encoder, NETWORK_FILES[0])):
+            if name in kept.weights and part is None:
+                raise ModelError(f"{folder.path / KEPT}: is damaged: it needs {file}")
+        if thresholds := folder.read_thresholds():
+            if [*thresholds["thresholds"]] != [*config.labels]:
+                raise ModelError(f"{folder.path / THRESHOLDS}: is damaged: its labels are not those of the model")
             kept = replace(kept, thresholds=thresholds)
-        model = build_trained(Classifier, files, config.device)
+        source = Source.from_json(config.source, folder.path / "config.json")
         predictor = cls(
-            model=model,
-            tokenizer=files.tokenizer,
             config=config,
-            run=files.folder.path,
-            source=Source.from_json(files.config.source, files.folder.path / "config.json"),
-            kept=kept,
+            source=source,
+            encoder=encoder,
             linear=linear,
+            kept=kept,
+            inference=inference,
+            run=folder.path,
         )
         return predictor.linear_model() if fast else predictor
 
@@ -311,14 +338,15 @@ class Predictor:
             )
         if self.kept.name == "linear model":
             return self
-        return replace(self, kept=self.kept.only_linear, is_linear=True, truncated=0)
+        return replace(self, kept=self.kept.only_linear, truncated=0)
 
     def note_on_cuts(self, rows: int, log: Log) -> None:
-        """Log how many of the `rows` so far were truncated. The linear model of an ensemble reads whole texts."""
-        if self.kept.name == "linear model":
+        """Log how many of the `rows` so far were truncated. A linear model reads whole texts."""
+        if self.encoder is None or self.kept.name == "linear model":
             return
-        length = f"the {'encoder' if len(self.kept.alone) > 1 else 'model'}'s {self.model.config.max_length} tokens"
-        note_on_cuts(self.truncated, rows, length, self.model.config.truncate, log)
+        config = self.encoder.model.config
+        length = f"the {'encoder' if len(self.kept.alone) > 1 else 'model'}'s {config.max_length} tokens"
+        note_on_cuts(self.truncated, rows, length, config.truncate, log)
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
         """Return one prediction for each text or pair of texts, in order.
@@ -334,7 +362,7 @@ class Predictor:
         """Yield the predictions of `predict` one by one. WINDOW texts are in memory at a time, so `texts` may be endless."""
         source = enumerate(text_rows(texts))
         while window := self._pairs(islice(source, WINDOW)):
-            yield from self.predictions(self.logits(window), self.model.config.classes)
+            yield from self.predictions(self.logits(window), self.config.classes)
 
     def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[Pair]:
         """Return numbered texts or pairs as pairs. Raises as `predict` does."""
@@ -363,21 +391,13 @@ class Predictor:
         of: dict[str, np.ndarray] = {}
         if self.linear is not None:
             of["linear"] = self.linear.logits(texts)
-        if "encoder" in self.kept.weights:
-            of["encoder"] = self.encoder_logits(self.encode(texts), after_batch)
+        if self.encoder is not None and "encoder" in self.kept.weights:
+            tokens = self.encoder.encode(texts)
+            self.truncated += tokens.truncated
+            of["encoder"] = self.encoder.logits(tokens, after_batch)
         else:
             after_batch(len(texts))
         return self.kept.logits(of)
-
-    def encoder_logits(self, tokens: Tokens, after_batch: AfterBatch = ignore) -> np.ndarray:
-        """Return the logits (N, C) of the encoder alone for the `tokens` of `encode`."""
-        return compute_logits(self.model, tokens, self.config, after_batch)
-
-    def encode(self, texts: Sequence[Pair]) -> Tokens:
-        """Tokenise texts, and count those that are truncated."""
-        tokens = self.tokenizer.encode(texts, self.model.config.max_length, self.model.config.truncate)
-        self.truncated += tokens.truncated
-        return tokens
 
 
 def text_rows(texts: Iterable[Any]) -> Iterable[Any]:

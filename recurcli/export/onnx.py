@@ -9,7 +9,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders.registry import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, require_extra
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.inference import Predictor, TrainedEncoder, read_kept
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
@@ -57,25 +57,28 @@ def export_onnx(
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
-    linear, finished, weights = predictor.linear, run.folder.is_finished, predictor.kept.weights
-    if "encoder" in weights:
+    linear, finished = predictor.linear, run.folder.is_finished
+    encoder = predictor.encoder if "encoder" in predictor.kept.weights else None
+    if encoder is not None:
         require_extra("onnx", "--format onnx", "onnx", "onnxscript", "onnxruntime")
-        check_exportable(predictor.model, has_linear=linear is not None)
+        check_exportable(encoder.model, has_linear=linear is not None)
     if not finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
+    if predictor.kept.name != read_kept(run.folder, predictor.config).name:
+        about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev accuracy.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
     if predictor.source.columns.spans is not None:
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
     fp32, graph, facts, runtime = None, None, {}, None
-    if "encoder" in weights:
-        fp32, difference = interruptible(partial(onnx_model, predictor.model.cpu()))
+    if encoder is not None:
+        fp32, difference = interruptible(partial(onnx_model, encoder.model.cpu()))
         graph, within = fp32, f"its logits are within {difference:.0e} of the run's"
         if min_agreement is not None:
             graph, within = interruptible(partial(quantized, fp32)), "in int8"
         runtime = least_runtime(graph)
         files["model.onnx"] = graph, f"encoder; {within}"
-        files["tokenizer.json"] = predictor.tokenizer.to_json().encode(), "tokenizer"
+        files["tokenizer.json"] = encoder.tokenizer.to_json().encode(), "tokenizer"
     else:
         log.note("the linear model labels alone, so there is no model.onnx: no encoder needs to run")
     if linear is not None:
@@ -91,13 +94,13 @@ def export_onnx(
         files["ngram_hashes.py"] = Path(ngram_hashes.__file__).read_bytes(), "numpy code of its n-grams"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
-        agreement = _compare(run, dev, fp32, graph)
+        agreement = _compare(run, dev, encoder, fp32, graph)
         agreement.check(min_agreement)
         log.note(str(agreement))
         facts = {"quantization": {"type": "int8", **asdict(agreement)}}
         script = script.replace(*ONE_AT_A_TIME)
         about += f"\n## int8\n\n{agreement}.\n"
-    config = to_json({**_config(predictor), "onnxruntime": runtime, **facts})
+    config = to_json({**_config(predictor, encoder), "onnxruntime": runtime, **facts})
     files["config.json"] = config.encode(), "labels and settings"
     files["predict.py"] = script, "labels texts: python predict.py < texts.txt"
     preset, held = run.folder.read_preset(), {*files}
@@ -119,15 +122,16 @@ def _dev_rows(run: TrainedRun) -> list[RowText]:
     return rows
 
 
-def _compare(run: TrainedRun, rows: list[RowText], fp32: bytes | None, int8: bytes | None) -> Agreement:
+def _compare(
+    run: TrainedRun, rows: list[RowText], encoder: TrainedEncoder | None, fp32: bytes | None, int8: bytes | None
+) -> Agreement:
     """Compare the run with the quantised one on its dev rows; the linear model is the one that was not fitted on them."""
-    config, texts = run.predictor.model.config, [(row.text, row.pair) for row in rows]
-    kept, labels = run.predictor.kept, config.labels
+    texts, kept, labels = [(row.text, row.pair) for row in rows], run.predictor.kept, run.predictor.labels
     of: tuple[dict[str, Logits], dict[str, Logits]] = {}, {}  # in fp32 and in int8
-    if fp32 is not None and int8 is not None:
-        tokens = run.predictor.tokenizer.encode(texts, config.max_length, config.truncate)
+    if encoder is not None and fp32 is not None and int8 is not None:
+        tokens = encoder.encode(texts)
         for logits, content in zip(of, (fp32, int8), strict=True):
-            logits["encoder"] = onnx_logits(content, tokens, config.pad_id)
+            logits["encoder"] = onnx_logits(content, tokens, encoder.model.config.pad_id)
     if run.predictor.linear is not None:
         linear = read_linear_model(run.folder, len(labels), first_fit=True)
         assert linear is not None, "the run has a linear model"
@@ -152,22 +156,31 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
     return buffer.getvalue()
 
 
-def _config(predictor: Predictor) -> dict[str, Any]:
+def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
-    tokenizer, config, kept, linear = predictor.tokenizer, predictor.model.config, predictor.kept, predictor.linear
+    config, kept, linear = predictor.config, predictor.kept, predictor.linear
     return {
-        **{key: value for key, value in config_to_dict(config).items() if key != "source"},  # which names a local file
+        **config_to_dict(replace(config, network=None, source={})),  # the source names a local file
+        **({} if encoder is None else _network(encoder)),
         "pairs": bool(predictor.source.columns.pair),
         "weights": {name: weight / kept.temperature for name, weight in kept.weights.items()},
         "mixed": mixed_share(kept.rows, len(config.labels)),
         "thresholds": kept.divisors or 1.0,
+        "ngrams": linear and asdict(linear.ngrams.config),
+        "vectors": linear and linear.vectors and linear.vectors.about,
+    }
+
+
+def _network(encoder: TrainedEncoder) -> dict[str, Any]:
+    """Return what predict.py needs to tokenise texts for the graph, and the keys of the network."""
+    tokenizer = encoder.tokenizer
+    return {
+        **asdict(encoder.model.config),
         "separator_id": tokenizer.separator_id,
         "unknown_id": tokenizer.unknown_id,
         "special_ids": [] if tokenizer.unknown_id is None else tokenizer.special_ids,  # as in Tokenizer.encode
         "template": tokenizer.template,
         "characters_per_token": CHARACTERS_PER_TOKEN,
-        "ngrams": linear and asdict(linear.ngrams.config),
-        "vectors": linear and linear.vectors and linear.vectors.about,
     }
 
 
@@ -192,8 +205,6 @@ def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
     texts = (
         "two texts a line, separated by a TAB" if predictor.source.columns.pair else "one text a line, TABs included"
     )
-    if predictor.is_linear:
-        about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev accuracy.\n"
     return (
         f"{about}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"
         f"texts.txt has {texts} (UTF-8); labels.tsv has `label<TAB>probability` for each, in order.\n"

@@ -123,7 +123,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
 
 
 def _has_punctuation(text: str) -> bool:
-    """Return whether `text` has a character that is no part of a word (combining marks and joiners are one) and no emoji."""
+    """Return whether `text` has a character that is not a part of a word (combining marks and joiners are one) and no emoji."""
     parts = ("So", "Mn", "Mc", "Me", "Cf")
     return any(not re.match(r"\w", character) and unicodedata.category(character) not in parts for character in text)
 

@@ -30,7 +30,6 @@ from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, Vectors, characters_read, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
-from recurcli.process import large_blocks_returned
 from recurcli.targets import Target
 from recurcli.targets.target import RowWeights, Weights, Y
 
@@ -126,7 +125,6 @@ def fit_sgd(
     return weights.numpy(), target.default_bias(bias.numpy(), y)
 
 
-@large_blocks_returned()
 def fit_model(
     texts: Texts,
     y: Y,
@@ -379,7 +377,6 @@ def fit_linear_model(
     return model
 
 
-@large_blocks_returned()
 def refit_linear_model(
     model: LinearModel, texts: Texts, y: Y, target: Target, row_weights: RowWeights = None
 ) -> LinearModel:

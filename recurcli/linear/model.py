@@ -16,7 +16,6 @@ from recurcli.files import OpenedFile, naming_damage, stored_arrays
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, row_blocks
 from recurcli.linear.static_vectors import StaticVectors
-from recurcli.process import large_blocks_returned
 
 Logits = NDArray[np.float64]
 SHARE_ROWS = 1000
@@ -125,7 +124,6 @@ class LinearModel:
         features = self.vectors.features(self.vectors.tokenize(texts))
         return features.double().numpy() @ self.vector_weights.astype(np.float64)
 
-    @large_blocks_returned()
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""
         from safetensors.numpy import save

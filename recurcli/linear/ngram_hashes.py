@@ -153,7 +153,7 @@ def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.boo
     before = np.append(np.uint8(SPACE), kinds[:-1])[: len(kinds)]
     marks = kinds == MARK
     base = before
-    if marks.any():  # the kind of the last character before this one that is no mark
+    if marks.any():  # the kind of the last character before this one that is not a mark
         last = np.maximum.accumulate(np.where(marks, -1, np.arange(len(kinds))))
         base = np.append(np.uint8(SPACE), np.where(last < 0, SPACE, kinds[last])[:-1])
     first_of_word, first_mark = (kinds == WORD) & (base != WORD), marks & (before == SPACE)

@@ -192,7 +192,7 @@ class Classifier(Backbone):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.head = ClassificationHead(config.hidden_size, len(config.labels), config.pooling, config.pair_pooling)
+        self.head = ClassificationHead(config.hidden_size, config.num_classes, config.pooling, config.pair_pooling)
 
     def forward(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode).

@@ -1,6 +1,6 @@
 """What the training rows decide of an encoder: its tokenizer and length, the values of `auto`, the network and its loop."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -13,7 +13,6 @@ from tokenizers.models import WordPiece
 
 from recurcli.config import (
     FinetuningConfig,
-    LabelType,
     ModelConfig,
     OptimizationConfig,
     Preset,
@@ -25,7 +24,7 @@ from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.folder import folder_of
-from recurcli.errors import UsageError
+from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.report import DevScore
 from recurcli.linear.static_vectors import tokenizer_of_vectors, vectors_of_tokens
 from recurcli.log import Log
@@ -113,9 +112,7 @@ def build_model(
     log: Log,
     *,
     pairs: bool,
-    labels: tuple[str, ...] = (),
-    source: Mapping[str, Any] | None = None,
-    label_type: LabelType = "str",
+    num_classes: int = 0,
 ) -> Model:
     """Return a model with random initial weights, drawn with the seed of a settled `preset`.
 
@@ -140,10 +137,7 @@ def build_model(
         unknown_id=-1 if tokenizer.unknown_id is None else tokenizer.unknown_id,
         pooling=preset.pooling,
         pair_pooling=preset.pair_pooling if pairs else "joint",
-        labels=labels,
-        label_type=label_type,
-        task=preset.task,
-        source=dict(source or {}),
+        num_classes=num_classes,
     )
     weights = None
     if preset.encoder["name"] == PRETRAINED:  # before memory is allocated
@@ -160,7 +154,7 @@ def build_model(
         if kind is LanguageModel and weights.bias is None:
             tied = "" if getattr(model.encoder, "is_tied", True) else " that is tied to its word embeddings"
             log.note(f"{preset.encoder['path']}: has no head for masked tokens{tied}, so a new one is trained")
-    if preset.embedding.vectors is None or preset.is_linear:
+    if preset.embedding.vectors is None:
         return model
     path, wanted, static = Path(preset.embedding.vectors), model.embedding.weight.shape[1], vectors_of_tokens(preset)
     vectors = static.of_tokens(tokenizer.tokens, wanted) if static else read_vectors(path, tokenizer.tokens)
@@ -251,9 +245,18 @@ def build_loop(
     objective: Objective,
     device: torch.device,
     dev: Evaluation | None,
+    log: Log,
 ) -> TrainingLoop:
-    """Move `model` to `device` and build the loop that trains it by a settled `preset`."""
+    """Move `model` to `device` and build the loop that trains it by a settled `preset`.
+
+    A note says where rows are too short for what distinguishes the encoder, such as sparse attention.
+    """
     config: OptimizationConfig = getattr(preset, section)
+    below, most = model.encoder.min_effective_length, model.config.max_length
+    if objective.carry is None and below is not None and most < below:
+        why = f"a text below {below:,} tokens is too short for it, and data.max_length is {most:,}"
+        name = escaped(model.config.encoder["name"])
+        log.note(f"{name}: {why}; its attention is full, and no memory or state is used")
     model.to(device)
     if preset.runtime.compile:
         model.encoder.compile(dynamic=True)  # one graph for all lengths

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.config import Preset
 from recurcli.data.known import KnownRows
-from recurcli.data.splits import RowHashes
+from recurcli.data.splits import RowHashes, Split
+from recurcli.distributed.group import current
 from recurcli.evaluation.decision import Kept, choose
 from recurcli.evaluation.report import report_with_parts
 from recurcli.files import to_json
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
 from recurcli.metrics import LOG_LOSS
-from recurcli.models.encoder import EncodedRows, Encoder
+from recurcli.models.data import Data
+from recurcli.models.encoder import Encoder
 from recurcli.models.linear import Linear
 from recurcli.runs.model_files import write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, RunDirectory
@@ -33,25 +36,27 @@ Rows = NDArray[np.bool_] | slice
 class Choice:
     """The encoder and the linear model of a fine-tuning. The run keeps one of them, or an ensemble of both."""
 
-    encoder: Encoder
+    data: Data
+    preset: Preset
+    encoder: Encoder | None
     linear: Linear | None
     """None if it is not fitted, and on ranks other than 0."""
     known: KnownRows
     """The rows that the model is trained on, those of a run that it starts from too, and the dev rows."""
     halves_seed: int | None = None
-    """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is no such trial."""
+    """Seed by which the dev rows are halved, to score a trial of `tune` on held-out rows. None: it is not such a trial."""
 
     @property
     def metric_name(self) -> str:
         """The dev metric that selects the encoder's step."""
-        return self.encoder.metric_name
+        return self.preset.finetuning.metric
 
     @cached_property
     def first_kept(self) -> Kept:
         """What is kept until the encoder is trained: the linear model if it may be kept, else the encoder as it is."""
         if self.linear is not None and self.linear.may_be_kept:
             return self._choose(None)
-        return Kept.plain(self.encoder.data.target)
+        return Kept.plain(self.data.target)
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Choose what is kept, write it and its predictions in `folder` (rank 0), and return result.json's facts.
@@ -59,15 +64,17 @@ class Choice:
         In the end the linear model is fitted again, if it is to be, and is a part of the kept model: the test rows are scored
         with it, the dev rows without. Raises StopTraining on a signal.
         """
-        dev, data = self.encoder.logits(self.encoder.dev), self.encoder.data
-        tested = {split: self.encoder.logits(rows) for split, rows in self.encoder.tests.items()}
-        if not self.encoder.inference.ranks.is_main:
+        data, encoded = self.data, dict[str, Logits]()
+        if self.encoder is not None:
+            encoded = {split: self.encoder.logits(split) for split in ("dev", *data.tests)}
+        if not current().is_main:
             return {}
+        dev = encoded.get("dev")
         kept = self._choose(dev)
         write_listed(folder / KEPT, to_json(kept.to_json()))
         if kept.thresholds is not None:
             RunDirectory(folder).write_thresholds(kept.thresholds)
-        report, facts = self._write_scores(folder / PREDICTIONS, self.encoder.dev, kept, dev, data.task.baselines)
+        report, facts = self._write_scores(folder / PREDICTIONS, data.choosing, kept, dev, data.task.baselines)
         facts["kept"] = kept.to_json()
         if self.halves_seed is not None:
             facts["held_out"] = self._held_out(dev)
@@ -81,8 +88,9 @@ class Choice:
             fitted = self.linear.refit()  # on rank 0 alone, so no signal is agreed upon here
             write_refit(folder, fitted)
             facts["linear_baseline"]["refit_rows"] = fitted.rows
-        for split, rows in self.encoder.tests.items():
-            test, of_test = self._write_scores(folder / TEST_PREDICTIONS[split], rows, kept, tested[split], {}, fitted)
+        for split, rows in data.tests.items():
+            path, of_encoder = folder / TEST_PREDICTIONS[split], encoded.get(split)
+            test, of_test = self._write_scores(path, rows, kept, of_encoder, {}, fitted)
             facts[split] = {**test, **of_test}
         if data.dev is None:
             facts["cross_validation"] = {"folds": OUTER_FOLDS, "rows": kept.rows}
@@ -101,7 +109,7 @@ class Choice:
 
     def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> Kept:
         """Choose what is kept, and its thresholds, by these `rows` of the dev rows; `encoder`: its logits (M, C)."""
-        data, thresholds = self.encoder.data, self.encoder.preset.finetuning.thresholds
+        data, thresholds = self.data, self.preset.finetuning.thresholds
         held_out = {name: logits[rows] for name, logits in self._of_dev(encoder).items()}
         if self.linear is not None and not self.linear.may_be_kept:
             del held_out["linear"]
@@ -116,7 +124,7 @@ class Choice:
 
         Rows of one group (see `RowHashes`) are in one half. `encoder`: its logits (M, C); None: it is left out.
         """
-        data, target, y = self.encoder.data, self.encoder.data.target, self.encoder.data.choosing.y
+        data, target, y = self.data, self.data.target, self.data.choosing.y
         shares, predictions = np.empty((len(y), target.width)), np.empty_like(y)
         group_ids = RowHashes.of(data.choosing.texts).group_ids
         halves = draw_folds(group_ids, target.strata(y), self.halves_seed or 0, folds=2)
@@ -130,18 +138,18 @@ class Choice:
     def _write_scores(
         self,
         path: Path,
-        rows: EncodedRows,
+        split: Split,
         kept: Kept,
         encoder: Logits | None,
         known: Mapping[str, float],
         fitted: LinearModel | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Write the predictions of `rows` to `path`; return their metrics and `report_with_parts`' facts.
+        """Write the predictions of the rows of `split` to `path`; return their metrics and `report_with_parts`' facts.
 
         `encoder` are the encoder's logits (N, C), `fitted` is the linear model that was fitted again. The scores of the linear
         model are those of its first fit.
         """
-        data, split, seen, is_dev = self.encoder.data, rows.split, self.known, rows is self.encoder.dev
+        data, seen, is_dev = self.data, self.known, split is self.data.choosing
         of, linear_scores, refitted = self._of_dev(encoder), None, None
         if self.linear is not None:
             if is_dev:
@@ -162,7 +170,7 @@ class Choice:
             shares |= {f"{part}_probabilities": own for part, own in alone.items()}
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
         lines = split.examples.lines if are_numbered else ()
-        shown = split.texts if self.encoder.preset.finetuning.keep_texts and is_dev else None
+        shown = split.texts if self.preset.finetuning.keep_texts and is_dev else None
         labels, predictions = [*map(str, split.examples.labels)], kept.decide(shares["probabilities"])
         write_predictions(path, ids, labels, data.target.labels, shares, data.target.decode(predictions), shown, lines)
         return report, facts

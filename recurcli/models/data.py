@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import DataConfig, FinetuningConfig, LabelType, Preset
+from recurcli.config import DataConfig, FinetuningConfig, LabelType, ModelConfig, Preset, RunConfig
 from recurcli.data.columns import absent_labels, label_doubts
 from recurcli.data.known import KnownRows, log_known_rows
 from recurcli.data.source import check_same_kind
@@ -25,6 +25,7 @@ from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit, metric_
 from recurcli.runs.model_files import read_known_rows, read_model
 from recurcli.runs.run_directory import LINEAR_FIRST_FIT
 from recurcli.targets import Target
+from recurcli.tokens.tokenizer import facts_of_split
 
 
 class RowsInMemory(NamedTuple):
@@ -80,6 +81,22 @@ class Data:
         splits = {"train": self.train} if self.dev is None else {"train": self.train, "dev": self.dev}
         return splits | {str(name): rows for name, rows in self.tests.items()}
 
+    def facts(self, log: Log) -> dict[str, dict[str, Any]]:
+        """Return the facts about the splits for result.json, where no row is truncated. Logs notes on the rows left out."""
+        facts = {name: facts_of_split(name, split, log) for name, split in self.splits.items()}
+        return {"dev": facts["train"], **facts}  # these are the dev rows of a cross-validation
+
+    def run_config(self, network: ModelConfig | None) -> RunConfig:
+        """Return the content of config.json of a run with this `network` of an encoder; None: without one."""
+        return RunConfig(
+            task=self.task.name,
+            target=self.target.kind,
+            labels=self.target.labels,
+            label_type=self.label_type,
+            source=self.train.source.to_json(),
+            network=network,
+        )
+
     @property
     def known(self) -> KnownRows:
         """The rows that train the model, and those that select it."""
@@ -126,7 +143,8 @@ def prepare(
 ) -> Data:
     """Return the data of a training from its `splits`: with the rows that extra columns and a teacher add, and all classes.
 
-    Logs notes on the rows. Raises UsageError for a class weight, a metric or thresholds of an unknown label.
+    Without an encoder few rows are cross-validated, in place of dev rows that were drawn from them. Logs notes on the rows.
+    Raises UsageError for a class weight, a metric or thresholds of an unknown label.
     """
     config = preset.finetuning
     if _are_cross_validated(preset, splits):
@@ -183,11 +201,6 @@ def _read_rows(
             f"{OUTER_FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
         )
     notes_on_dev_rows(train, task, config, log)
-    if len(dev.examples) > config.max_dev_rows and not preset.is_linear:
-        log.note(
-            f"{config.max_dev_rows:,} of {len(dev.examples):,} dev rows choose the step (data.max_dev_rows); "
-            "in the end all are scored"
-        )
     _notes_on_labels(task, splits, log)
     if train.dev is None and train is not dev:
         note_on_known_rows(KnownRows.of(train.hashes), {"dev": dev}, log)

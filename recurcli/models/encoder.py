@@ -19,16 +19,17 @@ from recurcli.errors import UsageError
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, compute_logits
 from recurcli.evaluation.report import DevScore, report_of
+from recurcli.files import naming_damage
 from recurcli.log import Log
 from recurcli.metrics import score_in
 from recurcli.model.models import Classifier
 from recurcli.models.build import build_loop, build_model, resolve_tokens, settle, settle_kernel
+from recurcli.models.candidate import Network
 from recurcli.models.data import Data
-from recurcli.runs.model_files import TrainedFiles, load_weights
-from recurcli.runs.run_directory import first_difference
+from recurcli.runs.model_files import NetworkFiles, TrainedFiles, load_weights
+from recurcli.runs.run_directory import PRESET, first_difference
 from recurcli.targets.target import Logits
 from recurcli.tokens.tokenizer import Tokens, encode_splits
-from recurcli.training.fit import TrainingLoop
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
 from recurcli.validation import flatten
@@ -41,52 +42,43 @@ class EncodedRows(NamedTuple):
     tokens: Tokens
 
 
-class Encoder:
+class Encoder(Network):
     """The tokens, the network and the loop of a fine-tuning on `data`, from random weights or from those of `init`.
 
-    Its evaluations score the encoder alone, so the linear model beside it does not affect its training. Without an encoder in
-    the preset it has no tokens and takes no steps; the files of the run then hold a tokenizer of the labels' characters.
+    Its evaluations score the encoder alone, so the linear model beside it does not affect its training.
     """
 
     def __init__(
-        self, preset: Preset, data: Data, init: TrainedFiles | None, device: torch.device, stop: StopRequest, log: Log
+        self,
+        preset: Preset,
+        data: Data,
+        init: NetworkFiles | None,
+        device: torch.device,
+        stop: StopRequest,
+        log: Log,
     ) -> None:
-        self.data, self.stop, train = data, stop, data.train
-        is_read, pairs = not preset.is_linear, bool(train.source.columns.pair)
-        texts = train.texts if is_read else [(label, None) for label in data.task.labels]
-        old, measured = None if init is None else init.tokenizer, data.own.texts if is_read else None
-        tokenizer, max_length = resolve_tokens(preset, lambda: texts, log, tokenizer=old, measured=measured)
-        truncate = preset.data.truncate
-        tokens, self.facts = encode_splits(data.splits, tokenizer, max_length, truncate, log, are_read=is_read)
-        if data.dev is None:
-            tokens["dev"], self.facts["dev"] = tokens["train"], self.facts["train"]
-        self.tokenizer, self.has_encoder = tokenizer, is_read
-        self.dev = EncodedRows(data.choosing, tokens["dev"])
-        self.tests = {name: EncodedRows(split, tokens[name]) for name, split in data.tests.items()}
+        self.data, self.stop, train, pairs = data, stop, data.train, bool(data.train.source.columns.pair)
+        old, measured = None if init is None else init.tokenizer, data.own.texts
+        tokenizer, max_length = resolve_tokens(preset, lambda: train.texts, log, tokenizer=old, measured=measured)
+        self.tokens, self.split_facts = encode_splits(data.splits, tokenizer, max_length, preset.data.truncate, log)
+        if (count := len(data.choosing.examples)) > (most := preset.data.max_dev_rows):
+            log.note(f"{most:,} of {count:,} dev rows choose the step (data.max_dev_rows); in the end all are scored")
         rows, pretrained = len(train.examples), init is not None
-        self.preset = settle(preset, "finetuning", tokenizer, max_length, rows, log, pretrained=pretrained, pairs=pairs)
-        config = self.preset.finetuning
-        self.model = build_model(
-            Classifier,
-            self.preset,
-            tokenizer,
-            log,
-            pairs=pairs,
-            labels=data.task.labels,
-            label_type=data.label_type,
-            source=train.source.to_json(),
-        )
+        preset = settle(preset, "finetuning", tokenizer, max_length, rows, log, pretrained=pretrained, pairs=pairs)
+        config, classes = preset.finetuning, len(data.task.labels)
+        self.model = build_model(Classifier, preset, tokenizer, log, pairs=pairs, num_classes=classes)
         settle_kernel(self.model, preset, device, log)
         if init is not None:
             load_pretrained(self.model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")
         self.objective = ClassificationObjective(
-            tokens["train"], train.y, data.target, data.weights, config, tokenizer, data.teacher
+            self.tokens["train"], train.y, data.target, data.weights, config, tokenizer, data.teacher
         )
         self.metric_name = config.metric
         self.inference = InferenceConfig(device, batch_size=config.micro_batch_size, ranks=current())
         self.precision = choose_precision(preset.runtime.precision, device) if device.type == "cuda" else "fp32"
-        self.loop: TrainingLoop = build_loop(self.preset, "finetuning", self.model, self.objective, device, self)
+        loop = build_loop(preset, "finetuning", self.model, self.objective, device, self, log)
+        super().__init__(preset, "finetuning", tokenizer, loop)
 
     @cached_property
     def selecting(self) -> tuple[EncodedRows, np.ndarray]:
@@ -94,12 +86,13 @@ class Encoder:
 
         Of each stratum of the target they are its share, chosen by the hashes of the texts.
         """
-        split, count, most = self.dev.split, len(self.dev.split.examples), self.preset.data.max_dev_rows
+        split, tokens, most = self.data.choosing, self.tokens["dev"], self.preset.data.max_dev_rows
+        count = len(split.examples)
         if count <= most:
-            return self.dev, np.arange(count)
+            return EncodedRows(split, tokens), np.arange(count)
         order = np.lexsort((split.hashes, self.data.target.strata(split.y)))
         rows = np.sort(order[np.arange(most) * count // most])
-        return EncodedRows(split.take(np.isin(np.arange(count), rows)), self.dev.tokens.take(rows)), rows
+        return EncodedRows(split.take(np.isin(np.arange(count), rows)), tokens.take(rows)), rows
 
     def score(self) -> DevScore:
         """Evaluate the encoder on the `selecting` rows: its dev metric, and the mean of the loss that training minimizes.
@@ -107,30 +100,32 @@ class Encoder:
         The precision is that of the training on CUDA, and fp32 on CPUs. Raises StopTraining on a signal.
         """
         encoded, rows = self.selecting
-        logits, score = self._compute(encoded, self.precision), None
+        logits, score = self._compute(encoded.tokens, self.precision), None
         if self.inference.ranks.is_main:
             loss = self.objective.mean_loss(logits, encoded.split.y, self.data.choosing_weights[rows])
             report = report_of(Kept.plain(self.data.target), logits, encoded.split)
             score = DevScore(score_in(report, self.metric_name), loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
-    def logits(self, encoded: EncodedRows) -> Logits | None:
-        """Return the logits (N, C) in fp32, as all that reads the stored model computes them; None without an encoder.
+    def logits(self, split: str) -> Logits:
+        """Return the logits (N, C) of the rows of `split` in fp32, as all that reads the stored model computes them.
 
         Raises StopTraining on a signal. All ranks must call it.
         """
-        return self._compute(encoded, "fp32") if self.has_encoder else None
+        return self._compute(self.tokens[split], "fp32")
 
-    def _compute(self, encoded: EncodedRows, precision: SettledPrecision) -> np.ndarray:
+    def _compute(self, tokens: Tokens, precision: SettledPrecision) -> np.ndarray:
         check_stop = self.stop.raise_if_agreed
         check_stop()
         config = self.inference._replace(precision=precision)
-        return compute_logits(self.model, encoded.tokens, config, lambda done: check_stop())
+        return compute_logits(self.model, tokens, config, lambda done: check_stop())
 
 
 def check_init(files: TrainedFiles, preset: Preset) -> None:
     """Raise UsageError if the tokenizer, embedding or encoder of the pretrained run `files` differs from the preset."""
-    before, now = (_architecture(values) for values in (files.folder.read_preset(), preset.to_dict()))
+    with naming_damage(files.folder.path / PRESET):
+        before = _architecture(files.folder.read_preset())
+    now = _architecture(preset.to_dict())
     if difference := first_difference(before, now):
         raise UsageError(f"--init {files.folder}: {difference} in the preset; give both the same")
 
@@ -155,7 +150,7 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def load_pretrained(model: Classifier, init: TrainedFiles) -> None:
+def load_pretrained(model: Classifier, init: NetworkFiles) -> None:
     """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights.
 
     The two pair vectors of the embedding may be in only one of them. If the run has none, `model` keeps
@@ -169,4 +164,4 @@ def load_pretrained(model: Classifier, init: TrainedFiles) -> None:
         else:
             shared.pop(name, None)
     head = {name: tensor for name, tensor in initial.items() if name.startswith("head.")}
-    load_weights(model, {**shared, **head}, init.folder.path / "model.safetensors")
+    load_weights(model, {**shared, **head}, init.folder / "model.safetensors")

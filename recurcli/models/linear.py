@@ -4,8 +4,9 @@ Shapes: M rows that choose, C logits of a row.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +19,15 @@ from recurcli.linear.fitting import fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import out_of_fold_logits
 from recurcli.log import Log
+from recurcli.models.candidate import Candidate
 from recurcli.models.data import Data
+from recurcli.runs.model_files import Files
+from recurcli.runs.run_directory import LINEAR_MODEL, VECTORS
 from recurcli.targets.target import Logits
 
 
-class Linear(NamedTuple):
+@dataclass(frozen=True)
+class Linear(Candidate):
     """The linear model that is fitted on the training rows."""
 
     model: LinearModel
@@ -34,6 +39,17 @@ class Linear(NamedTuple):
     """Whether it may be kept, alone or in an ensemble. False: the encoder is only compared with it."""
     refit: Callable[[], LinearModel] | None
     """Fits it again, on the dev rows too; None: it is not fitted again (`finetuning.refit`), or has all rows already."""
+    holds = (LINEAR_MODEL,)
+
+    def result(self) -> dict[str, Any]:
+        """Return the number of parameters of a model that is this one alone."""
+        size = self.model.parameters
+        return {"parameters": {"embedding": 0, "linear": size, "total": size}}
+
+    def files(self) -> Files:
+        """Return the model, and its static vectors where it has any."""
+        vectors = self.model.vectors
+        return {LINEAR_MODEL: self.model.to_bytes(), **({} if vectors is None else {VECTORS: vectors.content})}
 
 
 def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearModel] | None = None) -> Linear | None:
@@ -48,8 +64,9 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
     if data.teacher is not None:
         weights = weights * data.teacher.row_weights(preset.finetuning.teacher_weight)
     log.stage("fitting the linear model")
+    fit = fit or fit_linear_model
     try:
-        model = (fit or fit_linear_model)(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
+        model = fit(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
     except DataError as error:
         reason = f"no linear model beside the encoder: {error}"
         if preset.is_linear:
@@ -64,7 +81,7 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
         held_out = model.logits(data.dev.texts)
     scores = scores_of(report_of(Kept.plain(target), held_out, data.choosing), preset.finetuning.metric)
     refit = None
-    if data.dev is not None and fit is None and _is_fitted_again(preset, data):
+    if data.dev is not None and fit is fit_linear_model and _is_fitted_again(preset, data):
         y, all_weights = np.concatenate([train.y, data.dev.y]), np.concatenate([weights, data.choosing_weights])
         refit = partial(refit_linear_model, model, [*train.texts, *data.dev.texts], y, target, all_weights)
     return Linear(model, held_out, scores, preset.ensemble is not None, refit)

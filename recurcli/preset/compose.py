@@ -42,7 +42,7 @@ def preset_folder() -> Path:
 
 
 def preset_names() -> dict[str, list[str]]:
-    """Return the names of the encoders, the tasks, and the presets with a file of their own that are no paper's."""
+    """Return the names of the encoders, the tasks, and the presets with a file of their own that are not a paper's."""
     return {
         "encoders": sorted({*ENCODERS, LINEAR, *_foreign_encoders()}),
         "tasks": sorted(TASKS),
@@ -195,7 +195,7 @@ def compose(
         preset = parse_config(Preset, merged, partial(preset_keys, section))
     except InvalidConfig as fault:
         raise _located(fault.path, fault.reason, origins) from None
-    if preset.is_linear:
+    if encoder == LINEAR:
         _check_linear(preset, origins, name, section)
     for key in preset.encoder.keys() - keys.keys() - {"name"}:
         elsewhere = [path for path in preset_keys(section) if not path.startswith("encoder.")]
@@ -217,18 +217,14 @@ FEWEST_ROWS_OF_ENCODER = 1000
 has what encoders of fewer rows bring."""
 
 
-def leaves_encoder_out(preset: Preset, rows: int) -> bool:
-    """Return whether `finetuning.encoder: auto` trains the linear model of an ensemble alone on so many `rows`."""
+def trains_encoder(preset: Preset, rows: int | None) -> bool:
+    """Return whether an encoder is trained: the preset has one, and `finetuning.encoder` takes it for so many training `rows`.
+
+    None: there are others.
+    """
     config = preset.finetuning
-    is_asked = config.encoder == "always" or config.teacher or preset.ensemble is None or preset.is_linear
-    return not is_asked and rows < FEWEST_ROWS_OF_ENCODER
-
-
-def without_encoder(preset: Preset) -> Preset:
-    """Return the preset without its encoder: the keys of presets/encoders/linear.yaml replace its own."""
-    values = {**preset.to_dict(), "encoder": {}}
-    _merge_into(values, _file_layer(preset_folder() / "encoders" / f"{LINEAR}.yaml").values)
-    return parse_config(Preset, values)
+    is_asked = config.encoder == "always" or config.teacher is not None or preset.ensemble is None
+    return not preset.is_linear and (is_asked or rows is None or rows >= FEWEST_ROWS_OF_ENCODER)
 
 
 def _check_vectors(preset: Preset, origins: Mapping[KeyPath, str]) -> None:
@@ -236,7 +232,7 @@ def _check_vectors(preset: Preset, origins: Mapping[KeyPath, str]) -> None:
     source, reason = preset.embedding.vectors, ""
     if preset.tokenizer.kind != "vectors":
         if source not in (None, REQUIRED_VECTORS) and not Path(source).is_absolute():
-            reason = f"{escaped(source)} is no file or folder; a name needs --set tokenizer.kind=vectors"
+            reason = f"{escaped(source)} is neither a file nor a folder; a name needs --set tokenizer.kind=vectors"
     elif source is None:
         raise _located(("tokenizer", "kind"), "vectors needs static vectors: set embedding.vectors", origins)
     elif Path(source).is_file():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from recurcli.encoders import PRETRAINED, build_encoder
+from recurcli.encoders import LINEAR, PRETRAINED, build_encoder
 from recurcli.errors import UsageError, escaped
 from recurcli.preset.compose import ResolvedPreset, compose
 from recurcli.validation import InvalidConfig, KeyPath
@@ -31,7 +31,7 @@ def match_parameters(resolved: ResolvedPreset, asked: str) -> tuple[ResolvedPres
     and so is `hidden_size` beside word vectors. Raises UsageError if `asked` is neither, or cannot be reached.
     """
     encoder = resolved.preset.encoder
-    if resolved.preset.is_linear:
+    if encoder["name"] == LINEAR:
         raise UsageError(f"--match-parameters: {resolved.name} has no encoder whose size could change; leave it out")
     if encoder["name"] == PRETRAINED:
         raise UsageError(f"--match-parameters: the size of {resolved.name} is that of its folder; leave it out")
@@ -40,7 +40,9 @@ def match_parameters(resolved: ResolvedPreset, asked: str) -> tuple[ResolvedPres
         try:
             other = compose(asked)
         except UsageError as error:
-            raise UsageError(f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k; {error}") from None
+            raise UsageError(
+                f"--match-parameters {escaped(asked)}: is not a number such as 3M or 800k; {error}"
+            ) from None
         target = parameters_of(other)
     fixed = {key for key in encoder if resolved.origins.get(("encoder", key), "").startswith("--set")}
     if resolved.preset.embedding.vectors is not None:

@@ -97,7 +97,7 @@ class PredictRequest:
 
     @property
     def part(self) -> tuple[int, int]:
-        """I and N of `shard`: part 1 of 1 where it is not given, part 0 for a text that is no I/N."""
+        """I and N of `shard`: part 1 of 1 where it is not given, part 0 for a text that is not I/N."""
         if self.shard is None:
             return 1, 1
         found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.shard)

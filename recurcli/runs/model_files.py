@@ -1,5 +1,5 @@
-"""A trained model in a run directory: config.json, model.safetensors, tokenizer.json, a manifest of their hashes, and the rows
-that the model was trained on and selected on, as hashes of their texts.
+"""A trained model in a run directory: config.json, the files of its candidates, a manifest of their hashes, and the rows that
+the model was trained on and selected on, as hashes of their texts.
 
 Weights are safetensors, never pickle. The file names are those of Hugging Face, and the keys are ours: `transformers` loads
 the tokenizer alone.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from recurcli.config import FORMAT_VERSION, ModelConfig, check_format
+from recurcli.config import FORMAT_VERSION, ModelConfig, RunConfig, check_format
 from recurcli.data.known import KnownRows
 from recurcli.encoders import PRETRAINED
 from recurcli.encoders.folder import check_sizes, read_architecture
@@ -45,7 +45,7 @@ from recurcli.runs.run_directory import (
     KNOWN_ROWS,
     LINEAR_FIRST_FIT,
     LINEAR_MODEL,
-    MODEL_FILES,
+    OF_CANDIDATES,
     OF_MODEL,
     VECTORS,
     Run,
@@ -126,20 +126,20 @@ def load_tensors(file: OpenedFile) -> dict[str, Tensor]:
     return tensors
 
 
-def config_to_dict(config: ModelConfig) -> dict[str, Any]:
-    """Return the content of config.json."""
+def config_to_dict(config: RunConfig) -> dict[str, Any]:
+    """Return the content of config.json, which has no `network` without an encoder."""
     values = dataclasses.asdict(config)
     labels = values.pop("labels")
     return {
         "model_type": "recurcli",
         "format_version": FORMAT_VERSION,
-        **values,
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
+        **{key: value for key, value in values.items() if value is not None},
     }
 
 
-def config_from_file(file: OpenedFile) -> ModelConfig:
+def config_from_file(file: OpenedFile) -> RunConfig:
     """Read config.json. Raises ModelError if it is damaged or was not written by recur."""
     path = file.path
     with naming_damage(path):
@@ -151,42 +151,51 @@ def config_from_file(file: OpenedFile) -> ModelConfig:
         names = values.pop("id2label")
         values["labels"] = [names[str(number)] for number in range(len(names))]
         try:
-            return parse_config(ModelConfig, values)
+            return parse_config(RunConfig, values)
         except UsageError as error:
             raise ModelError(f"{path}: {error}") from None
+
+
+Files = Mapping[str, bytes | str | Callable[[Path], None]]
+"""The contents of files by name, as `write_atomically` takes them."""
+
+
+class NetworkFiles(NamedTuple):
+    """The verified files of the network of a run."""
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+    tensors: Mapping[str, Tensor]
+    folder: Path
 
 
 class TrainedFiles(NamedTuple):
     """The verified model files of a run directory."""
 
-    config: ModelConfig
-    tokenizer: Tokenizer
-    tensors: Mapping[str, Tensor]
+    config: RunConfig
+    network: NetworkFiles | None
+    """None: the run has no encoder."""
     folder: Run
 
+    def of_encoder(self) -> NetworkFiles:
+        """Return the files of the network. Raises UsageError for a run without an encoder."""
+        if self.network is None:
+            raise UsageError(f"{self.folder}: is a linear model, which has no encoder")
+        return self.network
 
-def write_model(
-    folder: Path,
-    config: ModelConfig,
-    tokenizer: Tokenizer,
-    tensors: Mapping[str, Tensor],
-    more: Mapping[str, bytes] | None = None,
-) -> None:
-    """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies.
 
-    `more`: the content of `linear.safetensors`, of its static vectors, of the known rows and of what is kept. Without it the
-    first three stay, if they are already there.
+def write_model(folder: Path, config: RunConfig, files: Files) -> None:
+    """Write the model `files` into `folder`. The manifest is removed first and written last, so no partial model verifies.
+
+    The first model brings the known rows with it. Those of later ones, and the files of candidates, stay if they are there.
     """
-    old = (VECTORS,) if more and KNOWN_ROWS in more else ()  # the first model may have none
+    old = OF_CANDIDATES if KNOWN_ROWS in files else ()  # a training before may have had other candidates
     for name in (MANIFEST, *OF_MODEL, *old):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
-    write_atomically(folder / "config.json", to_json(config_to_dict(config)))
-    write_atomically(folder / "tokenizer.json", tokenizer.to_json())
-    write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
-    for name, content in (more or {}).items():
+    for name, content in {"config.json": to_json(config_to_dict(config)), **files}.items():
         write_atomically(folder / name, content)
-    present = (name for name in (LINEAR_MODEL, VECTORS, KNOWN_ROWS, KEPT) if (folder / name).is_file())
-    write_manifest(folder, (*MODEL_FILES, *present))
+    present = (name for name in (*OF_CANDIDATES, KNOWN_ROWS, KEPT) if (folder / name).is_file())
+    write_manifest(folder, ("config.json", *present))
 
 
 def read_linear_model(folder: CommittedFolder, num_classes: int, *, first_fit: bool = False) -> LinearModel | None:
@@ -268,23 +277,28 @@ def read_model(run: Path | Run) -> TrainedFiles:
     """Read the model files of a run, which is opened or a path. Raises ModelError as `open_run`, and if they do not fit."""
     folder = open_run(run) if isinstance(run, Path) else run
     config = config_from_file(folder["config.json"])
+    network = None if config.network is None else _read_network(folder, config.network)
+    return TrainedFiles(config, network, folder)
+
+
+def _read_network(folder: Run, config: ModelConfig) -> NetworkFiles:
     kind = PretrainedTokenizer if config.encoder.get("name") == PRETRAINED else Tokenizer
     tokenizer = kind.load(folder["tokenizer.json"])
     own, wanted = ((each.vocab_size, each.pad_id, each.separator_id) for each in (tokenizer, config))
     if own != wanted:
         numbers = f"vocab_size, pad_id and separator_id are {own} in tokenizer.json, but {wanted} in config.json"
         raise ModelError(f"{folder}: the tokenizer does not fit the model: {numbers}")
-    return TrainedFiles(config, tokenizer, load_tensors(folder["model.safetensors"]), folder)
+    return NetworkFiles(config, tokenizer, load_tensors(folder["model.safetensors"]), folder.path)
 
 
-def build_trained(kind: type[Model], files: TrainedFiles, device: torch.device) -> Model:
-    """Return the model of `files` on `device`, in evaluation mode.
+def build_trained(kind: type[Model], files: NetworkFiles, device: torch.device) -> Model:
+    """Return the network of `files` on `device`, in evaluation mode.
 
     Raises ModelError if a classifier has no labels, or if config.json and the weights are inconsistent. This is checked before
     any memory is allocated.
     """
-    config, path = files.config, files.folder.path / "config.json"
-    if kind is Classifier and not config.labels:
+    config, path = files.config, files.folder / "config.json"
+    if kind is Classifier and not config.num_classes:
         way_out = "`recur finetune --init` trains a classifier from it"
         raise ModelError(f"{files.folder}: is a pretrained run without classes; {way_out}")
     shapes = [tensor.shape for tensor in files.tensors.values()]

@@ -47,7 +47,8 @@ PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
 MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
 TRACKS = "tracks"
 """The folder of TensorBoard's events, and of the names that the run has at other trackers."""
-MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+NETWORK_FILES = ("model.safetensors", "tokenizer.json")
+"""The network and its tokenizer, if the run has an encoder."""
 PREDICTIONS = "predictions.dev.jsonl"
 TEST_PREDICTIONS = {split: f"predictions.{split}.jsonl" for split in TEST_SPLITS}
 TEXT_LOSSES = "losses.dev.json"
@@ -62,11 +63,15 @@ KEPT = "kept.json"
 """What is kept of the candidates, and with which weights (`evaluation.decision.Kept`)."""
 KNOWN_ROWS = "training_rows.safetensors"
 """Hashes of the rows that the model was trained on and selected on."""
+MODEL_FILES = ("config.json", KNOWN_ROWS)
+"""The files that every model has."""
 THRESHOLDS = "thresholds.json"
 """The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
 OF_MODEL = (KEPT, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
-_FILES = (PRESET, *MODEL_FILES, LINEAR_MODEL, VECTORS, KNOWN_ROWS, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
+OF_CANDIDATES = (*NETWORK_FILES, LINEAR_MODEL, VECTORS)
+"""The files of the candidates. A run has those of its own."""
+_FILES = (PRESET, *MODEL_FILES, *OF_CANDIDATES, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
 CONTENTS = (*_FILES, CHECKPOINTS, TRACKS)
 """All files that a run writes."""
 LOCK, NEXT, OLD = ".lock", ".next", ".old"
@@ -158,7 +163,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "parameters": keys({"total": COUNT, "embedding": COUNT}),
     "data": cs.dict_schema(TEXT, _DATA),
     "machine": keys({"device": TEXT, "precision": TEXT, "*": _FACT}),
-    "metric?": TEXT,
+    **dict.fromkeys(("metric?", "target?"), TEXT),
     "holds": cs.list_schema(TEXT),
     "pairs?": cs.bool_schema(),
     "kept?": _KEPT,
@@ -171,7 +176,10 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "forward_flops_per_token?": cs.nullable_schema(COUNT),
     "init?": cs.nullable_schema(TEXT),
 }
-_LANGUAGE_MODEL_KEYS = {"metric": TEXT, "dev": keys({"perplexity": FINITE, "loss": FINITE, "tokens": COUNT})}
+_RESULT_FILE = SchemaValidator(keys(_RESULT_KEYS))
+_LANGUAGE_MODEL = SchemaValidator(
+    keys({"metric": TEXT, "dev": keys({"perplexity": FINITE, "loss": FINITE, "tokens": COUNT})})
+)
 """The further keys of a language model that was selected by a dev metric."""
 _RESUME_KEY = keys({"steps": COUNT, "train sha256?": TEXT, "dev sha256?": TEXT})
 _STATE = SchemaValidator(keys({"state": keys({"step": COUNT}), "resume_key": _RESUME_KEY}))
@@ -183,7 +191,7 @@ _THRESHOLDS_FILE = SchemaValidator(keys({**_THRESHOLDS_KEYS, "sha256": TEXT}))
 """thresholds.json."""
 
 
-def _classifier_keys(target: type[Target], *, with_parts: bool) -> dict[str, cs.CoreSchema]:
+def _classifier_keys(target: type[Target], *, with_parts: bool) -> cs.CoreSchema:
     """Return the further keys of a classifier; `with_parts`: its encoder and its linear model could both be kept."""
     scores: dict[str, cs.CoreSchema] = {
         **dict.fromkeys(target.scores, NUMBER),
@@ -195,12 +203,14 @@ def _classifier_keys(target: type[Target], *, with_parts: bool) -> dict[str, cs.
     parts = keys({"encoder": keys(scores), "linear": keys(scores)})
     of_split = {**_OF_SPLIT, ("parts" if with_parts else "parts?"): parts}
     tests = keys({**scores, **_OF_SPLIT, "parts?": parts})
-    return {
-        **{"metric": TEXT, "kept": _KEPT, "data": keys({"dev": _DATA, "*": _DATA}), **of_split},
-        "dev": keys({**dict.fromkeys(target.tables, cs.list_schema()), **scores}),
-        **dict.fromkeys((f"{split}?" for split in TEST_SPLITS), tests),
-        **({"linear_baseline": _LINEAR_BASELINE} if with_parts else {}),
-    }
+    return keys(
+        {
+            **{"metric": TEXT, "kept": _KEPT, "data": keys({"dev": _DATA, "*": _DATA}), **of_split},
+            "dev": keys({**dict.fromkeys(target.tables, cs.list_schema()), **scores}),
+            **dict.fromkeys((f"{split}?" for split in TEST_SPLITS), tests),
+            **({"linear_baseline": _LINEAR_BASELINE} if with_parts else {}),
+        }
+    )
 
 
 def check(value: Any, validator: SchemaValidator) -> None:
@@ -482,15 +492,15 @@ class RunReader:
 
     def read_result(self) -> dict[str, Any]:
         """Return the content of result.json. Raises ModelError if it is damaged, or is not the file of the manifest."""
-        file, wanted = self.file(RESULT), dict(_RESULT_KEYS)
+        file = self.file(RESULT)
         with naming_damage(file.path):
             result: dict[str, Any] = json.loads(file.read())
+            check(result, _RESULT_FILE)
             if result["command"] == "finetune":
-                with_parts = len(result.get("kept", {}).get("alone", ())) > 1
-                wanted |= _classifier_keys(TARGETS[result["target"]], with_parts=with_parts)
+                with_parts = len(result["kept"]["alone"]) > 1
+                check(result, SchemaValidator(_classifier_keys(TARGETS[result["target"]], with_parts=with_parts)))
             elif "metric" in result or "dev" in result:
-                wanted |= _LANGUAGE_MODEL_KEYS
-            check(result, SchemaValidator(keys(wanted)))
+                check(result, _LANGUAGE_MODEL)
         return result
 
     def read_thresholds(self) -> dict[str, Any] | None:
@@ -506,7 +516,7 @@ class RunReader:
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, without those that are incomplete; [] if there is no file.
 
-        Raises ModelError for a line whose values are no numbers.
+        Raises ModelError for a line whose values are not numbers.
         """
         lines: list[dict[str, Any]] = []
         content = self.file(METRICS).read(MAX_METRICS) if self.has(METRICS) else b""

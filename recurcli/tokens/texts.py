@@ -239,7 +239,7 @@ def is_plain_text(task: Task, config: DataConfig) -> bool:
 def load_texts(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> TextSplit:
     """Read the texts of a `split`: those of its file, or of the task's rows without their labels.
 
-    In a folder without a train file, the text files that are no dev or test text by their names are the training text. With
+    In a folder without a train file, the text files that are not dev or test texts by their names are the training text. With
     `use_dev_split`, text without a dev file holds train and dev text. The last lines, the share `data.dev_fraction`, are
     then the dev text (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
     """

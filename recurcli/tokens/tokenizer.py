@@ -190,7 +190,7 @@ def token_ids(path: Path) -> dict[str, int]:
             vocabulary = {token: token_id for token_id, (token, _) in enumerate(vocabulary)}
         ids = {**vocabulary, **{added["content"]: added["id"] for added in document.get("added_tokens") or ()}}
         if not all(type(token_id) is int and 0 <= token_id < 2**31 for token_id in ids.values()):
-            raise ValueError("an id is no whole number from 0")
+            raise ValueError("an id is not a whole number from 0")
     return ids
 
 
@@ -279,7 +279,7 @@ class Tokenizer:
         """The tokens in the order of their ids."""
         if sorted(vocab.values()) != list(range(len(vocab))) or not {PAD, SEPARATOR, MASK} <= vocab.keys():
             needed = f"{PAD}, {SEPARATOR} and {MASK}, and ids from 0 without a gap"
-            raise ModelError(f"is no tokenizer of recur, which has {needed}")
+            raise ModelError(f"is not a tokenizer of recur, which has {needed}")
         self.pad_id, self.separator_id, self.mask_id = vocab[PAD], vocab[SEPARATOR], vocab[MASK]
         self.unknown_id: int | None = vocab.get(UNKNOWN)
         self.special_ids: tuple[int, ...] = self.pad_id, self.separator_id, self.mask_id
@@ -494,37 +494,35 @@ def encode_splits(
     max_length: int,
     truncate: Truncation,
     log: Log,
-    *,
-    are_read: bool = True,
 ) -> tuple[dict[str, Tokens], dict[str, dict[str, Any]]]:
     """Return the tokens of each split and the facts about it for result.json.
 
-    Logs notes on the rows that were skipped, dropped or truncated, and on many unknown tokens. If no tokens `are_read`,
-    since there is no encoder, the rows have none.
+    Logs notes on the rows that were skipped, dropped or truncated, and on many unknown tokens.
     """
-    if are_read:
-        log.stage("tokenizing the rows")
+    log.stage("tokenizing the rows")
     tokens, data = {}, {}
     for name, split in splits.items():
-        texts = split.texts if are_read else [("", None)] * len(split.examples)
-        tokens[name] = tokenizer.encode(texts, max_length, truncate)
-        counts = {
-            "dropped": split.dropped,
-            "unlabelled": split.unlabelled,
-            "bad": len(split.bad),
-            "truncated": tokens[name].truncated,
-        }
-        data[name] = {**facts_of(split.path, len(split.examples), split.sha256), **counts}
-        log.add(*split.notes)
-        note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]), log)
-        if split.dropped:
-            kept = f"{len(split.examples):,} kept"
-            log.note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
+        tokens[name] = tokenizer.encode(split.texts, max_length, truncate)
+        data[name] = facts_of_split(name, split, log) | {"truncated": tokens[name].truncated}
         note_on_cuts(tokens[name].truncated, len(split.examples), f"data.max_length {max_length}", truncate, log, name)
         unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
         if unknown > MANY_UNKNOWN:
             log.warn(f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]")
     return tokens, data
+
+
+def facts_of_split(name: str, split: Split, log: Log) -> dict[str, Any]:
+    """Return the facts about the split `name` for result.json, where no row is truncated.
+
+    Logs notes on the rows that were skipped or dropped.
+    """
+    log.add(*split.notes)
+    note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]), log)
+    if split.dropped:
+        kept = f"{len(split.examples):,} kept"
+        log.note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
+    counts = {"dropped": split.dropped, "unlabelled": split.unlabelled, "bad": len(split.bad), "truncated": 0}
+    return {**facts_of(split.path, len(split.examples), split.sha256), **counts}
 
 
 def facts_of(path: Path | None, rows: int, sha256: str) -> dict[str, Any]:

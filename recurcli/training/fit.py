@@ -192,9 +192,7 @@ class TrainingLoop:
 
     @property
     def total_steps(self) -> int:
-        """Number of optimiser steps of the whole run; 0 without an encoder."""
-        if self.model.config.is_linear:
-            return 0
+        """Number of optimiser steps of the whole run."""
         assert self.config.epochs != "auto", "settle replaces auto"
         return self.config.max_steps or self.config.epochs * self.steps_per_epoch
 
@@ -235,14 +233,15 @@ def fit(loop: TrainingLoop, after_step: Callable[[Progress], bool]) -> None:
     """
     state, batches = loop.state, loop.batches(loop.state.step)
     while not loop.finished:
-        if not loop.evaluation_due:
-            started, cpu_started = time.perf_counter(), time.process_time()
-            take_step(loop, next(batches))
-            if loop.evaluation_due or loop.finished or state.step % loop.config.log_every == 0:
-                loop.read_losses()
-            state.seconds += time.perf_counter() - started
-            state.cpu_seconds += time.process_time() - cpu_started
-        dev_metric, improved = _evaluate(loop) if loop.evaluation_due else (None, False)
+        with loop.ranks.limited():
+            if not loop.evaluation_due:
+                started, cpu_started = time.perf_counter(), time.process_time()
+                take_step(loop, next(batches))
+                if loop.evaluation_due or loop.finished or state.step % loop.config.log_every == 0:
+                    loop.read_losses()
+                state.seconds += time.perf_counter() - started
+                state.cpu_seconds += time.process_time() - cpu_started
+            dev_metric, improved = _evaluate(loop) if loop.evaluation_due else (None, False)
         progress = Progress(
             step=state.step,
             total_steps=loop.total_steps,

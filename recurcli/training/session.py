@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import shutil
 import signal
 import threading
 import time
@@ -155,8 +156,13 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     return {f"{key}/{name}": value for name, state in states.items() for key, value in state.items()}
 
 
-def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load the tensors of `optimizer_tensors` into `optimizer`. Raises ModelError if they do not fit the model."""
+def load_optimizer_tensors(
+    model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], source: Path
+) -> None:
+    """Load the tensors of `optimizer_tensors`, from the file `source`, into `optimizer`.
+
+    Raises ModelError if they do not fit the model.
+    """
     left = dict(tensors)
     for name, parameter in model.named_parameters():
         state = {key: left.pop(f"{key}/{name}", None) for key in ("step", "exp_avg", "exp_avg_sq")}
@@ -165,13 +171,13 @@ def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, te
         for key, value in state.items():
             shape = () if key == "step" else parameter.shape
             if value is None or value.shape != shape or not value.is_floating_point() or not parameter.requires_grad:
-                raise ModelError(f"the checkpoint's optimizer state does not fit the model: {key}/{name}")
+                raise ModelError(f"{source}: the optimizer state does not fit the model: {key}/{name}")
         # A fused AdamW keeps its step count beside the parameter.
         optimizer.state[parameter] = {
             key: value.to(parameter.device) for key, value in state.items() if value is not None
         }
     if left:
-        raise ModelError(f"the checkpoint's optimizer state does not fit the model: {min(left)}")
+        raise ModelError(f"{source}: the optimizer state does not fit the model: {min(left)}")
 
 
 def _checked_state(carried: Mapping[str, Tensor], loop: TrainingLoop, source: Path) -> dict[str, Tensor]:
@@ -184,10 +190,21 @@ def _checked_state(carried: Mapping[str, Tensor], loop: TrainingLoop, source: Pa
     for name, part in carried.items():
         if not part.is_floating_point() or part.ndim < 2 or len(part) != carry.streams or not part.isfinite().all():
             raise ModelError(
-                f"{source / 'carried.safetensors'}: {escaped(name)} is no state of {carry.streams} streams"
+                f"{source / 'carried.safetensors'}: {escaped(name)} is not the state of {carry.streams} streams"
             )
     dtype = next(loop.model.parameters()).dtype if loop.precision == "fp32" else None
     return {name: part.to(loop.device, dtype) for name, part in carried.items()}
+
+
+def checkpoint_bytes(loop: TrainingLoop) -> int:
+    """Return the approximate size of a checkpoint in bytes.
+
+    A checkpoint has the weights, the optimizer's state and, if the model is selected, the best weights. The optimizer stores
+    two numbers for a weight.
+    """
+    weights = sum(tensor.nbytes for tensor in loop.model.state_dict().values())
+    numbers = sum(2 * p.numel() for p in loop.model.parameters() if p.requires_grad)
+    return weights + 4 * numbers + (0 if loop.evaluate is None else weights)
 
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -204,10 +221,13 @@ class StopRequest:
         self.ranks = ranks
         self.signal: int | None = None
         """Number of the stop signal. None if none was received."""
+        self.place = ""
+        """Where the training is, for a message."""
 
     def agreed(self) -> bool:
         """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
-        agreed = max(int(number) for number in self.ranks.all_gather_(torch.tensor(self.signal or 0)))
+        with self.ranks.limited():
+            agreed = max(int(number) for number in self.ranks.all_gather_(torch.tensor(self.signal or 0)))
         if agreed:  # a signal that arrives after all_gather is handled by the next call
             self.signal = agreed
         return bool(agreed)
@@ -216,6 +236,14 @@ class StopRequest:
         """Raise StopTraining if any rank has received a signal to stop. A collective call."""
         if self.agreed():
             raise StopTraining
+
+    def leave(self, way_on: str) -> NoReturn:
+        """Wait until rank 0 has written what it has to, then raise Interrupted with the signal, and with the `way_on`."""
+        assert self.signal is not None
+        self.ranks.broadcast(None)  # a barrier: no rank exits before the files are written
+        stop = Interrupted(self.signal, f"stopped by {signal.Signals(self.signal).name}{self.place}")
+        stop.add_note(way_on)
+        raise stop
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -258,14 +286,30 @@ class Session:
         self.ranks = self.loop.ranks
 
     def restore(self, log: Log) -> None:
-        """Load the newest checkpoint, if there is one.
+        """Load the newest checkpoint, if there is one. Warns if the disk has no room for the checkpoints.
 
         Rank 0 reads the checkpoint and broadcasts it, because other machines may not share its disk.
         """
         if self.ranks.is_main:
+            self._warn_of_disk_space(log)
             self._read_checkpoint(log)
         if self.ranks.world_size > 1:
             self._broadcast()
+
+    def _warn_of_disk_space(self, log: Log) -> None:
+        """Warn if the checkpoints need more than the free disk space.
+
+        They need space for one more than `keep_checkpoints`, because the newest is written before the oldest is deleted.
+        """
+        run, count = self.run, self.loop.config.keep_checkpoints + 1
+        needed = count * checkpoint_bytes(self.loop)
+        held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
+        free = shutil.disk_usage(run.path).free
+        if free + held < needed:
+            log.warn(
+                f"{run.path}: {free / 1e6:,.1f} MB are free on its disk, but {count} checkpoints need "
+                f"{needed / 1e6:,.1f} MB; free some space, or training will stop when the disk is full",
+            )
 
     def _read_checkpoint(self, log: Log) -> None:
         checkpoint, warnings = newest_checkpoint(
@@ -284,7 +328,9 @@ class Session:
             log.warn(f"{difference}: the run continues, but its result is not bit-identical")
         source = self.run.checkpoints / checkpoint.name
         load_weights(self.loop.model, checkpoint.model, source)
-        load_optimizer_tensors(self.loop.model, self.loop.optimizer, checkpoint.optimizer)
+        load_optimizer_tensors(
+            self.loop.model, self.loop.optimizer, checkpoint.optimizer, source / "optimizer.safetensors"
+        )
         if self.loop.objective.carry is not None:
             self.loop.objective.carry.state = _checked_state(checkpoint.carried, self.loop, source)
         self.loop.state = checkpoint.state
@@ -305,7 +351,7 @@ class Session:
             if not self.ranks.is_main:
                 tensors = {name: torch.zeros(tuple(shape), device=self.loop.device) for name, shape in shapes}
             self.ranks.broadcast_(list(tensors.values()))
-            load_optimizer_tensors(model, optimizer, tensors)
+            load_optimizer_tensors(model, optimizer, tensors, self.run.checkpoints)
         if (carry := self.loop.objective.carry) is not None:
             carry.share(self.ranks, self.loop.device)
             self.ranks.broadcast_(list(carry.state.values()))
@@ -313,20 +359,23 @@ class Session:
     def train(self, log: Log) -> None:
         """Train to the end. On a signal, writes a checkpoint and raises Interrupted."""
         self._since = self.loop.state.tokens, time.perf_counter()
+        self.ranks.wait_for_main()
         with contextlib.suppress(StopTraining):
             fit(self.loop, partial(self._after_step, log))
+        self.stop.place = f" at step {self.loop.state.step:,}"
         if self.stop.agreed():
             self.save()
-            self.leave()
+            self.stop.leave(self.run.way_on)
 
     def _after_step(self, log: Log, progress: Progress) -> bool:
         """Publish the best model, write metrics and checkpoints that are due. Returns whether a signal asks to stop."""
         config, at_end = self.loop.config, self.loop.finished
-        if progress.improved and self.ranks.is_main:
-            self.best = {
-                name: tensor.detach().to("cpu", copy=True) for name, tensor in self.loop.model.state_dict().items()
-            }
-            self.publish(self.best)
+        if progress.improved:
+            if self.ranks.is_main:
+                tensors = self.loop.model.state_dict().items()
+                self.best = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors}
+                self.publish(self.best)
+            self.ranks.wait_for_main()
         if progress.dev_metric is not None or progress.step % config.log_every == 0 or at_end:
             self._write_metrics(progress)
         if self.stop.agreed():
@@ -338,13 +387,16 @@ class Session:
         return False
 
     def save(self) -> None:
-        """Write a checkpoint of the current step on rank 0. The other ranks wait for rank 0 in the next step.
+        """Write a checkpoint of the current step on rank 0, for which the other ranks wait.
 
         Raises NumericError if the loss of a step was not finite.
         """
         self.loop.read_losses()
-        if not self.ranks.is_main:
-            return
+        if self.ranks.is_main:
+            self._write_checkpoint()
+        self.ranks.wait_for_main()
+
+    def _write_checkpoint(self) -> None:
         has_other_best = self.best is not None and self.loop.state.best_step != self.loop.state.step
         save_checkpoint(
             self.run.checkpoints,
@@ -379,12 +431,3 @@ class Session:
             self.track(line, progress.step)
         state = self.loop.state
         state.loss_sum, state.loss_steps, state.logged_step = 0.0, 0, progress.step
-
-    def leave(self) -> NoReturn:
-        """Wait until rank 0 has written its checkpoint, then raise Interrupted with the signal that was received."""
-        assert self.stop.signal is not None
-        self.ranks.broadcast(None)  # a barrier: no rank exits before the checkpoint is written
-        name = signal.Signals(self.stop.signal).name
-        stop = Interrupted(self.stop.signal, f"stopped by {name} at step {self.loop.state.step:,}")
-        stop.add_note(self.run.way_on)
-        raise stop

@@ -157,11 +157,6 @@ def test_a_folder_of_texts_without_labels_has_a_way_out(recur: Recur, report: Re
     assert "no row of" not in recur.ok(*train, "--set", way_out)[1]
 
 
-def test_labels_without_a_drawn_dev_row_are_named(report: Report, tmp_path: Path) -> None:
-    found = report(written(tmp_path / "x.tsv", *SOUND, "one\trare"))
-    assert any(", none of the label 'rare'; a model" in each for each in messages(found, "information"))
-
-
 def test_leaks_between_splits_are_warnings(report: Report, tmp_path: Path) -> None:
     written(tmp_path / "train.tsv", "a b\tx", "b c\ty", "a b\ty", "e f\tx", "A  b\tx")
     written(tmp_path / "dev.tsv", "a b\tx", "a B\tx", "g h\ty")
@@ -191,29 +186,6 @@ def test_near_duplicates_in_and_between_splits_are_warnings(
     monkeypatch.setattr("recurcli.commands.check.MAX_COMPARED", 2)
     drawn = "train.tsv: near-duplicates are counted among 2 different texts, drawn from 3 by a fixed seed"
     assert drawn in messages(report(tmp_path), "information")
-
-
-def test_columns_are_found_or_given(recur: Recur, report: Report, tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", *(f"{n}\t{row}" for n, row in enumerate(SOUND)), header="n\twords\tverdict")
-    recur.refused(3, "which column is the text? add --text COLUMN", "check", path)
-    found = report(path, "--text", "words", "--label", "3", "--id", "n")
-    assert found["splits"][0]["columns"] == {"text": ["words"], "label": "verdict", "id": "n"}
-    recur.refused(3, "did you mean 'words'?", "check", path, "--text", "wrods")
-
-
-def test_line_1_that_stops_a_training_stops_a_check_of_the_same_file(recur: Recur, tmp_path: Path) -> None:
-    rows = [f"who is {n} ?\tnobody" for n in range(30)]
-    recur.refused(3, "x.tsv:1: 'question'", "check", written(tmp_path / "x.tsv", *rows, header="question\tanswer"))
-    assert recur("check", written(tmp_path / "test.tsv", *rows, header="question\tanswer"))[0] == 0, "has no labels"
-
-
-def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
-    path = written(tmp_path / "x.csv", "good film;pos", "bad film;neg", "a good; film;pos", header="text;label")
-    recur.refused(3, "or --delimiter MARK if it has several columns; ", "check", path)
-    assert recur("check", path, "--delimiter", ";")[0] == 3, "its last row has three fields"
-    path = written(path, *(row.replace("\t", ";") for row in SOUND), header="text;label")
-    out, _ = recur.ok("check", path)
-    assert "its fields are separated by a semicolon, which splits every row alike" in out
 
 
 def test_labels_that_look_alike_are_warnings(report: Report, tmp_path: Path) -> None:
@@ -252,12 +224,6 @@ def test_fractions_as_labels_look_like_regression(report: Report, tmp_path: Path
     ]
     path = written(tmp_path / "stars.tsv", *(f"film {n}\t{n % 5 + 1}" for n in range(60)))
     assert messages(report(path, "--no-lengths"), "warning") == []
-
-
-def test_repeated_columns_are_joined(report: Report, tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", *(f"a\tb\t{n}\t{'pn'[n % 2]}" for n in range(40)), header="u\tv\tw\tlabel")
-    (split,) = report(path, "--text", "u", "--text", "v", "--pair", "w", "--pair", "2")["splits"]
-    assert split["columns"] == {"text": ["u", "v"], "pair": ["w", "v"], "label": "label", "id": None}
 
 
 def test_issues_of_texts_are_warnings_with_their_lines(report: Report, tmp_path: Path) -> None:
@@ -339,14 +305,6 @@ def test_a_task_is_known_by_the_name_of_its_folder(report: Report, tiny_tnews: P
     assert [split["split"] for split in found["splits"]] == ["train", "dev", "test", "test1.0"]
 
 
-def test_labels_of_no_task_are_bad_rows(report: Report, tmp_path: Path) -> None:
-    path = tmp_path / "train.json"
-    path.write_text('{"sentence": "x", "label": "105"}\n{"sentence": "y", "label": "100"}\n')
-    found = report(path, "--task", "tnews", code=3)
-    (bad_row,) = found["splits"][0]["bad_rows"]
-    assert bad_row.startswith(f"{path}:1: label '105' is not one of tnews' 15 labels")
-
-
 def test_a_file_of_a_folder_that_cannot_be_read_hides_no_other(report: Report, tmp_path: Path) -> None:
     written(tmp_path / "train.tsv", "a b\tx", "c d\ty")
     (tmp_path / "dev.tsv").write_bytes("text\tlabel\n".encode("utf-16"))
@@ -366,14 +324,6 @@ def test_a_foreign_zip_is_told_why_it_scores_nothing(recur: Recur, tmp_path: Pat
     assert code == 3
     assert "where CLUE reads nothing" in out
     assert err.startswith("recur: error: 1 error was found, the first: ")
-
-
-def test_a_sound_submission_passes(report: Report, tmp_path: Path) -> None:
-    path = tmp_path / "cluewsc10_predict.json"
-    rows = ({"id": row, "label": "true" if row % 3 else "false"} for row in range(290))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = report(path)
-    assert (found["kind"], found["findings"]) == ("submission", [])
 
 
 # --- several paths, streams, speed

@@ -13,13 +13,11 @@ from recurcli.commands.check import (
     has_invisible,
     read_splits,
     repeated_texts,
-    shared_texts,
 )
 from recurcli.config import DataConfig, Preset, TokenizerConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.export.clue import is_submission
-from recurcli.log import RowsDone
 from recurcli.tokens.tokenizer import Tokenizer
 
 
@@ -41,29 +39,6 @@ def tsv(path: Path, *rows: str, header: str = "text\tlabel") -> Path:
     return path
 
 
-def test_bad_rows_are_kept_beside_the_sound_ones_and_each_row_has_its_line(tmp_path: Path) -> None:
-    log, path = Kept(), tsv(tmp_path / "x.tsv", "a\tx", *["b"] * 150, "c\t", "d\ty")
-    (split,) = splits_of(path, log)
-    assert (split.rows.read, len(split.rows.bad)) == (153, 151)
-    assert split.rows.bad[0] == f"{path}:3: has 1 field, not 2"
-    assert [row.line for row in split.rows.examples] == [2, 154]
-    assert log.states == [RowsDone(153)]
-
-
-def test_issues_of_rows_are_noted_with_their_lines(tmp_path: Path) -> None:
-    lines = ['"a\tx', '"b"\ty', " \tx", "NA\ty", "c\u202ed\tx", "e\ufffd\ty", "plain 全角　text\tx"]
-    split = split_of(tsv(tmp_path / "x.tsv", *lines))
-    assert split.issues == {"quoted": [3], "blank": [4], "invisible": [6, 7]}
-
-
-def test_a_quote_that_is_left_open_in_csv_is_a_bad_row(tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    path.write_text('text,label\n"a\nb",x\n"c"d,y\nf,y\n', encoding="utf-8")
-    split = split_of(path)
-    assert (len(split.rows.examples), split.issues["quoted"]) == (2, [])
-    assert split.rows.bad == [f"{path}:4: has text after a closing quote: '\"d,y'"]
-
-
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\x85", "\u202e", "\ufffd", "\ufeff", "\u200b"])
 def test_invisible_characters_are_found(character: str) -> None:
     assert has_invisible(f"a{character}b")
@@ -77,43 +52,10 @@ def test_ordinary_text_has_no_invisible_characters(text: str) -> None:
     assert not has_invisible(text)
 
 
-def test_repeats_and_conflicts_are_counted_with_lines(tmp_path: Path) -> None:
-    assert repeated_texts(split_of(tsv(tmp_path / "x.tsv", "a\tx", "b\tx", "a\ty", "b\tx", "c\ty", "a\tx"))) == {
-        "texts": 2,
-        "rows": 3,
-        "first_lines": [[2, 4, 7], [3, 5]],
-        "conflicting_texts": 1,
-        "first_conflicts": [{"lines": [2, 4, 7], "labels": ["x", "y"]}],
-    }
-
-
 def test_pairs_are_the_same_only_when_both_texts_are(tmp_path: Path) -> None:
     header = "text\tpair\tlabel"
     split = split_of(tsv(tmp_path / "x.tsv", "a\tb\tx", "ab\t\tx", "a\tc\tx", "a\tb\tx", header=header))
     assert repeated_texts(split)["first_lines"] == [[2, 5]]
-
-
-def test_overlap_counts_texts_rows_and_other_labels(tmp_path: Path) -> None:
-    train = split_of(tsv(tmp_path / "train.tsv", "a\tx", "b\tx", "a\tx", "c\ty"))
-    dev = split_of(tsv(tmp_path / "dev.tsv", "d\tx", "c\ty", "a\ty", "A\ty", "a\tz"))
-    assert shared_texts([train, dev]) == [
-        {
-            "first": "train",
-            "second": "dev",
-            "texts": 2,
-            "first_rows": 3,
-            "second_rows": 4,
-            "other_labels": 1,
-            "first_lines": [[5, 3], [2, 4]],
-        }
-    ]
-
-
-def test_splits_without_rows_have_nothing_in_common(tmp_path: Path) -> None:
-    empty, some = split_of(tsv(tmp_path / "train.tsv")), split_of(tsv(tmp_path / "dev.tsv", "a\tx"))
-    assert empty.rows.faults == [f"{tmp_path / 'train.tsv'}: has no rows"]
-    assert shared_texts([empty, some])[0]["texts"] == 0
-    assert repeated_texts(empty)["rows"] == 0
 
 
 @pytest.mark.parametrize("kind", ["char", "byte", "whitespace", "wordpiece", "bpe"])
@@ -191,14 +133,6 @@ def test_chinese_texts_and_pairs_have_near_duplicates(tmp_path: Path) -> None:
     rows.append("the same first text\ta quite different ends\tx")
     found = near(tsv(tmp_path / "pairs.tsv", *rows, header="sentence1\tsentence2\tlabel"))
     assert found["first_lines"] == [[2, 4]]
-
-
-def test_near_duplicates_between_splits_are_none_of_the_shared_texts(tmp_path: Path) -> None:
-    long = "the quick brown fox jumps over the lazy dog by the river"
-    tsv(tmp_path / "train.tsv", f"{long}\tx", "another text that shares nothing\ty", f"{long}!\tx")
-    tsv(tmp_path / "dev.tsv", "a text of its own alone\tx", f"{long}\ty", f"{long} bank\tx")
-    train, dev = map(NearTexts, splits_of(tmp_path))
-    assert train.near_duplicates(dev) == {"texts": 1, "compared": 3, "share": 1 / 3, "first_lines": [[2, 4]]}
 
 
 def test_a_sample_of_many_texts_is_compared_and_always_the_same(

@@ -181,7 +181,8 @@ def test_the_dev_rows_are_scored_by_the_first_fit_and_the_others_by_the_refit(re
         assert loss == pytest.approx(result[split]["loss"], abs=1e-6)
     rows = [(f"good {n}", None) for n in range(5)]
     kept, predictor = kept_of(folder), Predictor.load(folder, device="cpu")
-    encoder = predictor.encoder_logits(predictor.encode(rows))
+    assert predictor.encoder is not None
+    encoder = predictor.encoder.logits(predictor.encoder.encode(rows))
     expected = kept.logits({"encoder": encoder, "linear": again.logits(rows)})
     np.testing.assert_allclose(predictor.logits(rows), expected, atol=1e-5)
     _, err = recur.ok("eval", folder, "--data", refitted / "x.csv")

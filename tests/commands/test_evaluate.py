@@ -21,11 +21,10 @@ from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.evaluation.result_block import ResultBlock
-from recurcli.files import extend_manifest, read_manifest, write_manifest
 from recurcli.metrics import METRICS
 from recurcli.runs.model_files import read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, Run
+from recurcli.runs.run_directory import MODEL_CARD, Run
 
 
 def test_the_dev_scores_are_those_of_the_training(recur: Recur, trained: Path) -> None:
@@ -201,12 +200,6 @@ def test_an_unfinished_run_is_scored_on_its_rows(recur: Recur, trained: Path, ti
     recur.refused(3, "its sha256 is not that", "eval", run)
 
 
-def test_a_run_whose_hashes_of_rows_are_gone_is_damaged(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = copy_of(trained, tmp_path / "run")
-    write_manifest(run, [name for name in read_manifest(run) if name != KNOWN_ROWS])
-    recur.refused(4, f"{run / 'manifest.json'}: does not list {KNOWN_ROWS}", "eval", run)
-
-
 @pytest.fixture(scope="module")
 def without_texts(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run that keeps no texts, and its data."""
@@ -250,17 +243,6 @@ def test_a_run_from_one_without_hashes_has_none(without_texts: tuple[Path, Path]
     assert read_known_rows(Run(tmp_path / "x")) is None, "a part of the rows would be counted as all"
 
 
-def test_runs_with_and_without_texts_are_compared_and_are_one_group(
-    without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path
-) -> None:
-    run, data = without_texts
-    options = ["--preset", "starsaber-tnews", "--data", data, "--output", tmp_path / "x", "--quiet"]
-    settings = tiny("finetuning.max_steps=1", "ensemble=linear", "runtime.seed=11")
-    recur.ok("finetune", *options, *settings)
-    out, _ = recur.ok("compare", run, tmp_path / "x", "--json", "--report", tmp_path / "page.html")
-    assert [len(group["runs"]) for group in json.loads(out)["groups"]] == [2]
-
-
 def test_rows_of_an_init_run_are_told_and_kept(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     """Rows that a finetuned run was trained on are no dev or test rows for a run that starts from it."""
     lines = (tiny_tnews / "train.json").read_text().splitlines(keepends=True)
@@ -287,43 +269,11 @@ def test_rows_without_labels_are_refused(recur: Recur, trained: Path) -> None:
     recur.refused(3, "the test rows of tnews carry no labels", "eval", trained, "--split", "test")
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("", "has no rows"),
-        ('{"sentence": "a", "label": "999"}\n', "no row has a label of the training ('999' 1)"),
-        ('{"sentence": "a", "label": ""}\n', "label is empty"),
-        ('{"sentence": "a"}\n', "has no 'label'"),
-        ('{"sentence": "a", "label": "100"}\n{"sentence"', "seems to be cut"),
-    ],
-)
-def test_rows_that_cannot_be_scored_are_named(
-    content: str, reason: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "dev.json").write_text(content)
-    err = recur.refused(3, reason, "eval", trained, "--data", tmp_path)
-    assert "dev.json" in err
-    assert err.count("\n") == 1
-
-
 def test_data_that_are_gone_are_asked_for(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     run = copy_of(trained, tmp_path / "run")
     edit_preset(run, str(tiny_tnews), str(tmp_path / "gone"))
     recur.refused(3, f"{tmp_path / 'gone'}: the data of {run} are no longer there", "eval", run)
     recur.ok("eval", run, "--data", tiny_tnews)
-
-
-@pytest.mark.parametrize(
-    "content", [None, "- a\n", "data: [1]\n", "data: {max_length: 1}\n", "data:\n  path: 3\n", "%\x00"]
-)
-def test_a_damaged_preset_is_refused(content: str | None, recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = copy_of(trained, tmp_path / "run")
-    if content is None:
-        (run / "preset.yaml").unlink()
-    else:
-        (run / "preset.yaml").write_text(content)
-        extend_manifest(run, "preset.yaml")
-    recur.refused(4, str(run / "preset.yaml"), "eval", run)
 
 
 def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:

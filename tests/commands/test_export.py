@@ -123,8 +123,9 @@ def test_a_damaged_model_ends_it_before_anything(recur: Recur, trained: Path, fu
 def export_vocabulary(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
     """A format of the test: the label of a text, and the tokens of the vocabulary, a line each."""
     [run] = runs
+    assert run.predictor.encoder is not None
     [prediction] = run.predictor.predict(["鼠"])
-    tokens = run.predictor.tokenizer.tokens
+    tokens = run.predictor.encoder.tokenizer.tokens
     write_atomically(output, "".join(f"{line}\n" for line in (prediction.label, *tokens)))
     file = {"name": output.name, "rows": len(tokens), "from": run.task.name, "run": str(run.path)}
     return {"files": [file]}

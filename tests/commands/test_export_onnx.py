@@ -1,5 +1,6 @@
 """`recur export --format onnx`: a folder that labels texts as `recur predict` does, without torch, or no folder."""
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -20,18 +22,22 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from interrupts import interrupted_soon
 from predicting import Recur, jsonl, tsv
 from running import lines_of
 from sized_encoders import SIZED
 from small_runs import copy_of, weighted
 from tiny_task import tiny
 
+from recurcli.commands.export import export
 from recurcli.config import ModelConfig, Truncation
 from recurcli.data.splits import row_hash
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
 from recurcli.files import OpenedFile
+from recurcli.log import Log
 from recurcli.model.models import Classifier
+from recurcli.requests.export import ExportRequest
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -356,7 +362,7 @@ def classifier(name: str, **keys: Any) -> Classifier:
         pad_id=0,
         max_length=70,
         pair_pooling="sides",
-        labels=("a", "b", "c"),
+        num_classes=3,
         **marks,  # type: ignore[arg-type]
         **model_keys,
     )
@@ -436,3 +442,21 @@ def test_a_model_of_pairs_labels_as_predict_does(kind: str, recur: Recur, real_d
     rows = [json.loads(line) for line in (real_data / "ocnli" / "dev.json").read_text().splitlines()[:500]]
     nasty = [(a.replace("\t", " "), b.replace("\t", " ")) for a in NASTY for b in NASTY]
     check_same(recur, run, folder, [*nasty, *((row["sentence1"], row["sentence2"]) for row in rows)])
+
+
+def test_a_signal_ends_an_onnx_export_although_torch_catches_all_errors(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript")
+    with interrupted_soon() as ask:
+
+        def catch_all(*arguments: object, **options: object) -> None:
+            ask()
+            for _ in range(200):
+                with contextlib.suppress(Exception):
+                    time.sleep(0.01)
+            raise SystemExit  # what no library catches: the rest of the export is not needed
+
+        monkeypatch.setattr("torch.export.export", catch_all)
+        export(ExportRequest(runs=[trained], format="onnx", output=tmp_path / "folder"), Log())
+    assert not list(tmp_path.iterdir())

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from cases import slow_but
-from forked import ForkServer
-from running import Recur, lines_of, result_of, saved
+from running import Recur, handlers_kept, lines_of, result_of, saved
 from tiny_task import rows, tiny, write_rows
 
+from recurcli.cli import run
 from recurcli.files import sha256_of
 from recurcli.runs.model_files import read_model
 
@@ -20,11 +20,12 @@ def options(data: Path, output: Path, *more: str) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def pretrained(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pretrained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished pre-training on the small TNEWS, with all of its splits."""
     output = tmp_path_factory.mktemp("pretrained") / "x"
-    ended = forks.run("pretrain", *options(tiny_tnews, output), "--json")
-    assert (ended.code, set(json.loads(ended.out)["data"])) == (0, {"train", "dev", "test"}), ended.err
+    with handlers_kept():
+        assert run(["pretrain", *map(str, options(tiny_tnews, output)), "--quiet"]) == 0
+    assert set(result_of(output)["data"]) == {"train", "dev", "test"}
     return output
 
 
@@ -67,7 +68,7 @@ def test_finetuning_starts_from_pretraining(recur: Recur, pretrained: Path, tiny
     step = options(tiny_tnews, tmp_path / "x", "finetuning.max_steps=1")
     _, err = recur.ok("finetune", *step, "--init", pretrained)
     assert f"starting from {pretrained}, with its tokenizer" in err
-    before, after = read_model(pretrained), read_model(tmp_path / "x")
+    before, after = (read_model(run).of_encoder() for run in (pretrained, tmp_path / "x"))
     assert before.tokenizer.to_json() == after.tokenizer.to_json()
     difference = (before.tensors["embedding.weight"] - after.tensors["embedding.weight"]).abs().max()
     assert 0 < difference < 0.011, "one step of 1e-2 away from where pre-training ended"
@@ -95,32 +96,6 @@ def test_unknown_tokens_are_a_warning(recur: Recur, pretrained: Path, tiny_tnews
         write_rows(tmp_path / f"{split}.json", english)
     step = options(tmp_path, tmp_path / "x", "finetuning.max_steps=1")
     assert "% of the tokens are not in the vocabulary" in recur.ok("finetune", *step, "--init", pretrained)[1]
-
-
-def test_an_existing_run_is_overwritten_only_when_told(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    command = ["finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.epochs=1"), "--quiet"]
-    recur.ok(*command)
-    before = (tmp_path / "x" / "result.json").read_bytes()
-    recur.refused(2, "continue it with --resume, or replace it with --overwrite", *command)
-    assert (tmp_path / "x" / "result.json").read_bytes() == before
-    recur.refused(2, "", *command, "--overwrite", "--resume")
-    (tmp_path / "x" / "notes.md").write_text("mine")
-    recur.ok(*command, "--overwrite")
-    assert (tmp_path / "x" / "notes.md").read_text() == "mine"
-
-
-def test_a_folder_with_other_things_is_never_written_to(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("mine")
-    recur.refused(2, "is not a run directory", "finetune", *options(tiny_tnews, tmp_path), "--overwrite")
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_what_a_kill_left_half_written_is_no_obstacle(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    run = tmp_path / "x"
-    (run / ".checkpoints.a1b2.tmp").mkdir(parents=True)
-    (run / ".preset.yaml.a1b2.tmp").write_text("half")
-    recur.ok("finetune", *options(tiny_tnews, run, "finetuning.epochs=1"), "--quiet", "--resume")
-    assert not list(run.glob(".*.tmp"))
 
 
 def test_dev_batches_are_micro_batches(
@@ -185,50 +160,10 @@ def test_bad_input_is_one_line_with_the_way_out(
     assert not (tmp_path / "x").exists(), "nothing is left behind"
 
 
-def test_a_nan_takes_no_step(recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recurcli.training.objectives import ClassificationObjective
-
-    steps = 0
-    honest = ClassificationObjective.loss
-
-    def poisoned(self: ClassificationObjective, *arguments: Any) -> Any:
-        nonlocal steps
-        steps += 1
-        total, auxiliary = honest(self, *arguments)
-        return (total * float("nan") if steps == 11 else total), auxiliary
-
-    monkeypatch.setattr(ClassificationObjective, "loss", poisoned)
-    command = ("finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.checkpoint_every=2"), "--quiet")
-    recur.refused(6, "step 11: loss nan", *command)
-    assert max((tmp_path / "x" / "checkpoints").iterdir()).name == "step-00000010"
-    monkeypatch.undo()
-    recur.ok(*command, "--resume")
-
-
-def test_baselines_stand_in_the_result(recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path) -> None:
-    result = result_of(trained)
-    assert result["baselines"].keys() == {"majority", "linear"}
-    assert all(0 <= baseline <= 1 for baseline in result["baselines"].values())
-    assert result["linear_baseline"]["rows"] == 60
-    assert recur.json("eval", trained, "--data", tiny_tnews, "--quiet")["baselines"] == result["baselines"]
-    without = options(tiny_tnews, tmp_path / "run", "finetuning.linear_baseline=false", "ensemble=null")
-    assert recur.json("finetune", *without, "--quiet")["baselines"].keys() == {"majority"}
-    assert not (tmp_path / "run" / "linear.safetensors").exists()
-
-
 def test_classes_without_a_dev_row_are_named(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", "finetuning.max_steps=1"))
     assert "no dev row for 12 of 15 classes ('103', '104', '106', '107', " in err
     assert "no row for 12 of 15 classes ('103'," in recur.ok("eval", tmp_path / "run")[1]
-
-
-def test_rows_without_a_text_are_counted(recur: Recur, tmp_path: Path) -> None:
-    rows = [f"{['good', 'bad'][n % 2]} day {n},{'ab'[n % 2]}\n" for n in range(60)]
-    (tmp_path / "x.csv").write_text("text,label\n" + "".join(rows) + ",a\n  ,b\n,a\n")
-    (tmp_path / "dev.csv").write_text("text,label\ngood,b\nfine,a\n")
-    data = ("--train", tmp_path / "x.csv", "--dev", tmp_path / "dev.csv")
-    _, err = recur.ok("finetune", "--preset", "linear-custom", *data, "--output", tmp_path / "run")
-    assert "train: 3 rows have no text; `recur check` names the lines\n" in err
 
 
 @pytest.mark.parametrize(
@@ -250,7 +185,7 @@ def test_auto_settles_tokens_and_length_by_the_texts(text: str, kind: str, recur
     _, err = recur.ok("finetune", "--preset", "starsaber-custom", *data, "--set", "finetuning.max_steps=1")
     assert f"tokenizer.kind auto: {kind}" in err
     assert "data.max_length auto: 8 tokens" in err
-    assert json.loads((tmp_path / "x" / "config.json").read_text())["max_length"] == 8
+    assert json.loads((tmp_path / "x" / "config.json").read_text())["network"]["max_length"] == 8
 
 
 def notes_of_dry_run(recur: Recur, folder: Path) -> str:
@@ -292,7 +227,7 @@ def test_a_run_keeps_which_tokens_of_a_long_row_its_encoder_reads(
     settings = ("data.max_length=8", "data.truncate=tail", "finetuning.max_steps=2", "ensemble=null")
     _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings))
     assert re.search(r"train: \d+ rows \(\d+\.\d%\) cut to data.max_length 8 \(data.truncate tail\)\n", err)
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["truncate"] == "tail"
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["network"]["truncate"] == "tail"
     (tmp_path / "x.txt").write_text("".join(f"{start * 20}龙蛇马羊龙蛇马羊\n" for start in ("", "鼠", "猴")))
     out, err = recur.ok("predict", tmp_path / "run", tmp_path / "x.txt", "--format", "jsonl")
     assert len({json.loads(line)["score"] for line in out.splitlines()}) == 1
@@ -317,19 +252,6 @@ def test_dev_and_test_rows_that_are_no_training_rows_are_scored_beside_all(
         note = f"{len(rows) - unseen} of the {len(rows)} {split} rows were trained on; the "
         for text in (out, (tmp_path / "run" / "README.md").read_text()):
             assert re.search(rf"{note}.* has {accuracy} on the {unseen} others\.", text)
-
-
-def test_the_linear_model_is_cached(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))
-    step = "finetuning.max_steps=1"
-    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "a", step))
-    assert "fitted in" in err
-    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "b", step))
-    assert "linear model: " in err and "from the cache" in err
-    one, two = ((tmp_path / name / "linear.safetensors").read_bytes() for name in "ab")
-    assert one == two
 
 
 def test_layers_that_are_computed_again_give_the_same_model(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_classifier_starts_from_a_causal_model(recur: Recur, tiny_tnews: Path,
     recur.refused(2, "encoder.causal was True and is now False in the preset", *finetuning)
     recur.ok(*finetuning, "--set", "encoder.causal=true")
     assert "causal: true" in (tmp_path / "f" / "preset.yaml").read_text()
-    assert json.loads((tmp_path / "f" / "config.json").read_text())["encoder"]["causal"] is True
+    assert json.loads((tmp_path / "f" / "config.json").read_text())["network"]["encoder"]["causal"] is True
 
 
 def test_text_without_labels_cannot_be_finetuned(recur: Recur, treebank: Path, tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_two_processes_carry_as_one_does(recur: Recur, treebank: Path, tmp_path:
 def test_a_language_model_is_diagnosed(recur: Recur, model: Path) -> None:
     diagnosis = recur.json("eval", model, "--diagnose")["diagnosis"]
     assert [layer["layer"] for layer in diagnosis["layers"]] == [1, 2]
-    files = read_model(model)
+    files = read_model(model).of_encoder()
     language_model = build_trained(LanguageModel, files, torch.device("cpu"))
     texts = load_texts(task_named("ptb"), "dev", RunDirectory(model).read_data_config())
     length = files.config.max_length

@@ -66,7 +66,7 @@ def test_what_set_gives_stays(recur: Recur, tiny_tnews: Path, tmp_path: Path) ->
     [
         ("12", "so 12 cannot be reached"),
         ("0", "must be at least 1"),
-        ("3X", "is no number such as 3M or 800k; no preset '3X'"),
+        ("3X", "is not a number such as 3M or 800k; no preset '3X'"),
         ("starsabre-tnews", "did you mean 'starsaber-tnews'"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from recurcli.display.screen import ERASE, Screen, time_in_words
+from recurcli.display.screen import ERASE, Screen
 from recurcli.log import Progress
 
 
@@ -54,13 +54,6 @@ def test_a_note_breaks_between_words_and_goes_on_below_its_first_one(
     assert " ".join([first, *map(str.strip, others)]) == f"recur: {note}".strip()
 
 
-def test_a_path_that_is_longer_than_a_line_stays_whole(terminal: Callable[[int], Terminal]) -> None:
-    screen, path = terminal(40), "/a/folder/" * 8
-    with Screen(quiet=False) as log:
-        log.note(f"the run {path} is finished")
-    assert shown(screen) == ["recur: the run", f"       {path}", "       is finished", ""]
-
-
 def test_a_stage_shows_control_characters_and_obeys_none(terminal: Callable[[int], Terminal]) -> None:
     screen = terminal(60)
     with Screen(quiet=False) as log:
@@ -86,22 +79,6 @@ def test_the_stage_is_the_last_line_until_it_is_over(terminal: Callable[[int], T
         log.stage("fitting the linear model of all rows")
         assert shown(screen) == ["recur: one note", "fitting the linear model of …"]
     assert shown(screen) == ["recur: one note", ""]
-
-
-def test_a_line_stays_of_an_evaluation_that_is_better_than_all_before(terminal: Callable[[int], Terminal]) -> None:
-    screen = terminal(80)
-    scores = [(0.5, 0.5), (0.4, 0.5), (0.6, 0.6)]
-    with Screen(quiet=False) as log:
-        for step, (score, best) in enumerate(scores, 1):
-            improved = score == best
-            log.progress(Progress(step, 9, dev_metric=score, best_dev_metric=best, improved=improved, **STATE))
-    kept = [line.strip() for line in shown(screen) if "step" in line]
-    assert [line.partition("recur: ")[2] for line in kept] == ["step 1: dev accuracy 50.0", "step 3: dev accuracy 60.0"]
-
-
-def test_times_have_the_unit_that_suits_them() -> None:
-    words = {0.4: "0 s", 119: "119 s", 120: "2 min", 3569: "59 min", 3700: "1 h 2 min"}
-    assert {seconds: time_in_words(seconds) for seconds in words} == words
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "macro_precision"])

@@ -37,52 +37,10 @@ def trained_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- columns
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "expected"),
-    [
-        ("sentence\n鼠鼠\n", [], ["sentence"]),
-        ("id\tsentence\n1\t鼠鼠\n", [], ["id", "sentence"]),
-        ("id\t Sentence \n1\t鼠鼠\n", [], ["id", " Sentence "]),
-        ("id\ttext\n1\t鼠鼠\n", [], ["id", "text"]),
-        ("id\tbody\n1\t鼠鼠\n", ["--text", "2"], ["id", "body"]),
-        ("key\tbody\n1\t鼠鼠\n", ["--text", "2", "--header"], ["key", "body"]),
-        ("key\tbody\n1\t鼠鼠\n", ["--text", "body"], ["key", "body"]),
-        ("2\t1\n鼠鼠\tx\n", ["--text", "2", "--header"], ["2", "1"]),
-        ("a\ta\tsentence\nx\ty\t鼠鼠\n", [], ["a", "a", "sentence"]),
-    ],
-)
-def test_a_header_and_the_text_in_it_are_found(
-    content: str, options: list[str], expected: list[str], recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "x.tsv").write_text(content)
-    plain = tsv(recur("predict", trained, saved(tmp_path / "plain.tsv", "鼠鼠\n"))[1])
-    out, _ = recur.ok("predict", trained, tmp_path / "x.tsv", *options)
-    head, row = tsv(out)
-    assert head == [*expected, "prediction", "score"]
-    assert row[-2:] == plain[0][-2:]
-
-
 @pytest.mark.parametrize(("content", "expected"), [("id\tsentence\n", "id\tsentence\tprediction\tscore\n"), ("", "")])
 def test_no_rows_give_a_header_alone(content: str, expected: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     out, err = recur.ok("predict", trained, saved(tmp_path / "x.tsv", content), "--quiet")
     assert (out, err) == (expected, f"recur: warning: {tmp_path / 'x.tsv'}: the input has no rows\n")
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "rows"),
-    [
-        ("sentence\n鼠鼠\n", ["--no-header"], ["sentence", "鼠鼠"]),
-        ("鼠鼠\n虎虎\n", ["--header"], ["鼠鼠", "虎虎"]),
-        ("1\t鼠鼠\n2\t虎虎\n", [], ["1", "2"]),
-        ("1\t鼠鼠\n2\t虎虎\n", ["--text", "2"], ["1", "2"]),
-    ],
-)
-def test_options_say_whether_line_1_is_a_row_and_which_column_is_the_text(
-    content: str, options: list[str], rows: list[str], recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    out, err = recur.ok("predict", trained, saved(tmp_path / "x.tsv", content), *options)
-    assert [row[0] for row in tsv(out)] == rows
-    assert ("taking column 1 of 2 as the text; " in err) == (not options)
 
 
 @pytest.mark.parametrize(
@@ -113,60 +71,6 @@ def test_a_json_key_that_the_output_adds_is_refused_wherever_it_stands(
     (tmp_path / "x.jsonl").write_text('{"sentence": "a"}\n' * 9 + '{"sentence": "b", "score": 1}\n')
     as_stdin(monkeypatch, (tmp_path / "x.jsonl").read_bytes())
     recur.refused(3, "has a column 'score'", "predict", trained, "-" if piped else tmp_path / "x.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("row", "options", "reason"),
-    [
-        ('{"text": "鼠"}', [], ""),
-        ('{"n": 1, "body": "鼠"}', ["--text", "body"], ""),
-        ('{"body": "鼠"}', [], ""),
-        ('{"a": "鼠", "b": "虎"}', [], "which column is the text?"),
-        ('{"a": "鼠", "b": "虎"}', ["--text", "aa"], "did you mean 'a'"),
-    ],
-)
-def test_json_finds_its_text_by_the_usual_names_or_asks(
-    row: str, options: list[str], reason: str, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    code, out, err = recur("predict", trained, saved(tmp_path / "x.jsonl", row + "\n"), *options)
-    assert (code, reason in err) == (3 if reason else 0, True), err
-    assert reason or "reason" not in jsonl(out)[0]
-
-
-@pytest.mark.parametrize(("name", "mark"), [("x.csv", ";"), ("x.tsv", ","), ("x.csv", "\t"), ("x.tsv", "|")])
-def test_another_delimiter_is_named_and_read(name: str, mark: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n鼠\n")
-    err = recur("predict", trained, tmp_path / name)[2]
-    assert err.splitlines()[0].endswith("seems to separate fields; --delimiter MARK reads them")
-    out, err = recur.ok("predict", trained, tmp_path / name, "--delimiter", mark, "--format", "jsonl")
-    assert [*jsonl(out)[0]][:2] == ["text", "label"]
-    assert "seems to separate" not in err
-    (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n")
-    out, err = recur.ok("predict", trained, tmp_path / name, "--format", "jsonl")
-    assert ([*jsonl(out)[0]][:2], len(jsonl(out))) == (["text", "label"], 1), "every row splits alike"
-    assert ", which splits every row alike" in err and "warning" not in err
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "rows"),
-    [
-        ("x.csv", "foo,bar\n鼠,1\n", 2),
-        ("x.tsv", "y\t鼠\nn\t牛\n", 2),
-        ("x.tsv", "question\n鼠\n", 2),
-        ("x.tsv", "sentence\n鼠\n", 1),
-        ("x.tsv", "question\ty\n鼠\tn\n", 1),
-    ],
-)
-def test_a_note_says_how_line_1_was_taken_unless_an_option_did(
-    name: str, content: str, rows: int, recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    (tmp_path / name).write_text(content)
-    out, err = recur.ok("predict", trained, tmp_path / name, "--format", "jsonl")
-    assert len(jsonl(out)) == rows
-    taken = "as a row; --header" if rows == 2 else "as column names; --no-header"
-    assert f"recur: {tmp_path / name}: line 1 is taken {taken} reads it as " in err
-    for option in ("--header", "--no-header"):
-        assert "line 1" not in recur("predict", trained, tmp_path / name, option, "--text", "1")[2]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`recur predict` between files, pipes and terminals, and what goes wrong with them."""
 
 import contextlib
-import gzip
 import os
 import resource
 import signal
@@ -18,13 +17,6 @@ from predicting import Recur, jsonl, texts, tsv
 
 HIDDEN = {".out.partial", ".out.progress.json"}
 """What a resume needs of an output that is not complete."""
-
-
-def test_gzip_is_read_by_its_name(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.tsv.gz").write_bytes(gzip.compress("sentence\n鼠\n牛\n".encode(), mtime=0))
-    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress('{"sentence": "鼠"}\n'.encode(), mtime=0))
-    assert len(tsv(recur("predict", trained, tmp_path / "x.tsv.gz")[1])) == 3
-    assert len(jsonl(recur("predict", trained, tmp_path / "x.jsonl.gz")[1])) == 1
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ import pytest
 from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
-from running import saved
 
 from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.rows import Input, RowWriter
@@ -159,23 +158,6 @@ def test_an_explanation_is_escaped_in_a_tsv_and_quoted_in_a_csv(format: OutputFo
     writer = row_writer(format, explain=True)
     line = writer.row(0, Record(1, {"1": "text"}), Prediction("x", 0.5, {"x": 1.0}), None, [",", "a\tb"])
     assert next(csv.reader([line.decode()], delimiter=mark))[-1] == shown
-
-
-def test_rows_with_a_stray_quote_keep_their_place(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    out, err = recur.ok("predict", trained, saved(tmp_path / "x.csv", 'key,sentence\n1,"鼠\n2,牛\n3,虎\n'))
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert [row["key"] for row in rows] == ["1", "2", "3"]
-    assert ["never closed" in row["reason"] for row in rows] == [True, False, False]
-    assert "x.csv:2" in err
-
-
-def test_parquet_rows_come_out_as_json_lines(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    columns = {"sentence": ["鼠", None, "虎"], "day": pyarrow.array([0, 1, 2], pyarrow.date32())}
-    parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet")
-    out, _ = recur.ok("predict", trained, tmp_path / "x.parquet")
-    found = [json.loads(line) for line in out.splitlines()]
-    assert [line["day"] for line in found] == ["1970-01-01", "1970-01-02", "1970-01-03"]
-    assert [line.get("reason") for line in found] == [None, "'sentence' is null, not a string", None]
 
 
 def test_parquet_has_the_columns_of_a_tsv_as_strings_and_the_scores_as_numbers(

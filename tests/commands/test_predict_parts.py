@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from logs import drop
 from running import Recur
 
@@ -38,7 +39,7 @@ def write(path: Path, numbers: Sequence[int] = range(23)) -> Path:
     return path
 
 
-@pytest.mark.parametrize("parts", [1, 2, 5, 7])
+@pytest.mark.parametrize("parts", slow_but([2, 7], [1, 2, 5, 7]))
 @pytest.mark.parametrize(
     ("source", "output", "more"),
     [
@@ -105,7 +106,7 @@ FILES = [range(0, 7), range(7, 9), range(9, 9), range(9, 20), range(20, 23)]
 
 
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
-@pytest.mark.parametrize("parts", [1, 2, 4, 7])
+@pytest.mark.parametrize("parts", slow_but([4], [1, 2, 4, 7]))
 def test_several_files_are_labelled_as_one_with_their_rows_and_each_is_in_one_part(
     parts: int, ending: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:

@@ -42,13 +42,6 @@ def test_a_folder_of_text_files_or_one_file_is_read(part: str, rows: int, recur:
     assert rows == 40 or "3 text files" in err
 
 
-def test_rows_of_the_task_go_before_text_files_beside_them(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    (tmp_path / "tnews").symlink_to(tiny_tnews)
-    (tmp_path / "vocabulary.txt").write_text("no text to learn from\n")
-    plan = recur.json("pretrain", *options(tmp_path, tmp_path / "run"), "--dry-run")
-    assert set(plan["data"]) == {"train", "dev", "test"}
-
-
 @pytest.mark.parametrize("window", slow_but([16], [16, 1 << 22]))
 def test_a_resume_goes_on_exactly(window: int, recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "WINDOW", window)

@@ -91,9 +91,9 @@ def test_masked_tokens_are_learned_and_a_classifier_starts_from_them(place: Path
     assert run(["pretrain", *options(place, tmp_path / "pre", "pretraining.log_every=2")]) == 0
     losses = losses_of(tmp_path / "pre")
     assert losses[-1] < losses[0]
-    values = json.loads((tmp_path / "pre" / "config.json").read_text())["encoder"]
+    values = json.loads((tmp_path / "pre" / "config.json").read_text())["network"]["encoder"]
     assert (values["hidden_size"], values["num_layers"], values["max_length"]) == (16, 2, 24)
-    assert read_model(tmp_path / "pre").tokenizer.mask_id == 4
+    assert read_model(tmp_path / "pre").of_encoder().tokenizer.mask_id == 4
     copy = shutil.copytree(place / "bert", tmp_path / "copy")  # it is known by its sizes, not by its place
     edit("config.json", architectures=["BertModel"])(copy)
     settings = ("finetuning.learning_rate=1e-9", "finetuning.max_steps=1")
@@ -196,7 +196,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (as_pickle, "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it", 4),
     (without("tokenizer.json"), "bert: has no tokenizer.json and no vocab.txt of WordPiece", 4),
     (content("tokenizer.json", "{}"), "tokenizer.json: is damaged or no tokenizer", 4),
-    (edit("config.json", model_type="gpt2"), "model_type is 'gpt2', which is no encoder that recur reads; it reads al", 4),
+    (edit("config.json", model_type="gpt2"), "model_type is 'gpt2', which is not an encoder that recur reads; it reads al", 4),
     (edit("config.json", is_decoder=True), "config.json: is_decoder is True; recur reads encoders", 4),
     (edit("config.json", model_type="recurcli"), "is a run of recur; `recur finetune --init", 4),
     (edit("config.json", max_position_embeddings="24"), "max_position_embeddings must be a whole number from 1, not '24'", 4),
@@ -239,8 +239,8 @@ def claiming(trained: Path, target: Path, *, encoder: dict[str, object], **archi
     """A copy of a run whose config.json has other keys of the encoder and its architecture, with a manifest that fits."""
     copy = copy_of(trained, target)
     config = json.loads((copy / "config.json").read_text())
-    config["encoder"] |= encoder
-    config["encoder"]["architecture"] |= architecture
+    config["network"]["encoder"] |= encoder
+    config["network"]["encoder"]["architecture"] |= architecture
     (copy / "config.json").write_text(json.dumps(config))
     extend_manifest(copy, "config.json")
     return copy
@@ -286,7 +286,7 @@ def test_keys_that_no_encoder_reads_are_left_out(place: Path, tmp_path: Path) ->
         ({}, {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, and the weights allow 100 at most"),
         ({}, {"chunk_size_feed_forward": 7}, "encoder.architecture: chunk_size_feed_forward is 7; recur reads"),
         ({}, {"attn_implementation": "flash_attention_2"}, "attn_implementation is 'flash_attention_2'; recur"),
-        ({}, {"model_type": ["bert"]}, "encoder.architecture: model_type is ['bert'], which is no encoder"),
+        ({}, {"model_type": ["bert"]}, "encoder.architecture: model_type is ['bert'], which is not an encoder"),
         ({"num_layers": 10**6}, {}, "num_layers is 1000000, and the weights allow 100 at most"),
         ({"num_layers": "2"}, {}, "encoder: num_layers: '2' should be a valid integer"),
     ],
@@ -313,7 +313,7 @@ def test_alberts_shared_layers_are_bounded(key: str, tmp_path: Path) -> None:
         ("tokenizer.kind=char", "tokenizer.kind: the folder's tokens and vectors are used, so this key has no effect"),
         ("encoder.num_heads=3", "the encoder pretrained has no such key"),
         ("encoder.path=null", "encoder.path names no model; add --set encoder.path=FOLDER"),
-        ("encoder.path=./none", "none: is no folder"),
+        ("encoder.path=./none", "none: is not a folder"),
         ("encoder.dropout=1.5", "dropout: 1.5 should be less than 1"),
         ("pretraining.objective=causal", "the encoder pretrained cannot be causal"),
     ],
@@ -328,7 +328,7 @@ def test_transformers_loads_the_tokenizer_of_a_run(trained: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     ours, theirs = (
-        read_model(trained).tokenizer,
+        read_model(trained).of_encoder().tokenizer,
         PreTrainedTokenizerFast(tokenizer_file=str(trained / "tokenizer.json")),
     )
     for text in ("鼠牛虎 abc", "龙?"):

@@ -210,16 +210,6 @@ def test_a_training_ends_in_its_time_and_an_export_knows_its_format(
     assert recur("predict", run, tmp_path / "new.txt", "--no-header", "-q")[2] == ""
 
 
-def test_the_last_line_of_predict_names_five_labels() -> None:
-    from recurcli.commands.predict import _labels_in_words
-
-    counts = {f"l{n}": n for n in range(1, 18)}
-    named = "l17 17, l16 16, l15 15, l14 14, l13 13 and 12 others"
-    assert _labels_in_words(counts) == named
-    assert _labels_in_words({**counts, "": 4}) == f"{named}; 4 below the threshold"
-    assert _labels_in_words({"": 4}) == "4 below the threshold"
-
-
 @pytest.mark.parametrize(
     ("options", "folder"),
     [

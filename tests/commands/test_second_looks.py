@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 from predicting import Recur
-from running import saved
 from tiny_task import tiny
-
-from recurcli.config import DataConfig
-from recurcli.data.splits import load_split
-from recurcli.data.tasks import task_named
 
 
 def finetuned(recur: Recur, data: Path, run: Path, *settings: str) -> str:
@@ -30,27 +25,10 @@ def write_csv(path: Path, header: list[str], rows: int = 40) -> Path:
     return path
 
 
-def test_columns_of_a_pair_are_found_whatever_their_case(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "x.csv", ["Premise", "Hypothesis", "Label"])
-    source = load_split(task_named("custom"), "train", DataConfig(path=str(path))).source
-    assert (source.columns.text, source.columns.pair, source.label) == (
-        ("Premise",),
-        ("Hypothesis",),
-        "Label",
-    )
-
-
 def test_a_label_or_an_id_is_never_taken_for_a_text(recur: Recur, tmp_path: Path) -> None:
     finetuned(recur, write_csv(tmp_path / "x.csv", ["premise", "hypothesis", "label"]), tmp_path / "pairs")
     (tmp_path / "y.jsonl").write_text('{"premise": "a", "label": "x"}\n')
     recur.refused(3, "name their columns with --text and --pair", "predict", tmp_path / "pairs", tmp_path / "y.jsonl")
-
-
-def test_a_usual_name_among_several_columns_is_a_header(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "x.csv", ["comment", "stars"])
-    out, _ = recur.ok("predict", trained, path)
-    head, *rows = csv.reader(out.splitlines())
-    assert (head[:2], len(rows)) == (["comment", "stars"], 40)
 
 
 def test_the_file_that_a_run_was_trained_on_gives_its_dev_rows_unless_it_is_named(recur: Recur, tmp_path: Path) -> None:
@@ -108,9 +86,3 @@ def test_a_huge_column_number_and_an_empty_name_are_wrong_usage(recur: Recur, tr
     path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
     assert recur("predict", trained, path, "--text", "9" * 5000)[0] == 3
     recur.refused(2, "--text: '' should", "check", path, "--text", "")
-
-
-def test_a_number_that_is_none_costs_no_other_column(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    out, _ = recur.ok("predict", trained, saved(tmp_path / "x.jsonl", '{"sentence": "a", "key": 7, "far": 1e999}\n'))
-    line = json.loads(out)
-    assert (line["sentence"], line["key"], "reason" in line) == ("a", 7, True)

@@ -93,25 +93,24 @@ def test_a_linear_model_is_fitted_again_to_the_same_bytes(forks: ForkServer, tmp
 @pytest.mark.parametrize("command", ["eval", "predict"])
 def test_a_command_of_one_process_is_refused(command: str, forks: ForkServer, trained: Path) -> None:
     first, second = run_ranks(forks, command, trained)
-    assert (first.code, bool(second.code)) == (2, True)
-    assert f"recur {command} runs in one process" in first.err
+    assert (first.code, second.code) == (2, 2)
+    assert (first.err + second.err).count(f"recur {command} runs in one process") == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("call", "ranks"), [("broadcast_late", 2), ("start_rank_2_late", 3), ("hold_rank_1_at_its_start", 2)]
-)
-def test_a_rank_may_work_or_start_for_longer_than_the_heartbeat_waits(call: str, ranks: int, forks: ForkServer) -> None:
-    ended = run_ranks(forks, ranks=ranks, call=f"ranks:{call}")
-    assert [rank.code for rank in ended] == [0] * ranks, [rank.err for rank in ended]
+def test_rank_0_may_work_for_longer_than_a_step(forks: ForkServer) -> None:
+    ended = run_ranks(forks, call="ranks:broadcast_late")
+    assert [rank.code for rank in ended] == [0, 0], [rank.err for rank in ended]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", ["stop_rank_1", "stop_rank_1_at_once"])
-def test_a_rank_that_is_stopped_ends_the_others(call: str, forks: ForkServer) -> None:
-    first, second = run_ranks(forks, call=f"ranks:{call}", linger=0.5)
+@pytest.mark.parametrize("call", ["train_until_rank_1_is_suspended", "start_without_rank_1"])
+def test_a_suspended_rank_ends_the_others(call: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+    arguments = finetuning(tiny_tnews, tmp_path / "x", *LONG)
+    first, second = run_ranks(forks, *arguments, call=f"ranks:{call}", linger=0.5)
     assert (first.code, second.code) == (5, -signal.SIGKILL), first.err
-    assert "rank 1 has sent no heartbeat for 2 s: killed, suspended or disconnected" in first.err
+    (line,) = told(first.err.encode())
+    assert "another rank of this run cannot be reached" in line
 
 
 @pytest.mark.slow
@@ -121,7 +120,8 @@ def test_a_killed_process_ends_the_run_with_a_message(tiny_tnews: Path, tmp_path
         os.kill(workers(process)[1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert told(err) == ["recur: error: rank 1 has died without a message: killed, or its machine is lost"]
+    (line,) = told(err)
+    assert line.startswith("recur: error: another rank of this run cannot be reached: killed, suspended, ")
     assert "exitcode  : 5" in err.decode()
 
 
@@ -177,7 +177,8 @@ def test_no_process_outlives_its_launcher(tiny_tnews: Path, tmp_path: Path) -> N
         process.kill()
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), seconds=30)
         _, err = process.communicate(timeout=10)
-    assert told(err) == ["recur: error: torchrun has ended, or cannot be reached"]
+    (line,) = told(err)
+    assert line.startswith("recur: stopped by SIGTERM at step ")
 
 
 @pytest.mark.slow

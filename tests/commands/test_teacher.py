@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from class_numbers import fit_model, fit_sgd, search_hyperparameters
+from class_numbers import fit_model, search_hyperparameters
 from running import Recur
 from tiny_task import tiny, write_rows
 
@@ -114,12 +114,12 @@ def test_students_learn_from_teachers_and_resume(recur: Recur, data: tuple[str |
     ("header", "rows", "reason"),
     [
         ("text", [("a",)], "has none of the columns probability_LABEL, probabilities, prediction and label"),
-        ("text prediction", [("a", "yes")], "f.tsv:2: 'yes' is no label of the training rows"),
-        ("text probability_y probability_z", [("a", 0.5, 0.5)], "f.tsv:2: 'z' is no label of the training rows"),
+        ("text prediction", [("a", "yes")], "f.tsv:2: 'yes' is not a label of the training rows"),
+        ("text probability_y probability_z", [("a", 0.5, 0.5)], "f.tsv:2: 'z' is not a label of the training rows"),
         (SOFT, [("a", 0.5, 0.5), ("b", 0.5, 0.4)], "f.tsv:3: the probabilities must have the sum 1"),
         (SOFT, [("a", "nan", 1)], "f.tsv:2: the probabilities must have the sum 1"),
         (SOFT, [("a", -0.5, 1.5)], "f.tsv:2: the probability of 'n' is below 0: -0.5"),
-        (SOFT, [("a", "x", 1)], "f.tsv:2: the probability of 'n' is no number: 'x'"),
+        (SOFT, [("a", "x", 1)], "f.tsv:2: the probability of 'n' is not a number: 'x'"),
         (SOFT, [("e\u0301", 0.2, 0.8), ("\xe9 ", 0.22, 0.78)], "f.tsv:3: has another soft label"),
         ("text prediction", [("a", "y"), ("b", "n"), ("a", "n"), ("b", "y")], "f.tsv:4: has another soft label"),
         ("text prediction", [("good dev film", "y"), ("a", "")], "none of its rows can teach: 1 are dev or test rows"),
@@ -168,23 +168,6 @@ def test_settings_that_a_teacher_cannot_have(
 ) -> None:
     file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y")])
     recur.refused(2, reason, "finetune", "--preset", "rezero-custom", *data, "--teacher", file, "--set", setting)
-
-
-def test_weights_of_rows_count_a_row_as_often_in_both_solvers() -> None:
-    texts = [(f"{'good' if n % 3 else 'bad'} w{n % 7}", None) for n in range(80)]
-    targets = [int(n % 3 > 0) if n % 5 else n % 2 for n in range(80)]
-    weights = np.where(np.arange(80) < 40, 2.0, 1.0)
-    choice = Hyperparameters(NgramConfig(words=(1, 1)), 0.5, "LinearSVC")
-    weighted = fit_model(texts, targets, 2, choice, weights)
-    plain = fit_model(texts, targets, 2, choice)
-    assert not np.allclose(weighted.weights, plain.weights)
-    same = fit_model(texts, targets, 2, choice, np.ones(80))
-    np.testing.assert_array_equal(same.weights, plain.weights)
-    from scipy.sparse import csr_matrix
-
-    matrix = csr_matrix(np.eye(4, dtype=np.float32))
-    nothing = fit_sgd(matrix, np.array([0, 1, 0, 1]), 2, row_weights=np.array([1.0, 1.0, 0.0, 0.0]))[0]
-    assert (nothing[2:] == 0).all() and (nothing[:2] != 0).all()
 
 
 def test_weights_stay_with_their_rows() -> None:

@@ -184,12 +184,6 @@ def test_a_locked_run_keeps_what_it_has(recur: Recur, plain: Path, tmp_path: Pat
     assert not (run / "thresholds.json").exists()
 
 
-def test_an_unfinished_run_keeps_no_thresholds(recur: Recur, plain: Path, tmp_path: Path) -> None:
-    run = copy_of(plain, tmp_path / "run")
-    (run / "result.json").unlink()
-    recur.refused(2, "its training is not finished", "eval", run, "--fit-thresholds", "f1:spam", "--save")
-
-
 @pytest.mark.parametrize(
     ("value", "reason"), [("roc_auc", "thresholds: must be null or one of accuracy,"), ("f1:spma", "did you mean")]
 )

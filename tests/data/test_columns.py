@@ -2,7 +2,9 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sources import found, like, texts_of
@@ -26,7 +28,7 @@ from recurcli.errors import DataError, ModelError
 CUSTOM = TASKS["custom"]
 
 
-def decided(header: str, **told: object) -> Source:
+def decided(header: str, **told: Any) -> Source:
     return found(f"{header}\n", labelled=True, **told)[0]
 
 
@@ -57,7 +59,7 @@ def test_columns_are_told_by_name_or_number_and_several_are_joined() -> None:
 
 
 def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> None:
-    def unread(header: str, **told: object) -> list[str]:
+    def unread(header: str, **told: Any) -> list[str]:
         notes = found(f"{header}\n", labelled=True, **told)[1].notes
         return [note.text for note in notes if "not read" in note.text]
 
@@ -141,9 +143,9 @@ def test_eval_and_predict_find_the_columns_of_the_training_or_refuse_the_same_ro
 
 
 def test_a_run_whose_settings_name_one_column_reads_it_beside_a_second_text() -> None:
-    trained = like("sentence1", explicit=True)
+    trained = like("sentence1", explicit=("text",))
     source, records, _ = found("sentence1\tsentence2\na\tb\n", like=trained, is_input=True)
-    assert (source.columns, source.explicit) == (TextColumns(("1",)), True)
+    assert source.columns == TextColumns(("1",))
     assert [note.text for note in records.notes[1:]] == [
         "x.tsv: the text is 'sentence1'; 'sentence2' is not read (--text may be repeated)"
     ]
@@ -170,10 +172,12 @@ def test_predict_and_training_find_the_same_columns_by_their_usual_names() -> No
 
 def test_a_later_file_has_the_label_and_the_id_of_the_training_rows_before_usual_ones() -> None:
     trained = decided("words\tverdict\tkey", text="words", label="verdict", id="key")
-    assert (trained.label, trained.id, trained.explicit) == ("verdict", "key", True)
+    assert (trained.label, trained.id, trained.explicit) == ("verdict", "key", ("text", "label"))
     source = found("id\tlabel\tverdict\twords\tkey\na\tb\tc\td\te\n", labelled=True, like=trained)[0]
     assert (source.columns.text, source.label, source.id) == (("words",), "verdict", "key")
-    source = found("id\tlabel\twords\na\tb\tc\n", labelled=True, like=trained)[0]
+    with pytest.raises(DataError, match="has no column 'verdict'"):
+        found("id\tlabel\twords\na\tb\tc\n", labelled=True, like=trained)
+    source = found("id\tlabel\twords\na\tb\tc\n", labelled=True, like=replace(trained, explicit=()))[0]
     assert (source.label, source.id) == ("label", "id")
 
 

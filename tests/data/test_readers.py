@@ -41,17 +41,6 @@ def test_a_record_knows_its_line() -> None:
     assert [record.line for record in records(b'{"a": 1}\n\n{"a": 2}\n')] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("row", "fault"),
-    [
-        (b"a\0\tb", "holds a NUL at character 2"),
-        ("\u4f60\t好".encode("utf-8").replace(b"\xbd", b"", 1), "is not UTF-8 at byte 1 (0xe4)"),
-    ],
-)
-def test_a_bad_tsv_row_is_a_fault_of_its_record_alone(row: bytes, fault: str) -> None:
-    assert faults(b"text\tlabel\nx\ty\n" + row + b"\nx\ty\n") == [None, fault, None]
-
-
 def test_a_faulty_tsv_row_still_shows_what_could_be_read() -> None:
     assert [r.fields for r in records(b"text\tlabel\na\xff\n")] == [{"text": "a\ufffd", "label": ""}]
 
@@ -108,13 +97,6 @@ def test_empty_names_of_columns_may_repeat() -> None:
     assert found.columns == ("text", "label", "", "")
 
 
-def test_a_header_alone_gives_columns_and_no_record() -> None:
-    found = read_records(io.BytesIO(b"text\tlabel\n"))
-    found.take_header()
-    assert found.columns == ("text", "label")
-    assert list(found) == []
-
-
 def test_without_a_header_columns_are_numbered_and_the_first_row_is_data() -> None:
     found = read_records(io.BytesIO(b"a\tb\nc\td\n"))
     assert found.columns == ("1", "2")
@@ -123,40 +105,9 @@ def test_without_a_header_columns_are_numbered_and_the_first_row_is_data() -> No
     assert records(b"a\n\nb\n", header=False)[1] == Record(2, {"1": ""}, None), "an empty text"
 
 
-@pytest.mark.parametrize(
-    ("row", "fault"),
-    [
-        (b'{"text": "a",', "(it seems to be cut)"),
-        (b"text", "is not JSON"),
-        (b"  \t", "is blank"),
-        (b'"text"', "holds a string, not an object"),
-        (b"[1, 2]", "holds a list, not an object"),
-        (b"3", "holds a number, not an object"),
-        (b'{"a": {"b": 1, "b": 2}}', "has the key 'b' twice"),
-        (b'{"a": -Infinity}', "holds -Infinity"),
-        (rb'{"a": ["\uDC00 b"]}', "holds a lone surrogate"),
-        (rb'{"a": {"\udfff": 1}}', "holds a lone surrogate"),
-        (b'{"a": "b\0"}', "holds a NUL"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "too many digits"),
-        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
-    ],
-)
-def test_a_bad_json_row_is_a_fault_of_its_record_alone(row: bytes, fault: str) -> None:
-    good = b'{"text": "a"}\n'
-    first, middle, last = faults(good + row + b"\n" + good, "jsonl")
-    assert first is None and last is None
-    assert middle is not None and fault in middle
-
-
 def test_json_values_keep_their_types_and_escapes() -> None:
     row = rb'{"text": "\u4f60\ud83d\ude00\\u0000", "n": 1, "x": null, "list": ["a"]}'
     assert records(row)[0].fields == {"text": "你😀\\u0000", "n": 1, "x": None, "list": ["a"]}
-
-
-@pytest.mark.parametrize("data", [b'[\n{"a": 1}\n]', b"[]"])
-def test_an_array_instead_of_lines_is_named(data: bytes) -> None:
-    with pytest.raises(DataError, match=r"holds one JSON array; expected one object a line"):
-        records(data, "jsonl")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from recurcli.data import source
 from recurcli.data.readers import read_records
 from recurcli.data.splits import Split, load_split, notes_on_dev_rows
 from recurcli.data.tasks import TASKS, has_split
-from recurcli.errors import DataError, UsageError
+from recurcli.errors import DataError
 
 ENDINGS = {".tsv": "text\tlabel\n{}\ta\n", ".csv": 'text,label\n"{}",a\n', ".jsonl": '{{"text": "{}", "label": "a"}}\n'}
 
@@ -54,14 +54,6 @@ def test_files_may_be_named_by_the_preset(tmp_path: Path) -> None:
         load(tmp_path, "test", files=files)
     with pytest.raises(DataError, match=r"has no dev rows \(looked for c.tsv"):
         load(tmp_path, "dev", files={**files, "dev": "c.tsv"})
-
-
-def test_a_folder_of_the_tasks_name_is_looked_into(tmp_path: Path) -> None:
-    put(tmp_path / "custom" / "train.tsv", "x")
-    put(tmp_path / "custom" / "dev.tsv", "y")
-    assert texts(load(tmp_path, "train")) == ["x"]
-    put(tmp_path / "train.tsv", "nearer")
-    assert texts(load(tmp_path, "train")) == ["nearer"]
 
 
 @pytest.mark.parametrize("place", ["rows.tsv", "folder/train.tsv", "named"])
@@ -140,11 +132,6 @@ def test_a_file_of_train_and_dev_rows_is_read_once(tmp_path: Path, monkeypatch: 
     assert train.dev == replace(load(path, "dev"), notes=())
 
 
-def test_too_few_rows_to_divide_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none of its 1 rows becomes a dev row; the share 0\.1 of a class"):
-        load(put(tmp_path / "x.tsv", "x"), "dev")
-
-
 def test_header_and_delimiter_are_as_told(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text('a;"x; y"\nb;z\n')
     split = load(tmp_path / "x.csv", "test", header=False, delimiter=";", text=2, label=1)
@@ -160,11 +147,6 @@ def test_splits_that_are_there_are_known(tmp_path: Path) -> None:
     assert [has_split(TASKS["custom"], split, config) for split in ("train", "dev", "test")] == [True, True, False]
     (tmp_path / "validation.jsonl.gz").unlink()
     assert not has_split(TASKS["custom"], "dev", config), "rows that would be drawn are no split"
-
-
-def test_without_data_a_task_of_ones_own_asks_for_them() -> None:
-    with pytest.raises(UsageError, match=r"task custom has no data; add --data PATH, or --set data\.hub=OWNER/NAME"):
-        load_split(TASKS["custom"], "train", DataConfig())
 
 
 def test_news_in_the_authors_own_files_have_no_header(tmp_path: Path) -> None:
@@ -198,12 +180,6 @@ def test_a_tasks_own_header_that_is_missing_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("a film\t1\n")
     with pytest.raises(DataError, match=r"dev\.tsv: has no column 'sentence'"):
         load(tmp_path, "dev", "sst2")
-
-
-def test_a_header_that_is_not_expected_is_a_row_with_an_unknown_label(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("class,title,description\n" + "1,a,b\n" * 20)
-    with pytest.raises(DataError, match=r"train.csv:1: label 'class' is not one of agnews' 4 labels"):
-        load(tmp_path, "train", "agnews")
 
 
 def test_bad_rows_of_a_divided_file_are_counted_once(tmp_path: Path) -> None:

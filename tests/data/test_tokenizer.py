@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recurcli.config import TokenizerConfig, TokenizerKind, Truncation
-from recurcli.errors import DataError, ModelError
+from recurcli.errors import DataError
 from recurcli.files import OpenedFile
 from recurcli.tokens.tokenizer import (
     SPECIAL_TOKENS,
@@ -258,28 +258,6 @@ def test_a_saved_tokenizer_is_loaded_as_it_was(tokenizer: Tokenizer, tmp_path: P
     rows: list[tuple[str, str | None]] = [("Hello 今天 [SEP]", "the  park"), ("天气", None)]
     assert np.array_equal(loaded.encode(rows, 7).ids, tokenizer.encode(rows, 7).ids)
     assert loaded.tokens == tokenizer.tokens and np.array_equal(loaded.word_ids, tokenizer.word_ids)
-
-
-FOREIGN = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")).to_str()
-OURS = CHARACTERS.to_json()
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("", "is damaged or no tokenizer"),
-        (b"\xff\xfe", "is damaged"),
-        ("[" * 100_000, "is damaged or no tokenizer"),
-        (FOREIGN, "is no tokenizer of recur"),
-        (OURS[:-200], "is damaged or no tokenizer"),
-        (OURS.replace('"今": ', '"今": 9'), "is no tokenizer of recur"),
-    ],
-)
-def test_what_is_no_tokenizer_of_ours_is_refused(tmp_path: Path, content: str | bytes, reason: str) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ModelError, match=f"{path}: {reason}"):
-        Tokenizer.load(OpenedFile(path))
 
 
 def with_vocabulary(tmp_path: Path, *lines: str) -> Tokenizer:

@@ -16,11 +16,9 @@ from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError
-from recurcli.files import write_manifest
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.folder_weights import find_weights, load_folder
-from recurcli.runs.model_files import TrainedFiles, build_shapes, build_trained
-from recurcli.runs.run_directory import Run
+from recurcli.runs.model_files import NetworkFiles, build_shapes, build_trained
 from recurcli.tokens.batching import collate
 from recurcli.tokens.pretrained import PretrainedTokenizer
 
@@ -69,7 +67,7 @@ def test_states_of_pairs_are_those_of_automodel_with_ids_masks_and_token_types(f
     folder = folders(family)
     tokenizer = PretrainedTokenizer.of_folder(folder)
     segments = read_folder(folder)["architecture"].get("type_vocab_size", 0) > 1
-    config = config_of(folder, tokenizer, embedding_segments=segments, pooling="first", labels=("a", "b"))
+    config = config_of(folder, tokenizer, embedding_segments=segments, pooling="first", num_classes=2)
     model = Classifier(config).eval()
     load_folder(model, find_weights(model, folder))
     theirs = AutoModel.from_pretrained(folder, local_files_only=True).eval()
@@ -121,10 +119,9 @@ def test_a_run_of_a_family_is_built_from_its_own_tensors_with_attention_by_torch
 ) -> None:
     folder = folders(family)
     tokenizer = PretrainedTokenizer.of_folder(folder)
-    config = config_of(folder, tokenizer, labels=("a", "b"))
+    config = config_of(folder, tokenizer, num_classes=2)
     model = Classifier(config)
-    write_manifest(tmp_path, [])
-    files = TrainedFiles(config, tokenizer, model.state_dict(), Run(tmp_path))
+    files = NetworkFiles(config, tokenizer, model.state_dict(), tmp_path)
     encoder = build_trained(Classifier, files, torch.device("cpu")).encoder
     assert isinstance(encoder, Pretrained)
     assert encoder.architecture._attn_implementation in ("sdpa", "eager")

@@ -93,16 +93,16 @@ def logits_of(
 ) -> Scores:
     """Return the logits (2, N, C) of the whole model, and of its encoder alone, for texts of these lengths."""
     predictor = Predictor.load(run, device="cpu", precision=precision, batch_size=batch_size)
-    linear = predictor.linear
-    assert linear is not None and predictor.kept.name == "ensemble"
+    linear, part = predictor.linear, predictor.encoder
+    assert linear is not None and part is not None and predictor.kept.name == "ensemble"
     draw, characters = random.Random(5), "鼠牛虎兔龙蛇马羊猴鸡狗猪"
     texts = ["".join(draw.choices(characters, k=length)) for length in lengths]
     found = np.zeros((2, len(lengths), len(predictor.labels)))
-    for part in parts:
-        own = [(texts[row], None) for row in part]
-        encoder = predictor.encoder_logits(predictor.encode(own))
+    for numbers in parts:
+        own = [(texts[row], None) for row in numbers]
+        encoder = part.logits(part.encode(own))
         whole = predictor.kept.logits({"encoder": encoder, "linear": linear.logits(own)})
-        found[:, list(part)] = whole, encoder
+        found[:, list(numbers)] = whole, encoder
     assert not predictor.truncated
     return found
 

@@ -67,7 +67,8 @@ def test_eval_and_the_last_evaluation_of_a_training(recur: Recur, in_bf16: Path)
 def export_states(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
     """A format of the test: the sum of the encoder's states of TEXTS."""
     states: list[Any] = []
-    runs[0].predictor.model.encoder.register_forward_hook(
+    assert runs[0].predictor.encoder is not None
+    runs[0].predictor.encoder.model.encoder.register_forward_hook(
         lambda module, arguments, result: states.append(result.sum().item())
     )
     runs[0].predictor.logits_of_pairs([(text, None) for text in TEXTS])

@@ -27,7 +27,7 @@ def built(encoder: str) -> tuple[Classifier, Tokens]:
         vocab_size=words.vocab_size,
         pad_id=words.pad_id,
         max_length=16,
-        labels=("x", "y"),
+        num_classes=2,
     )
     return Classifier(config).train(), words.encode([(text, None) for text in TEXTS], 16)
 

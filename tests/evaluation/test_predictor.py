@@ -79,7 +79,8 @@ def test_a_pair_for_a_model_of_single_texts_is_an_error_with_its_row(loaded: Pre
 
 def test_texts_that_lose_their_end_are_counted(trained: Path) -> None:
     loaded = Predictor.load(trained, device="cpu")
-    longest = loaded.model.config.max_length
+    assert loaded.encoder is not None
+    longest = loaded.encoder.model.config.max_length
     loaded.predict(["鼠" * longest * 2, "鼠", "牛" * longest * 3])
     assert loaded.truncated == 2
     loaded.predict(["虎" * longest * 2])

@@ -124,7 +124,7 @@ def model_config(encoder: str, feature: Feature, words: Tokenizer) -> ModelConfi
         pad_id=words.pad_id,
         separator_id=words.separator_id,
         max_length=feature.length,
-        labels=LABELS if feature.learns == "labels" else (),
+        num_classes=len(LABELS) if feature.learns == "labels" else 0,
         **feature.model,
     )
 

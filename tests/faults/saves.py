@@ -1,12 +1,13 @@
 """One save each, for a process of its own that dies in the middle of it."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from recurcli.config import ModelConfig, TokenizerConfig
-from recurcli.runs.model_files import write_model
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.config import ModelConfig, RunConfig, TokenizerConfig
+from recurcli.runs.model_files import Files, known_to_bytes, save_tensors, write_model
+from recurcli.runs.run_directory import KNOWN_ROWS, RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingState
 from recurcli.training.session import Checkpoint, save_checkpoint
@@ -54,10 +55,15 @@ def model(arguments: list[str]) -> int:
         pad_id=tokenizer.pad_id,
         separator_id=tokenizer.separator_id,
         max_length=8,
-        labels=("a", "b"),
-        task="tnews",
+        num_classes=2,
     )
-    write_model(folder, config, tokenizer, {"weight": torch.full((64,), float(number))})
+    weights = partial(save_tensors, {"weight": torch.full((64,), float(number))})
+    files: Files = {
+        "tokenizer.json": tokenizer.to_json(),
+        "model.safetensors": weights,
+        KNOWN_ROWS: known_to_bytes(None),
+    }
+    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files)
     return 0
 
 

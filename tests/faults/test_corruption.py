@@ -3,16 +3,20 @@
 import json
 import random
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from cases import slow_but
 from forked import ForkServer
+from safetensors.torch import load, save_file
 from small_runs import options
 
 from recurcli.errors import ModelError
-from recurcli.runs.model_files import read_model
+from recurcli.files import OpenedFile
+from recurcli.runs.model_files import load_tensors, read_model
 from recurcli.training.session import newest_checkpoint
 
 MODEL = (
@@ -139,3 +143,27 @@ def test_what_is_not_listed_is_not_read(checkpoints: Path, trained: Path, tmp_pa
     for name in ("pytorch_model.bin", "model.safetensors.index.json", "adapter.py", ".tmpdir"):
         (run / name).write_bytes(b"\x80\x04.")
     read_model(run)
+
+
+def test_no_mutation_of_a_header_is_more_than_an_error_and_none_that_safetensors_refuses_is_read(
+    tmp_path: Path,
+) -> None:
+    path, draw = tmp_path / "model.safetensors", random.Random(3)
+    save_file({"a": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.int64)}, path)
+    whole = path.read_bytes()
+    length = 8 + struct.unpack("<Q", whole[:8])[0]
+    refused = 0
+    for _ in range(600):
+        mutated = bytearray(whole)
+        for _ in range(draw.randint(1, 3)):
+            mutated[draw.randrange(length)] = draw.choice(b'0123456789-"[]{},:eE.F' + bytes(range(256)))
+        path.write_bytes(mutated)
+        try:
+            read = load_tensors(OpenedFile(path))
+        except ModelError:
+            refused += 1
+            continue
+        for name, tensor in load(bytes(mutated)).items():  # of another dtype of the same size, if not the same
+            assert torch.equal(read[name].view(torch.uint8), tensor.view(torch.uint8))
+            assert (read[name].dtype, read[name].shape) == (tensor.dtype, tensor.shape)
+    assert refused > 300

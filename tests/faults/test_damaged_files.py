@@ -1,6 +1,7 @@
-"""A run that is damaged, forged, foreign or unsafe: each command that reads it ends with 4 and one line, and writes nothing.
+"""A file of a run that is damaged, forged or foreign: the command that reads it names it in one line and writes nothing.
 
-A row of ATTACKS is how the folder of a run is changed, what the line must name, and the commands that must refuse it.
+A row of ATTACKS is a file, what is done to it, the word of the line, and the commands that must refuse it. All open a run by
+the same function, so that most attacks are tried with `eval` alone.
 """
 
 import copy
@@ -8,11 +9,13 @@ import functools
 import itertools
 import json
 import math
+import os
 import pickle
 import random
 import re
 import shutil
 import struct
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,37 +23,41 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from hostile_contents import EVIL, SAFETENSORS, TOKENIZERS, YAML
+from running import Recur, handlers_kept
 from safetensors.torch import load_file, save_file
-from small_runs import AtOpen, kept_of, options, reweighted
-from test_hostile_files import BOMBS, EVIL
+from small_runs import AtOpen, copy_of, kept_of, options, reweighted
 
 from recurcli.commands.comparison.collect import collect
 from recurcli.commands.comparison.groups import baselines, group_runs
-from recurcli.config import FORMAT_VERSION, TokenizerConfig
+from recurcli.config import FORMAT_VERSION
 from recurcli.display.screen import print_training
 from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import MANIFEST, extend_manifest, to_json, write_atomically, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import MODEL_FILES, Run, RunDirectory, open_run
-from recurcli.tokens.tokenizer import Tokenizer
+from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, NETWORK_FILES, Run, RunDirectory, open_run
 
-Recur = Callable[..., tuple[int, str, str]]
 Change = Callable[[Path], object]
 """What is done to the folder of a run."""
 WEIGHTS, OPTIMIZER = "model.safetensors", "checkpoints/*/optimizer.safetensors"
-SCORING = ("eval", "predict", "export")
-STARTING = (*SCORING, "init")
-PRESET_READERS = ("eval", "init", "resume")
+EVAL = ("eval",)
+PRESET_READERS = ("eval", "presets", "init", "resume")
+COMMANDS = ("eval", "predict", "export", "init")
+CODES = {"presets": 2}
+"""The exit code of a command that reads a preset, which is no run; all others end with 4."""
+MAX_SECONDS = 20
+"""CPU time that no attack may take."""
 SIZES = {"hidden_size": 16, "num_layers": 2}
 ANOTHER = f"has format version {{}}; this recur reads {FORMAT_VERSION}: train the run again"
 
 
 class Attack(NamedTuple):
+    file: str | None
+    """What the line names, below the run; "" is the run itself, and None is nothing of it."""
     change: Change
-    told: str
-    """What the line must hold; {run} is the folder."""
-    commands: tuple[str, ...] = SCORING
+    word: str = ""
+    commands: tuple[str, ...] = EVAL
 
 
 def damaged(name: str, change: Callable[[bytes], bytes]) -> Change:
@@ -58,28 +65,61 @@ def damaged(name: str, change: Callable[[bytes], bytes]) -> Change:
     return lambda run: (run / name).write_bytes(change((run / name).read_bytes()))
 
 
-def forged(name: str, content: bytes | Callable[[bytes], bytes]) -> Change:
+def forged(name: str, content: str | bytes | Callable[[bytes], bytes]) -> Change:
     """Another content of a file, and a manifest that fits."""
 
     def change(run: Path) -> None:
-        (run / name).write_bytes(content if isinstance(content, bytes) else content((run / name).read_bytes()))
+        found = content((run / name).read_bytes()) if callable(content) else content
+        (run / name).write_bytes(found.encode() if isinstance(found, str) else found)
         extend_manifest(run, name)
 
     return change
 
 
-def config(**keys: object) -> Change:
-    return forged("config.json", lambda whole: json.dumps({**json.loads(whole), **keys}).encode())
+def as_it_is(name: str, content: bytes) -> Change:
+    """Another content of a file."""
+    return lambda run: (run / name).write_bytes(content)
 
 
-def encoder(**keys: Any) -> Change:
+def edited(name: str, change: Callable[[Any], Any]) -> Change:
+    """Another value in a JSON file, and a manifest that fits."""
+    return forged(name, lambda whole: json.dumps(change(json.loads(whole))).encode())
+
+
+def config(word: str, **keys: object) -> Attack:
+    return Attack("", edited("config.json", lambda found: {**found, **keys}), word)
+
+
+def network(word: str, **keys: object) -> Attack:
+    """Other keys in the network of a run."""
+    change = edited("config.json", lambda found: {**found, "network": {**found["network"], **keys}})
+    return Attack("", change, word)
+
+
+def source(word: str, **keys: object) -> Attack:
+    """Other keys in the source of the training rows."""
+    return Attack("", edited("config.json", lambda found: {**found, "source": {**found["source"], **keys}}), word)
+
+
+def encoder(word: str, **keys: Any) -> Attack:
     """Other keys in the encoder of a run."""
 
-    def with_keys(whole: bytes) -> bytes:
-        found = json.loads(whole)
-        return json.dumps({**found, "encoder": {**found["encoder"], **keys}}).encode()
+    def with_keys(found: dict[str, Any]) -> dict[str, Any]:
+        own = found["network"]
+        return {**found, "network": {**own, "encoder": {**own["encoder"], **keys}}}
 
-    return forged("config.json", with_keys)
+    return Attack("", edited("config.json", with_keys), word)
+
+
+def result(word: str, commands: tuple[str, ...] = ("compare",), **keys: Any) -> Attack:
+    """Other keys in a result, those of its dev scores too."""
+    change = edited("result.json", lambda found: {**found, **keys, "dev": {**found["dev"], **keys.get("dev", {})}})
+    return Attack("result.json", change, word, commands)
+
+
+def embedding(word: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Attack:
+    """Another tensor as the embedding."""
+    return Attack(WEIGHTS, tensors(WEIGHTS, "embedding.weight", change), f"embedding.weight has {word}")
 
 
 def tensors(file: str, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
@@ -111,33 +151,36 @@ def pickled(save: Callable[[Any, Path], object]) -> Attack:
         save({"x": Trap(run.parent / "opened")}, run / WEIGHTS)
         extend_manifest(run, WEIGHTS)
 
-    return Attack(change, f"{{run}}/{WEIGHTS}: is not a safetensors file")
+    return Attack(WEIGHTS, change, "is not a safetensors file")
 
 
-def without(name: str) -> Change:
-    return lambda run: (run / name).unlink()
+def missing(name: str) -> Attack:
+    return Attack(name, lambda run: (run / name).unlink(), "is missing")
 
 
-def emptied(pattern: str) -> Change:
-    return lambda run: [path.write_text("{}") for path in run.glob(pattern)]
+def replaced(name: str, make: Callable[[Path], object], word: str = "is not a plain file") -> Attack:
+    """Something else in the place of a file."""
 
-
-def linked(name: str) -> Change:
     def change(run: Path) -> None:
         (run / name).rename(run.parent / "elsewhere")
-        (run / name).symlink_to(run.parent / "elsewhere")
+        make(run / name)
 
-    return change
+    return Attack(name, change, word)
 
 
-def listed(name: object) -> Change:
+def linked(name: str) -> Attack:
+    return replaced(name, lambda path: path.symlink_to(path.parents[1] / "elsewhere"))
+
+
+def listed(change: Callable[[list[Any]], list[Any]]) -> Change:
+    """Another list of files in the manifest."""
+    files = lambda whole: json.dumps({"files": change(json.loads(whole)["files"])}).encode()  # noqa: E731
+    return damaged(MANIFEST, files)
+
+
+def one_more(name: object) -> Change:
     """One more name in the manifest."""
-
-    def with_name(whole: bytes) -> bytes:
-        files = json.loads(whole)["files"]
-        return json.dumps({"files": [*files, {"name": name, "size": 1, "sha256": "0" * 64}]}).encode()
-
-    return damaged("manifest.json", with_name)
+    return listed(lambda files: [*files, {"name": name, "size": 1, "sha256": "0" * 64}])
 
 
 def of_version(number: int, pattern: str) -> Change:
@@ -151,73 +194,82 @@ def of_version(number: int, pattern: str) -> Change:
     return change
 
 
-def weights(
-    content: bytes | Callable[[bytes], bytes], told: str = f"{{run}}/{WEIGHTS}: is not a safetensors file"
-) -> Attack:
-    return Attack(forged(WEIGHTS, content), told)
-
-
-def embedding(told: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Attack:
-    """Another tensor as the embedding."""
-    return Attack(tensors(WEIGHTS, "embedding.weight", change), f"embedding.weight has {told}")
-
-
-def resumed(change: Change, told: str) -> Attack:
+def resumed(change: Change, word: str) -> Attack:
     """What a resume finds in a run that is not finished."""
 
     def changed(run: Path) -> None:
         (run / "result.json").unlink()
         change(run)
 
-    return Attack(changed, told, ("resume",))
+    return Attack("", changed, word, ("resume",))
 
 
-def compared(told: str, **keys: Any) -> Attack:
-    """Other keys in a result, those of its dev scores too."""
-
-    def with_keys(whole: bytes) -> bytes:
-        found = json.loads(whole)
-        return json.dumps({**found, **keys, "dev": {**found["dev"], **keys.get("dev", {})}}).encode()
-
-    return Attack(forged("result.json", with_keys), told, ("compare",))
+def without_section(run: Path) -> None:
+    """A pretrained run whose preset has no section of the pretraining."""
+    folder = RunDirectory(run)
+    folder.write_preset({**folder.read_preset(), "pretraining": None}, "pretrain")
+    extend_manifest(run, "preset.yaml")
 
 
-def one_tensor(header: bytes = b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') -> bytes:
-    return struct.pack("<Q", len(header)) + header + b"\0" * 8
+def preset(content: str) -> Change:
+    """Another preset below the comments that make it one of a run."""
+    return forged("preset.yaml", lambda whole: b"".join(whole.splitlines(keepends=True)[:2]) + content.encode())
 
 
 def flip(whole: bytes) -> bytes:
     return whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :]
 
 
-OTHER_VOCABULARY = Tokenizer.train(["abc", "def"], TokenizerConfig(min_frequency=1)).to_json().encode()
-ODD_NAMES = (EVIL, "x" * 300, "\0", "\ud800", "..", ".", "", "a/b", "/etc/passwd", "../../x", "manifest.json", 7, None)
+ODD_NAMES = (EVIL, "x" * 300, "\0", "\ud800", "..", ".", "", "a/b", "/etc/passwd", "../../x", MANIFEST, 7, None)
 COVERED = ("predictions.dev.jsonl", "linear.safetensors", "kept.json")
 MOMENT = "exp_avg_sq/embedding.weight"
+MANIFESTS = {
+    "half of JSON": b"{",
+    "a list": b"[]",
+    "a file without a size": b'{"files": [{"name": "config.json"}]}',
+    "brackets without end": b"[" * 100_000,
+}
 ATTACKS: dict[str, Attack] = {
     **{
-        f"a flip in {name}": Attack(damaged(name, flip), f"{{run}}/{name}: is damaged", STARTING)
-        for name in MODEL_FILES
+        f"a flip in {name}": Attack(name, damaged(name, flip), "is damaged", (*COMMANDS, "compare"))
+        for name in (WEIGHTS, "config.json")
     },
-    **{f"a flip in {name}": Attack(damaged(name, flip), f"{{run}}/{name}: is damaged") for name in COVERED},
-    **{f"no {name}": Attack(without(name), f"{{run}}/{name}: is missing") for name in (*MODEL_FILES, *COVERED)},
     **{
-        f"a link to {name}": Attack(linked(name), f"{{run}}/{name}: is not a plain file", STARTING)
-        for name in MODEL_FILES
+        f"a flip in {name}": Attack(name, damaged(name, flip), "is damaged")
+        for name in ("tokenizer.json", "result.json", *COVERED)
     },
-    "a flip in result.json": Attack(
-        damaged("result.json", flip), "{run}/result.json: is damaged", (*SCORING, "compare")
+    **{f"no {name}": missing(name) for name in (*MODEL_FILES, *NETWORK_FILES, *COVERED, "preset.yaml")},
+    **{f"a link to {name}": linked(name) for name in (*MODEL_FILES, *NETWORK_FILES)},
+    "a pipe for the weights": replaced(WEIGHTS, os.mkfifo),
+    "a folder for the weights": replaced(WEIGHTS, Path.mkdir),
+    "a pipe for the manifest": replaced(MANIFEST, os.mkfifo)._replace(file="", word="has no complete model yet"),
+    "no manifest": Attack("", lambda run: (run / MANIFEST).unlink(), "has no complete model yet", COMMANDS),
+    "a flip in the manifest": Attack("", damaged(MANIFEST, flip)),
+    **{
+        f"{name} for the manifest": Attack(MANIFEST, as_it_is(MANIFEST, content), "is damaged")
+        for name, content in MANIFESTS.items()
+    },
+    "a manifest of 2 MB": Attack(MANIFEST, damaged(MANIFEST, lambda whole: whole + b" " * (2 << 20)), "is larger than"),
+    "an empty manifest": Attack(MANIFEST, listed(lambda files: []), "does not list"),
+    "a manifest without the hashes of rows": Attack(
+        MANIFEST, listed(lambda files: [file for file in files if file["name"] != KNOWN_ROWS]), "does not list"
     ),
-    "a flip in manifest.json": Attack(damaged("manifest.json", flip), "{run}", STARTING),
-    "no manifest.json": Attack(without("manifest.json"), "{run}: has no complete model yet", STARTING),
-    **{f"{name!r:.20} in the manifest": Attack(listed(name), "", ("eval",)) for name in ODD_NAMES},
-    "half of the weights": weights(lambda whole: whole[: len(whole) // 2], f"{{run}}/{WEIGHTS}: is damaged"),
-    "a hundred bytes of the weights": weights(lambda whole: whole[:100]),
-    "no weights": weights(b""),
-    "a header beyond the file": weights(lambda whole: struct.pack("<Q", 1 << 40) + whole[8:]),
-    "weights of something else": weights(one_tensor(), "hidden_size is 16, and the weights allow 2 at most"),
-    "a dtype that is none": weights(lambda whole: whole.replace(b"F32", b"F99", 1), f"{{run}}/{WEIGHTS}: is damaged"),
-    "a header of brackets": weights(one_tensor(b"[" * 60_000), f"{{run}}/{WEIGHTS}: "),
+    **{f"{name!r:.20} in the manifest": Attack(None, one_more(name)) for name in ODD_NAMES},
+    **{
+        f"{name} for the weights": Attack(WEIGHTS if word[:3] != "hid" else "", forged(WEIGHTS, content), word)
+        for name, (content, word) in SAFETENSORS.items()
+    },
+    **{
+        f"{name} for the linear model": Attack("linear.safetensors", forged("linear.safetensors", content), word)
+        for name, (content, word) in itertools.islice(SAFETENSORS.items(), 3)
+    },
+    "half of the weights": Attack(WEIGHTS, forged(WEIGHTS, lambda whole: whole[: len(whole) // 2]), "is damaged"),
+    "a hundred bytes of the weights": Attack(
+        WEIGHTS, forged(WEIGHTS, lambda whole: whole[:100]), "is not a safetensors file"
+    ),
+    "a header beyond the file": Attack(
+        WEIGHTS, forged(WEIGHTS, lambda whole: struct.pack("<Q", 1 << 40) + whole[8:]), "is not a safetensors file"
+    ),
     "a pickle": pickled(lambda trap, path: path.write_bytes(pickle.dumps(trap))),
     "a pickle of torch": pickled(torch.save),
     "an old pickle of torch": pickled(functools.partial(torch.save, _use_new_zipfile_serialization=False)),
@@ -226,54 +278,71 @@ ATTACKS: dict[str, Attack] = {
     "weights of eight bits": embedding("dtype torch.float8_e4m3fn", lambda x: x.to(torch.float8_e4m3fn)),
     "weights that are not finite": embedding("values that are not finite", lambda x: x * math.nan),
     "weights of another shape": embedding("the shape", torch.Tensor.flatten),
-    "another vocabulary": Attack(forged("tokenizer.json", OTHER_VOCABULARY), "the tokenizer does not fit the model"),
     **{
-        f"a tokenizer of {content[:9]!r}": Attack(forged("tokenizer.json", content), "{run}/tokenizer.json: is damaged")
-        for content in (b"{}", b"\xff", b'{"version": "1.0"}', b"[" * 99_999)
-    },
-    "a model of others": Attack(config(model_type="bert"), "is not the config.json of a recur model"),
-    "an unknown encoder": Attack(encoder(name="unheard-of"), "unheard-of"),
-    "another encoder": Attack(config(encoder={**SIZES, "name": "rezero"}), "belongs to another architecture"),
-    "an unknown key": Attack(encoder(x=1), "x: unknown key"),
-    "a size that is text": Attack(encoder(hidden_size="16"), "hidden_size"),
-    "an encoder without a size": Attack(config(encoder={"name": "starsaber"}), "hidden_size"),
-    "an encoder that is a list": Attack(config(encoder=[]), "encoder"),
-    "99 layers": Attack(encoder(num_layers=99), "belongs to another architecture"),
-    **{f"a size of 10^{n}": Attack(encoder(hidden_size=10**n), "{run}/config.json: ") for n in (6, 9, 18, 19, 400)},
-    "a label that is missing": Attack(config(id2label={"0": "100", "2": "101"}), "{run}/config.json: is damaged"),
-    "a label twice": Attack(config(id2label={"0": "a", "1": "a"}), "labels: must differ"),
-    "two labels of 15": Attack(config(id2label={"0": "a", "1": "b"}), "has 15 classes, but the model has 2"),
-    "a vocabulary of 10^9": Attack(config(vocab_size=10**9), "the tokenizer does not fit the model"),
-    "no length": Attack(config(max_length=0), "max_length"),
-    "an empty result": Attack(forged("result.json", b"{}"), "{run}/result.json: is damaged", ("compare", "resume")),
-    "seconds that are a list": compared("{run}/result.json: is damaged: cpu_seconds is [1]", cpu_seconds=[1]),
-    "a score of somebody else": compared("its macro F1 is 0.8750, but its predictions give", dev={"macro_f1": 0.875}),
-    **{
-        f"{name} as preset.yaml": Attack(
-            forged("preset.yaml", BOMBS[name].encode()), "{run}/preset.yaml", PRESET_READERS
+        f"{name} for the tokenizer": Attack(
+            "tokenizer.json" if word[:3] != "the" else "", forged("tokenizer.json", content), word
         )
-        for name in ("laughs", "a python object", "sequences without end", "a key twice, deep", "too much")
+        for name, (content, word) in TOKENIZERS.items()
     },
-    **{f"a model of format {n}": Attack(of_version(n, "config.json"), ANOTHER.format(n), STARTING) for n in (5, 6, 99)},
-    "a finished run of format 3": Attack(of_version(3, "preset.yaml"), ANOTHER.format(3), ("resume",)),
+    "a model of others": config("is not the config.json of a recur model", model_type="bert"),
+    "an unknown encoder": encoder("unheard-of", name="unheard-of"),
+    "another encoder": network("belongs to another architecture", encoder={**SIZES, "name": "rezero"}),
+    "an unknown key": encoder("x: unknown key", x=1),
+    "a size that is text": encoder("hidden_size", hidden_size="16"),
+    "an encoder without a size": network("hidden_size", encoder={"name": "starsaber"}),
+    "an encoder that is a list": network("encoder", encoder=[]),
+    "99 layers": encoder("belongs to another architecture", num_layers=99),
+    **{f"a size of 10^{n}": encoder("/config.json: ", hidden_size=10**n) for n in (6, 9, 18, 19, 400)},
+    "an unknown kind of label": config("target 'rank' is unknown", target="rank"),
+    "no source": config("is damaged: source: ", source={}),
+    "a source that is a number": config("source", source=3),
+    "a source without a text": source("source: columns: must name a text", columns={"text": []}),
+    "a source of two delimiters": source("source: delimiter: must be one character", format="csv", delimiter=";;"),
+    "a source of an unknown encoding": source("source: encoding: 'latin1x' is not known", encoding="latin1x"),
+    "a label that is missing": config("is damaged", id2label={"0": "100", "2": "101"}),
+    "a label twice": config("labels: must differ", id2label={"0": "a", "1": "a"}),
+    "two labels of 15": config("network.num_classes must be 2, the number of labels", id2label={"0": "a", "1": "b"}),
+    "a vocabulary of 10^9": network("the tokenizer does not fit the model", vocab_size=10**9),
+    "no length": network("max_length", max_length=0),
+    "an empty result": Attack("result.json", forged("result.json", b"{}"), "is damaged", ("compare", "resume")),
+    "seconds that are a list": result("is damaged: cpu_seconds is [1]", cpu_seconds=[1]),
+    "a score of somebody else": result("its macro F1 is 0.8750, but its predictions give", dev={"macro_f1": 0.875}),
+    **{
+        f"{name} for the preset": Attack("preset.yaml", preset(content), word, PRESET_READERS[:3])
+        for name, (content, word) in YAML.items()
+    },
+    "laughs for each command": Attack("preset.yaml", preset(YAML["laughs"][0]), YAML["laughs"][1], PRESET_READERS),
+    **{
+        f"{content!r} for the preset": Attack("preset.yaml", preset(content))
+        for content in ("data: [1]\n", "data: {max_length: 1}\n", "data:\n  path: 3\n")
+    },
+    "a preset without a section": Attack("preset.yaml", without_section, "no section pretraining", ("eval", "compare")),
+    **{
+        f"a model of format {n}": Attack("", of_version(n, "config.json"), ANOTHER.format(n), COMMANDS)
+        for n in (FORMAT_VERSION - 1, 99)
+    },
+    "a finished run of format 3": Attack("", of_version(3, "preset.yaml"), ANOTHER.format(3), ("resume",)),
     "a begun run of format 6": resumed(of_version(6, "preset.yaml"), ANOTHER.format(6)),
     "checkpoints of format 3": resumed(of_version(3, "checkpoints/*/state.json"), ANOTHER.format(3)),
-    "checkpoints without a state": resumed(emptied("checkpoints/*/state.json"), "state.json: is damaged"),
+    "checkpoints without a state": resumed(
+        lambda run: [path.write_text("{}") for path in run.glob("checkpoints/*/state.json")], "state.json: is damaged"
+    ),
     "optimizer state of another shape": resumed(
         tensors(OPTIMIZER, MOMENT, lambda x: x[:1]), f"not fit the model: {MOMENT}"
     ),
     "optimizer state of another dtype": resumed(
         tensors(OPTIMIZER, MOMENT, torch.Tensor.int), f"not fit the model: {MOMENT}"
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_command_that_reads_the_file_refuses_it(
-    name: str, recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+    name: str, capfd: pytest.CaptureFixture[str], trained: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    change, told, commands = ATTACKS[name]
-    run, work = shutil.copytree(trained, tmp_path / "run"), tmp_path / "work"
+    file, change, word, commands = ATTACKS[name]
+    copied = shutil.copytree if "resume" in commands else copy_of
+    run, work = copied(trained, tmp_path / "run"), tmp_path / "work"
     work.mkdir()
     change(run)
     before = contents(run)
@@ -284,13 +353,18 @@ def test_every_command_that_reads_the_file_refuses_it(
         "compare": ["compare", run],
         "init": ["finetune", *options(tiny_tnews, work / "new"), "--init", run],
         "resume": ["finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume", "--quiet"],
+        "presets": ["presets", run / "preset.yaml"],
     }
     for command in commands:
-        code, out, err = recur(*lines[command])
+        started = time.process_time()
+        with handlers_kept():
+            code, out, err = Recur(capfd)(*lines[command])  # capfd sees what a library prints, too
+        assert time.process_time() - started < MAX_SECONDS
         errors = [line for line in err.splitlines() if not line.startswith("recur: warning: ")]
-        assert (code, out, len(errors)) == (4, "", 1), (command, err)
-        assert errors[0].startswith("recur: error: ")
-        assert told.format(run=run) in errors[0], command
+        assert (code, out, len(errors)) == (CODES.get(command, 4), "", 1), (command, err)
+        if file is not None:
+            assert errors[0].startswith(f"recur: error: {run / file}"), command
+        assert word in errors[0], command
         assert not set("\x1b\x07\u202e\0") & set(err)
     assert not list(work.iterdir())
     assert not (tmp_path / "opened").exists()
@@ -349,7 +423,7 @@ def test_a_run_that_is_replaced_while_it_is_read_is_never_mixed(trained: Path, t
     swap, seen = AtOpen(put), []
     tensors(WEIGHTS, "head.output.bias", lambda x: x + 0.25)(other)
     tensors("linear.safetensors", "weights", lambda x: x * 4)(other)
-    forged("kept.json", to_json(reweighted(kept_of(one), 0.5, 3.0).to_json()).encode())(other)
+    forged("kept.json", to_json(reweighted(kept_of(one), 0.5, 3.0).to_json()))(other)
     whole = [logits(run) for run in (one, other)]
     for number in range(1, 40):
         swap.run, _ = (shutil.copytree(run, tmp_path / f"{number}{run.name}") for run in (one, other))

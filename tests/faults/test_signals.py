@@ -7,19 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from cases import slow_but
 from class_numbers import fit_model
 from forked import Child, ForkServer
+from interrupts import interrupted_soon
 from small_runs import COMMANDS, Prints, fingerprint, options
 
-from recurcli.errors import Interrupted
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngram_hashes import NgramConfig
 
@@ -125,34 +123,6 @@ def test_programs_that_a_test_starts_have_default_signals_where_the_tests_ignore
     assert ended.stdout == f"{signal.SIG_DFL:d} {signal.default_int_handler}\n"
 
 
-@contextlib.contextmanager
-def interrupted_soon() -> Iterator[Callable[[], None]]:
-    """What it yields asks for a signal, whose Interrupted must end the block within a second.
-
-    The thread that works on is waited for: beside the next test it would import, allocate and compute.
-    """
-    asked: list[float] = []
-    others = threading.enumerate()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Interrupted(number, "stopped")
-
-    def ask() -> None:
-        asked.append(time.monotonic())
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        with pytest.raises(Interrupted):
-            yield ask
-        assert time.monotonic() - asked[0] < 1
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        for thread in threading.enumerate():
-            if thread not in others:
-                thread.join()
-
-
 def test_a_signal_ends_the_fit_of_the_linear_model_in_the_midst_of_c_code(monkeypatch: pytest.MonkeyPatch) -> None:
     with interrupted_soon() as ask:
 
@@ -162,28 +132,6 @@ def test_a_signal_ends_the_fit_of_the_linear_model_in_the_midst_of_c_code(monkey
 
         monkeypatch.setattr("sklearn.svm.LinearSVC.fit", fit)
         fit_model([("good", None), ("bad", None)], [0, 1], 2, Hyperparameters(NgramConfig(words=(1, 1)), 0.5))
-
-
-def test_a_signal_ends_an_onnx_export_although_torch_catches_all_errors(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("onnxscript")
-    from recurcli.commands.export import export
-    from recurcli.log import Log
-    from recurcli.requests.export import ExportRequest
-
-    with interrupted_soon() as ask:
-
-        def catch_all(*arguments: object, **options: object) -> None:
-            ask()
-            for _ in range(200):
-                with contextlib.suppress(Exception):
-                    time.sleep(0.01)
-            raise SystemExit  # what no library catches: the rest of the export is not needed
-
-        monkeypatch.setattr("torch.export.export", catch_all)
-        export(ExportRequest(runs=[trained], format="onnx", output=tmp_path / "folder"), Log())
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_signal_that_a_library_swallows_still_gives_its_exit_code(

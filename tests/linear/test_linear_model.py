@@ -20,7 +20,7 @@ from logs import Kept
 from scipy import sparse
 
 from recurcli.config import LinearConfig
-from recurcli.errors import DataError, ModelError
+from recurcli.errors import DataError
 from recurcli.files import OpenedFile, locked
 from recurcli.linear import fitting, ngrams
 from recurcli.linear.model import Hyperparameters, LinearModel
@@ -464,14 +464,6 @@ def test_a_given_c_that_sgd_does_not_read_is_told(monkeypatch: pytest.MonkeyPatc
 def test_texts_that_grow_in_lower_case_lose_no_row() -> None:
     texts = [("".join(f"\u0130{chr(0x4E00 + 50 * n + k)}" for k in range(40)), None) for n in range(50)]
     assert len(Ngrams.fit(texts, NgramConfig(characters=(2, 5)))[1].offsets) == 51
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"PK\x03\x04 no tensors at all"])
-def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "linear.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(ModelError, match=f"^{path}: is"):
-        LinearModel.load(OpenedFile(path))
 
 
 def test_single_words_need_no_ngrams_of_words() -> None:

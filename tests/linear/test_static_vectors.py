@@ -257,7 +257,7 @@ def test_vectors_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytes
     static_vectors._read_package.cache_clear()
     with pytest.raises(UsageError, match="wordllama: is not installed; pip install wordllama"):
         read_static_vectors("wordllama")
-    with pytest.raises(UsageError, match=r"linear\.vectors no/such: is no folder"):
+    with pytest.raises(UsageError, match=r"linear\.vectors no/such: is not a folder"):
         read_static_vectors("no/such")
     fetched = model2vec(tmp_path / "hub", table())
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: str(fetched))
@@ -305,7 +305,7 @@ def test_a_run_keeps_its_vectors(folder: Path, recur: Recur, rows_file: Path, tm
     done = subprocess.run(command, input=new.read_text(encoding="utf-8"), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["\t".join(line.split("\t")[1:]) for line in answers]
     for again in (("finetune", "--preset", run / "preset.yaml"), train):
-        recur.refused(2, "is no folder", *again, "--output", tmp_path / "again")
+        recur.refused(2, "is not a folder", *again, "--output", tmp_path / "again")
     table = run / "vectors.safetensors"
     stored = load_file(table)
     save_file({**stored, "scales": stored["scales"] * 2}, table)
@@ -361,7 +361,7 @@ def test_an_encoder_reads_words_of_no_training_row(folder: Path, recur: Recur, r
     done = subprocess.run(command, input=new.read_text(encoding="utf-8"), capture_output=True, text=True, check=True)
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == labels
     for again in (("finetune", "--preset", run / "preset.yaml"), train):
-        recur.refused(2, "is no folder", *again, "--output", tmp_path / "again")
+        recur.refused(2, "is not a folder", *again, "--output", tmp_path / "again")
 
 
 def test_a_training_that_was_stopped_goes_on_with_the_same_vectors_alone(
@@ -387,7 +387,7 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_vectors_alone(
     shutil.move(tmp_path / "kept", source)
     recur.ok(*train, "--keep-checkpoints", "--output", runs[1], "--resume")
     assert fingerprint(runs[0]) == fingerprint(runs[1])
-    frozen = read_model(runs[0]).tensors["embedding.weight"][: len(WORDS)].numpy()
+    frozen = read_model(runs[0]).of_encoder().tensors["embedding.weight"][: len(WORDS)].numpy()
     few = principal_components(read_static_vectors(str(source)).of_tokens(WORDS, 8).matrix, 4)
     np.testing.assert_allclose(frozen / np.linalg.norm(frozen), few / np.linalg.norm(few), atol=1e-5)
 
@@ -397,8 +397,11 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_vectors_alone(
     [
         (["tokenizer.kind=vectors"], "tokenizer.kind: vectors needs static vectors"),
         (["tokenizer.kind=vectors", "embedding.vectors=words.txt"], "words.txt is a text file, which has no tokenizer"),
-        (["tokenizer.kind=vectors", "embedding.vectors=no/such"], "embedding.vectors no/such: is no folder"),
-        (["embedding.vectors=wordllama"], "wordllama is no file or folder; a name needs --set tokenizer.kind=vectors"),
+        (["tokenizer.kind=vectors", "embedding.vectors=no/such"], "embedding.vectors no/such: is not a folder"),
+        (
+            ["embedding.vectors=wordllama"],
+            "wordllama is neither a file nor a folder; a name needs --set tokenizer.kind=vectors",
+        ),
         (["tokenizer.kind=vectors", "embedding.vectors=wordllama"], "embedding.vectors wordllama: is not installed"),
         (["tokenizer.kind=vectors", "embedding.vectors={folder}", "encoder.hidden_size=16"], "has vectors of size 8"),
     ],
@@ -425,7 +428,7 @@ def test_the_package_gives_tokens_and_vectors(wordllama: None, recur: Recur, row
     _, err = recur.ok("finetune", "--data", rows_file, *own, "--output", run)
     assert "vectors for 32,000 of 32,004 tokens" in err
     assert "vectors: wordllama==" in (run / "preset.yaml").read_text(encoding="utf-8")
-    assert read_model(run).tokenizer.encode([("a Cat's [MASK] 龘", None)], 99).ids.max() < 32000
+    assert read_model(run).of_encoder().tokenizer.encode([("a Cat's [MASK] 龘", None)], 99).ids.max() < 32000
 
 
 def test_a_folder_is_found_from_everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

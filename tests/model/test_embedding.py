@@ -194,8 +194,8 @@ def test_a_run_keeps_its_orthonormal_table_and_what_was_frozen(recur: Recur, tin
     words.write_text("2 8\n" + "".join(f"{word} {' '.join(['0.25'] * 8)}\n" for word in "鼠龙"), encoding="utf-8")
     _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "x", words))
     assert "vectors for 2 of" in err
-    files = read_model(tmp_path / "x")
-    assert json.loads((tmp_path / "x" / "config.json").read_text())["embedding_orthonormal"] is True
+    files = read_model(tmp_path / "x").of_encoder()
+    assert json.loads((tmp_path / "x" / "config.json").read_text())["network"]["embedding_orthonormal"] is True
     frozen = files.tensors["embedding.weight"][[files.tokenizer.tokens.index(word) for word in "鼠龙"]]
     assert frozen.shape == (2, 8)
     assert frozen.std(dim=1).max() < 1e-6

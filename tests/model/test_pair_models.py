@@ -22,7 +22,7 @@ def build(pair_pooling: PairPooling, encoder: str = "starsaber") -> Classifier:
         separator_id=SEPARATOR,
         pooling="max",
         pair_pooling=pair_pooling,
-        labels=("a", "b", "c"),
+        num_classes=3,
     )
     model = Classifier(config).double().eval()
     with torch.no_grad():

@@ -119,7 +119,7 @@ def test_a_carried_state_that_is_none_of_the_streams_is_refused(fault: str, tmp_
     state[name] = wrong[fault]
     training.loop.state.step += 1
     training.save()
-    with pytest.raises(ModelError, match=f"carried.safetensors: {name} is no state of 3 streams"):
+    with pytest.raises(ModelError, match=f"carried.safetensors: {name} is not the state of 3 streams"):
         restored(carrying(tmp_path / "run", 4))
 
 

@@ -88,20 +88,22 @@ def follow(path: Path) -> None:
     """Print the measures of the checkpoints of a run."""
     run = open_run(path)
     predictor = Predictor.load(run)
+    encoder = predictor.encoder
+    assert encoder is not None, "the run has layers"
     rows = load_split(task_of(run, predictor), "test", run.read_data_config())
-    tokens = predictor.encode(rows.texts)
+    tokens = encoder.encode(rows.texts)
     diagnosed = np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
-    ids, mask = collate(tokens, rows=diagnosed, pad_id=predictor.model.config.pad_id, multiple=1)
+    ids, mask = collate(tokens, rows=diagnosed, pad_id=encoder.model.config.pad_id, multiple=1)
     labels = np.array([predictor.labels.index(str(example.label)) for example in rows.examples])
     seed = run.read_preset()["runtime"]["seed"]
-    print(f"\n{predictor.model.config.encoder['name']}, seed {seed}\n")
+    print(f"\n{encoder.model.config.encoder['name']}, seed {seed}\n")
     print("| step | embedding | entropy after each layer | activation factor of the last layer | accuracy |")
     print("|---|---|---|---|---|")
-    for step, model in checkpoints(path, predictor.model, seed):
+    for step, model in checkpoints(path, encoder.model, seed):
         found = diagnose(model, ids, mask)
         entropies = ", ".join(f"{layer.scaled_entropy:.2f}" for layer in found.layers)
         last = found.layers[-1].activation_factor
-        accuracy = 100 * (predictor.encoder_logits(tokens).argmax(axis=1) == labels).mean()
+        accuracy = 100 * (encoder.logits(tokens).argmax(axis=1) == labels).mean()
         print(f"| {step} | {found.embedding_scaled_entropy:.2f} | {entropies} | {last:.2f} | {accuracy:.1f} |")
 
 

@@ -84,7 +84,7 @@ class Collected(NamedTuple):
     unfinished: list[dict[str, Any]]
     """`run`, `step` and `steps` (None: not known yet), and whether a process is `running`."""
     left_out: list[dict[str, str]]
-    """`path` and `reason` of runs that are not compared: damaged or pretrained ones, and folders that are no runs."""
+    """`path` and `reason` of runs that are not compared: damaged or pretrained ones, and folders that are not runs."""
 
 
 def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Collected:
@@ -142,7 +142,7 @@ def _runs_below(folder: Path, depth: int = DEPTH) -> list[Path]:
 def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str, Any] | str:
     """Return the run at `path`; if it is not finished, its progress; or in words why it is not compared."""
     if not (path / PRESET).is_file():
-        return "is no run and holds none"
+        return "is not a run and holds none"
     files = open_run(path) if (path / RESULT).is_file() or is_being_replaced(path) else None
     run = files or RunDirectory(path)
     pretrained = run.read_command() == "pretrain"
@@ -203,7 +203,7 @@ def _facts(run: Run, result: Mapping[str, Any], section: Section) -> dict[str, A
         facts["encoder.name"] = LINEAR  # which finetuning.encoder may have put in the place of the preset's
     if result.get("teacher"):
         facts["teacher"] = result["teacher"]["sha256"][:8]
-    # A resume may change the precision, so it is no fact of the preset.
+    # A resume may change the precision, so it is not a fact of the preset.
     facts["runtime.precision"] = result["machine"]["precision"]
     if result.get("init") is not None:
         try:

@@ -109,7 +109,7 @@ class PredictionProgress:
 def check_prediction_output(
     output: Path, inputs: Sequence[Path], kind: OutputKind, *, overwrite: bool, resume: bool
 ) -> None:
-    """Raise UsageError if `output` is no output of this `kind`, an input, or a stream with `resume` or of Parquet.
+    """Raise UsageError if `output` is not an output of this `kind`, an input, or a stream with `resume` or of Parquet.
 
     For a file: raises as `check_writable` does.
     """

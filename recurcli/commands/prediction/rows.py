@@ -350,7 +350,7 @@ class RowWriter:
             fields = dict(zip(self.input.names, fields.values(), strict=False))
         try:
             return _json_line({**fields, **answer, **({"reason": fault} if fault else {})})
-        except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is no JSON
+        except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is not JSON
             kept = {key: _or_null(value) for key, value in fields.items()}
             return _json_line({**kept, **answer, "reason": fault or "holds a value that cannot be written as JSON"})
 

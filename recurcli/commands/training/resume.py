@@ -77,7 +77,7 @@ def repeated_result(request: TrainingRequest, log: Log) -> dict[str, Any] | None
     Else return None, and under torchrun, whose ranks decide together, and for a device that only torch can tell to exist.
     """
     run, preset = RunDirectory(request.folder), request.resolved.preset
-    if not request.resume or request.dry_run or current().heartbeat is not None or not run.resumed.is_finished:
+    if not request.resume or request.dry_run or current().world_size > 1 or not run.resumed.is_finished:
         return None
     try:
         if run.resumed.read_command() != request.command or preset.runtime.device not in ("auto", "cpu"):

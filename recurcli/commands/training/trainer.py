@@ -1,50 +1,43 @@
-"""The trainer of `recur pretrain` and `recur finetune`: enter the run directory, resolve each `auto`, build the model and its
-loop, train, finish.
+"""The trainer of `recur pretrain` and `recur finetune`: enter the run directory, train the candidates, finish.
 
 The two commands read their data and objectives between `enter_run` and `Training.execute`.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from shlex import quote
 from typing import Any
 
+import safetensors
+import tokenizers
 import torch
-from torch import Tensor
 
-from recurcli.commands.training.report import (
-    machine_facts,
-    model_card,
-    notes_on_disk_space,
-    notes_on_model,
-    notes_on_result,
-    plan_of,
-    result_of,
-)
+from recurcli.commands.training.report import machine_facts, model_card, notes_on_result
 from recurcli.commands.training.resume import check_inputs, facts_before_and_now, preset_facts
+from recurcli.config import RunConfig
 from recurcli.data.known import KnownRows
 from recurcli.device import choose_device, cuda_settings
 from recurcli.distributed.group import current
-from recurcli.encoders import PRETRAINED, encoder_class
-from recurcli.encoders.folder import folder_of, weight_files
+from recurcli.encoders.registry import encoder_config
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.report import DevPerplexity
-from recurcli.files import MANIFEST, sha256_of, to_json
+from recurcli.files import MANIFEST, to_json
 from recurcli.log import Log
 from recurcli.metrics import format_score, words_of
+from recurcli.models.candidate import Candidate
 from recurcli.models.choice import Choice
 from recurcli.models.linear import Linear
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.requests.training import TrainingRequest
-from recurcli.runs.model_files import known_to_bytes, write_model
+from recurcli.runs.model_files import Files, known_to_bytes, write_model
 from recurcli.runs.run_directory import (
     KEPT,
     KNOWN_ROWS,
-    LINEAR_MODEL,
-    VECTORS,
+    PREDICTIONS,
     RunDirectory,
     RunStatus,
     check_same,
@@ -52,11 +45,10 @@ from recurcli.runs.run_directory import (
     finish_change,
     first_difference,
 )
-from recurcli.tokens.tokenizer import Tokenizer
-from recurcli.training.fit import TrainingLoop
 from recurcli.training.session import Session, StopRequest, StopTraining
-from recurcli.training.trackers import tracking
-from recurcli.validation import InvalidConfig, parse_config
+from recurcli.training.trackers import Add, tracking
+from recurcli.validation import InvalidConfig, flatten, parse_config
+from recurcli.version import __version__
 
 
 @contextlib.contextmanager
@@ -104,17 +96,23 @@ def check_encoder(resolved: ResolvedPreset) -> None:
     """Raise UsageError if the encoder's Config rejects a value. This runs before any data are read."""
     values = {**resolved.preset.encoder}
     try:
-        parse_config(encoder_class(values.pop("name")).Config, values)
+        parse_config(encoder_config(values.pop("name")), values)
     except InvalidConfig as fault:
         raise resolved.located(fault, "encoder") from None
 
 
+NO_STEPS: Mapping[str, Any] = {
+    **dict.fromkeys(("best_step", "tokens", "tokens_per_second"), 0),
+    **dict.fromkeys(("epochs", "seconds", "cpu_seconds"), 0.0),
+}
+"""What result.json has of a training that takes no steps."""
+
+
 @dataclass(kw_only=True)
 class Training:
-    """A training run that is ready to start: all data are read and the model is built."""
+    """A training run that is ready to start: all data are read and the candidates are built."""
 
     run: RunDirectory
-    loop: TrainingLoop
     stop: StopRequest
     request: TrainingRequest
     resolved: ResolvedPreset
@@ -122,8 +120,12 @@ class Training:
     preset: Preset
     """The preset with a value for each `auto` that the rows decide."""
     status: RunStatus
-    tokenizer: Tokenizer
-    data: dict[str, dict[str, Any]]
+    device: torch.device
+    config: RunConfig
+    """The content of config.json."""
+    candidates: Sequence[Candidate]
+    """What is trained, and what a run keeps one of, or an ensemble. The linear model is on rank 0 alone."""
+    data: Mapping[str, Mapping[str, Any]]
     """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
     dev: Choice | DevPerplexity | None = None
     """What chooses the model by dev data, and scores it. None in masked pre-training, which keeps the last model."""
@@ -141,36 +143,37 @@ class Training:
 
     def execute(self, log: Log) -> dict[str, Any]:
         """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
-        notes_on_model(self, log)
+        self._note_on_size(log)
         if self.request.dry_run:
-            return plan_of(self)
-        ranks, values, command = self.loop.ranks, self.resolved.preset.to_dict(), self.request.command
+            return self._plan()
+        ranks, values, command = current(), self.resolved.preset.to_dict(), self.request.command
         try:
             with self.stop.listening():
-                session = self.session()
-                session.resume_key, session.environment = self._resume_facts()
-                if ranks.is_main:
-                    if self.status == "new":
-                        self.run.start()
-                        self.run.write_preset(values, command)
-                    notes_on_disk_space(self, log)
-                session.restore(log)
+                begin = self._session()
+                if ranks.is_main and self.status == "new":
+                    self.run.start()
+                    self.run.write_preset(values, command)
+                for candidate in self.candidates:
+                    candidate.restore(begin, self.publish, log)
                 if ranks.is_main and self.status != "new":
                     self.run.write_preset(values, command)
                 if self.linear is not None and self.dev is not None:  # on rank 0 alone
                     if self.linear.may_be_kept and not self.run.has(MANIFEST):
-                        self.publish(self.loop.model.state_dict())
+                        self.publish({})
                     metric = self.dev.metric_name
                     score = format_score(metric, self.linear.scores[metric])
                     log.note(f"dev {words_of(metric)} of the linear model: {score}")
                 trackers = self.request.track if ranks.is_main else None
                 title, settled = self.request.folder.name, self.preset.to_dict()
-                with tracking(trackers or (), self.run, title, settled, log) as session.track:
-                    session.train(log)
+                with tracking(trackers or (), self.run, title, settled, log) as track:
+                    for candidate in self.candidates:
+                        candidate.train(track, log)
                     log.stage("scoring and writing the model")
-                    self._finish(session)
+                    self._finish(track)
                 result = self._take_place()
-                notes_on_result(self, result, log)
+                for candidate in self.candidates:
+                    candidate.notes(result, log)
+                notes_on_result(result, log)
                 return result
         except (Interrupted, NumericError) as stop:
             if self.run.replaces is not None:
@@ -185,85 +188,140 @@ class Training:
             error.add_note(f"then {self.run.way_on}")
             raise
 
-    def session(self) -> Session:
-        """Return the session that trains `loop` and stores its state in `run`."""
-        linear = None if self.dev is None or self.linear is None else self.linear.scores[self.dev.metric_name]
-        return Session(run=self.run, loop=self.loop, stop=self.stop, publish=self.publish, linear_dev_metric=linear)
+    def _note_on_size(self, log: Log) -> None:
+        """Log a note on the size that `--match-parameters` has found."""
+        if self.request.matching is not None:
+            matched = self.request.matching[1]
+            keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
+            count, target = matched["parameters"], matched["target"]
+            log.note(
+                f"--match-parameters: {keys}, with {count:,} encoder parameters, {count / target - 1:+.1%} of {target:,}"
+            )
 
-    def _resume_facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the facts that a resume must match, and those that it should match.
+    def _facts(self) -> dict[str, Any]:
+        """Return what a plan and a result have in common."""
+        return {
+            "command": self.request.command,
+            "preset": self.resolved.name,
+            "data": self.data,
+            "parameters": {"embedding": 0, "total": 0},
+            "forward_flops_per_token": None,
+            "steps": 0,
+            "match_parameters": self.request.matching and self.request.matching[1],
+            "machine": machine_facts(self.device, self.preset),
+        }
+
+    def _plan(self) -> dict[str, Any]:
+        """Return the plan that a dry run prints: data, model size, steps and machine."""
+        plan = {
+            **self._facts(),
+            "output": str(self.request.folder),
+            "values": self.resolved.preset.to_dict(),
+        }
+        for candidate in self.candidates:
+            plan |= candidate.plan()
+        return plan
+
+    def _result(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of result.json: settings, data, speed, and the dev metrics in `report`."""
+        request, preset, given = self.request, self.preset, dict(flatten(self.resolved.preset.to_dict()))
+        holds = [name for candidate in self.candidates for name in candidate.holds]
+        holds += [KNOWN_ROWS] if self.known is not None else []
+        holds += [PREDICTIONS] if request.section == "finetuning" and preset.finetuning.keep_texts else []
+        result = {
+            **self._facts(),
+            **NO_STEPS,
+            "task": preset.task,
+            "pairs": bool(self.config.source.get("columns", {}).get("pair")),
+            "encoder": preset.encoder["name"],
+            "seed": preset.runtime.seed,
+            **report,
+            "settled": {".".join(key): value for key, value in flatten(preset.to_dict()) if value != given.get(key)},
+            "holds": holds,
+            "checkpoints_kept": request.keep_checkpoints,
+            "init": None if request.init is None else str(request.init.absolute()),
+            "teacher": self.teacher,
+            "versions": {
+                "recurcli": __version__,
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "tokenizers": tokenizers.__version__,
+                "safetensors": safetensors.__version__,
+            },
+            "command_line": sys.argv,
+        }
+        for candidate in self.candidates:
+            result |= candidate.result()
+        return result
+
+    def _session(self) -> Callable[..., Session]:
+        """Return a function that makes the session of a candidate's loop.
 
         Raises UsageError if a rank differs from rank 0 in its data, preset or machine facts.
         """
-        preset, config = self.resolved.preset, self.loop.model.config
-        data = {
+        preset = self.resolved.preset
+        facts = {
             f"{split} {key}": facts[key] for split, facts in self.data.items() for key in ("sha256", "rows", "dropped")
         }
-        origin = {
-            "labels": config.labels,
-            "--init sha256": self.init_sha256,
-            **({} if self.teacher is None else {"teacher sha256": self.teacher["sha256"]}),
-            "vocabulary sha256": sha256(self.tokenizer.to_json().encode()).hexdigest(),
-            "max_length": config.max_length,  # these four are what `auto` and null came to
-            "steps": self.loop.total_steps,
-            "learning_rate": self.loop.config.learning_rate,
-            "word_dropout": self.preset.finetuning.word_dropout if self.request.section == "finetuning" else None,
-        }
-        if preset.encoder["name"] == PRETRAINED:
-            files = weight_files(folder_of(preset.encoder["path"]))
-            origin["encoder.path sha256"] = [sha256_of(file) for file in files]
-        machine = machine_facts(self.loop, preset)
-        if self.loop.objective.carry is not None:
-            origin["world size"] = machine.pop("world size")
-        resume_key = {**preset_facts(preset.to_dict(), self.request.section), **data, **origin}
-        facts = {**resume_key, **machine}
-        del facts["threads"]  # may differ between machines
-        first, *others = self.loop.ranks.all_gather(facts)
+        facts |= {"labels": self.config.labels, "--init sha256": self.init_sha256}
+        if self.teacher is not None:
+            facts["teacher sha256"] = self.teacher["sha256"]
+        for candidate in self.candidates:
+            facts |= candidate.facts()
+        environment = {name: value for name, value in machine_facts(self.device, preset).items() if name not in facts}
+        resume_key = {**preset_facts(preset.to_dict(), self.request.section), **facts}
+        of_rank = {**resume_key, **environment}
+        del of_rank["threads"]  # may differ between machines
+        first, *others = current().all_gather(of_rank)
         for rank, other in enumerate(others, 1):
             if difference := first_difference(first, other):
                 way_out = "give all ranks the same data and options"
                 raise UsageError(f"rank {rank} differs from rank 0: {difference}; {way_out}")
-        return resume_key, machine
+        linear = None if self.dev is None or self.linear is None else self.linear.scores[self.dev.metric_name]
+        return partial(
+            Session,
+            run=self.run,
+            stop=self.stop,
+            linear_dev_metric=linear,
+            resume_key=resume_key,
+            environment=environment,
+        )
 
-    def publish(self, tensors: Mapping[str, Tensor]) -> None:
-        """Write `tensors` as the weights of the model of the run. The first model brings the files that never change."""
-        more: dict[str, bytes] = {}
+    def publish(self, changed: Files) -> None:
+        """Write the model of the run with the `changed` files. The first one brings all files of the candidates."""
+        files: dict[str, Any] = {}
         if not self.has_published:
-            more[KNOWN_ROWS] = known_to_bytes(self.known)
-            if self.linear is not None:
-                linear = self.linear.model
-                more[LINEAR_MODEL] = linear.to_bytes()
-                more |= {} if linear.vectors is None else {VECTORS: linear.vectors.content}
+            files[KNOWN_ROWS] = known_to_bytes(self.known)
+            for candidate in self.candidates:
+                files |= candidate.files()
         if self.dev is not None and self.dev.first_kept is not None:
-            more[KEPT] = to_json(self.dev.first_kept.to_json()).encode()
-        write_model(self.run.path, self.loop.model.config, self.tokenizer, tensors, more)
+            files[KEPT] = to_json(self.dev.first_kept.to_json())
+        write_model(self.run.path, self.config, {**files, **changed})
         self.has_published = True
 
-    def _finish(self, session: Session) -> None:
-        """Write the model (the best weights, or the last ones where nothing is evaluated), its predictions and result.json."""
-        model, ranks = self.loop.model, self.loop.ranks
-        if session.best is not None:
-            model.load_state_dict(session.best)
-        session.best = None
-        self.loop.optimizer.state.clear()  # the linear model that is fitted again needs the memory
-        ranks.broadcast_(list(model.state_dict().values()))
-        if ranks.is_main:
-            self.publish(model.state_dict())
+    def _finish(self, track: Add) -> None:
+        """Write the model, its predictions and result.json."""
+        ranks, changed = current(), dict[str, Any]()
+        for candidate in self.candidates:
+            changed |= candidate.finish()
         try:
+            self.stop.raise_if_agreed()
+            if ranks.is_main:
+                self.publish(changed)
             report = {} if self.dev is None else self.dev.write_report(self.run.path)
         except StopTraining:
-            session.leave()
+            self.stop.leave(self.run.way_on)
         if ranks.is_main:
-            result = result_of(self, report)
+            result = self._result(report)
             self.run.write_result(result, model_card(result))
-            session.track({"result": result}, self.loop.state.step + 1)
+            track({"result": result}, result["steps"] + 1)
 
     def _take_place(self) -> dict[str, Any]:
         """Put the finished run in the place of the one before, and return its result.
 
         The checkpoints are removed, unless they are to be kept.
         """
-        ranks, run = self.loop.ranks, RunDirectory(self.request.folder)
+        ranks, run = current(), RunDirectory(self.request.folder)
         if ranks.is_main:
             finish_change(run.path)
             if not self.request.keep_checkpoints:
