@@ -88,8 +88,8 @@ class DataConfig:
     """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
     quote: str | None = None
     """The quote around fields of a TSV or CSV file; null: " in a CSV, none in a TSV."""
-    encoding: str = UTF8
-    """Encoding of the files by its name in Python, such as utf-8, latin-1, cp1252, gb18030 or utf-16. Parquet has none."""
+    encoding: str | None = None
+    """Encoding of the files by its name in Python, such as latin-1, gb18030 or utf-16; null: UTF-8. Parquet has none."""
     text: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
     """Column (or JSON key) of the text, or of the first text of a pair; several columns are joined by a space."""
     pair: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
@@ -125,7 +125,7 @@ class DataConfig:
                 raise ValueError(f"{name} must be one character that is not a line end, not {mark!r}")
         if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
             raise ValueError(f"quote must not be the delimiter, {quote!r}")
-        canonical_encoding(self.encoding)
+        canonical_encoding(UTF8 if self.encoding is None else self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:
                 raise ValueError(f"files has no split {split!r}{did_you_mean(split, SPLITS)}")
@@ -343,8 +343,8 @@ class RunConfig:
     """Labels in the order of the logits. It is empty for a pretrained network."""
     label_type: LabelType = "str"
     """Python's type of the labels that a fit in Python was given; `labels` are their names. Those of files are strings."""
-    columns: dict[str, list[str]] = field(default_factory=dict)
-    """The columns of the training data that were read as `text` and `pair`. `recur predict` looks for these columns first."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """The `Source` of the training rows, as it stores itself. Later files are read like it. A pretrained network has none."""
     network: ModelConfig | None = None
     """The network of the encoder; None: the linear model is the whole model."""
 

@@ -73,6 +73,15 @@ def edit_preset(run: Path, old: str, new: str) -> None:
         extend_manifest(run, preset.name)
 
 
+def edit_source(run: Path, **changes: object) -> None:
+    """Change keys of `source` in config.json of a run, whose manifest lists the new file."""
+    path = run / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["source"] |= changes
+    path.write_text(json.dumps(config), encoding="utf-8")
+    extend_manifest(run, path.name)
+
+
 class AtOpen:
     """An audit hook that calls `act(run)` just before the `left`-th file of `run` from now on is opened."""
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, Preset, with_options
-from recurcli.data.columns import ColumnSchema, absent_labels, check_labels, label_doubts, ordered_labels
+from recurcli.data.columns import absent_labels, check_labels, label_doubts, ordered_labels
+from recurcli.data.source import Source
 from recurcli.data.splits import (
     FEWEST_DEV_ROWS,
     Examples,
@@ -33,9 +34,9 @@ from recurcli.data.splits import (
 from recurcli.data.tasks import (
     CUSTOM,
     TASKS,
-    Source,
+    Place,
     Task,
-    find_source,
+    find_place,
     is_one_file,
     split_named,
     splits_of,
@@ -156,24 +157,24 @@ def _task_of(path: Path) -> str:
     return next((task.name for task in TASKS.values() if names & {task.name, task.folder}), CUSTOM)
 
 
-def find_files(task: Task, config: DataConfig) -> dict[str, Source]:
+def find_files(task: Task, config: DataConfig) -> dict[str, Place]:
     """Map the name of each split to its file, train first. A file of both train and dev rows is listed as "train" alone.
 
     They are the files that `config.files` names, else those in the folder `config.path`, or that file alone. Raises DataError
     if there is none, or if a named file does not exist.
     """
     if config.named_files:
-        return {split: find_source(task, split, config) for split in splits_of(task) if split in config.named_files}
+        return {split: find_place(task, split, config) for split in splits_of(task) if split in config.named_files}
     path = Path(str(config.path))
     if is_one_file(path):
-        return {split_named(task, path) or UNNAMED: find_source(task, "train", config)}
-    found: dict[str, Source] = {}
+        return {split_named(task, path) or UNNAMED: find_place(task, "train", config)}
+    found: dict[str, Place] = {}
     for split in splits_of(task):
         with suppress(DataError):
-            source = find_source(task, split, config)
-            if all(source.path != other.path for other in found.values()):
-                found[split] = source
-    return found or {"train": find_source(task, "train", config)}
+            place = find_place(task, split, config)
+            if all(place.path != other.path for other in found.values()):
+                found[split] = place
+    return found or {"train": find_place(task, "train", config)}
 
 
 @dataclass
@@ -204,7 +205,7 @@ class CheckedSplit:
                 blank.append(line)
             if any(map(has_invisible, [*texts, label or ""])):
                 invisible.append(line)
-            if self.rows.format == "tsv" and any(map(_QUOTED.fullmatch, texts)):
+            if self.rows.source.format == "tsv" and any(map(_QUOTED.fullmatch, texts)):
                 quoted.append(line)
             if label is not None:
                 self.labels[label] += 1
@@ -228,16 +229,16 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
     config = replace(config, skip_bad_rows=False)
     splits: list[CheckedSplit] = []
     findings: list[Finding] = []
-    trained: ColumnSchema | None = None
+    like: Source | None = None
     read = 0
-    for name, source in find_files(task, config).items():
+    for name, place in find_files(task, config).items():
         trains = name in ("train", UNNAMED)
         load = partial(
             load_split,
             task,
             "train" if trains else name,
             config,
-            trained=trained,
+            like=like,
             keep_faults=True,
             after_rows=partial(log.rows, before=read),
         )
@@ -251,15 +252,15 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
         except DataError as error:
             findings.append(Finding("error", escaped(error, limit=2000)))
             continue
-        trained = trained or rows.column_schema
+        like = like or rows.source
         read += rows.read
         alone = None
-        if trains and not config.named_files and config.path == str(source.path):
+        if trains and not config.named_files and config.path == str(place.path):
             alone = draw_dev_rows(rows, dev_share(task, config, len(rows.examples)), config.dev_seed)[0]
-        splits.append(CheckedSplit(name, rows, source.path, alone=alone))
-        if source.use_dev_split:
+        splits.append(CheckedSplit(name, rows, place.path, alone=alone))
+        if place.use_dev_split:
             dev = rows.dev or replace(rows, examples=Examples(), read=0, faults=[], notes=())
-            splits.append(CheckedSplit("dev", dev, source.path, is_drawn=True))
+            splits.append(CheckedSplit("dev", dev, place.path, is_drawn=True))
     if not splits:
         raise DataError(findings[0].message)
     return splits, findings
@@ -351,8 +352,8 @@ def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, 
     return {
         "split": split.name,
         "path": str(split.path),
-        "format": rows.format,
-        "columns": {**rows.columns.to_json(), "label": rows.label, "id": rows.id},
+        "format": rows.source.format,
+        "columns": {**rows.source.columns.to_json(), "label": rows.source.label, "id": rows.source.id},
         "read": rows.read,
         "rows": len(rows.examples),
         "dropped": rows.dropped,
@@ -490,7 +491,7 @@ def _split_findings(
     names = ordered_labels(split.labels)
     if names and not task.labels and split.name in ("train", UNNAMED):
         try:
-            check_labels(names, count, f"the label column '{escaped(rows.label)}'")
+            check_labels(names, count, f"the label column '{escaped(rows.source.label)}'")
         except DataError as error:
             yield Finding("error", f"{file}: {error}")
     elif len(names) == 1 < count:
@@ -520,7 +521,7 @@ def _findings_between(
         if known and split.name in ("dev", "test") and (unknown := sorted(split.labels.keys() - known.keys())):
             what = f"{escaped(split.path.name)}: {split.name} has labels that no train row has: {quoted(unknown)}"
             yield Finding("warning" if task.labels else "error", what)
-        are_folders = splits[0].rows.format == "folders"
+        are_folders = splits[0].rows.source.format == "folders"
         absent = absent_labels(split.name, known, split.labels, are_folders=are_folders) if split.labels else ""
         if absent:
             yield Finding("warning", f"{escaped(split.path.name)}: {absent}")

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recurcli.commands.trained_run import data_config, known_task, task_of, training_rows
+from recurcli.commands.trained_run import data_config, known_task, task_of
 from recurcli.commands.training.report import model_card, warn_of_thresholds
 from recurcli.config import DataConfig
-from recurcli.data.columns import ColumnSchema
 from recurcli.data.known import Hashes, log_known_rows
 from recurcli.data.readers import escapes_of
+from recurcli.data.source import Source
 from recurcli.data.splits import Split, hashes_of, load_split
-from recurcli.data.tasks import Task, check_split, find_source, is_local, is_one_file, task_with_columns
+from recurcli.data.tasks import Task, check_split, find_place, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize, quoted
 from recurcli.evaluation.decision import Kept
@@ -104,7 +104,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     is_dev = request.data is None and request.split in (None, "dev")
     if is_dev and run.is_finished and "cross_validation" in run.read_result():
         return _cross_validated(request, run, predictor.kept, task, log)
-    split, rows, own_dev, overlap, trained = _read_rows(request, run, task, training_rows(run, predictor), log)
+    split, rows, own_dev, overlap, trained = _read_rows(request, run, task, predictor.source, log)
     log.stage("scoring the rows")
     of = dict[str, Logits]()
     if encoder is not None:
@@ -240,7 +240,7 @@ def _save(run: Run, kept: Kept) -> None:
 
 
 def _read_rows(
-    request: EvaluateRequest, run: Run, task: Task, schema: ColumnSchema, log: Log
+    request: EvaluateRequest, run: Run, task: Task, like: Source, log: Log
 ) -> tuple[str, Split, bool, dict[str, int | None], NDArray[np.bool_] | None]:
     """Return the split to score, its rows, whether they are the run's own dev rows, and `_training_overlap` of them.
 
@@ -257,8 +257,8 @@ def _read_rows(
     own_dev, is_file = split == "dev" and divided, split == "file"
     sha256 = _trained_sha256(run, split) if is_own else None
     source, is_divided = ("dev", False) if is_file else (split, divided)
-    rows = load_split(task, source, config, use_dev_split=is_divided, trained=schema, any_label=sha256 is None)
-    if rows.label is None:
+    rows = load_split(task, source, config, use_dev_split=is_divided, like=like, any_label=sha256 is None)
+    if rows.source.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     _check_rows_of_training(run, split, rows, sha256)
     log.add(*rows.notes)
@@ -315,9 +315,9 @@ def _is_training_data(run: Run, task: Task, scored: DataConfig) -> bool:
         return data.samefile(config.path)
     with contextlib.suppress(DataError):
         if is_local(config, "train"):
-            source = find_source(task_with_columns(task, config), "train", config, use_dev_split=True)
-            same = data.is_file() and source.path.is_file() and sha256_of(data) == sha256_of(source.path)
-            return source.use_dev_split and (same or data.samefile(source.path))
+            place = find_place(task_with_columns(task, config), "train", config, use_dev_split=True)
+            same = data.is_file() and place.path.is_file() and sha256_of(data) == sha256_of(place.path)
+            return place.use_dev_split and (same or data.samefile(place.path))
     return False
 
 

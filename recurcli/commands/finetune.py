@@ -48,7 +48,7 @@ def finetune(
         init = None if request.init is None else _read_init(request, given.preset, log)
         log.stage("reading the rows")
         task, splits = read_splits(given.preset, rows, log)
-        given = _as_found(request, given, splits, run, status, log)
+        given = _with_vectors(request, given, splits, run, status, log)
         preset = _without_unwanted_encoder(given.preset, request, splits, log)
         data = prepare(preset, task, splits, log, rows)
         known, all_known = _known_rows(data, init, log)
@@ -95,7 +95,7 @@ def _read_init(request: FinetuneRequest, preset: Preset, log: Log) -> TrainedFil
     return files
 
 
-def _as_found(
+def _with_vectors(
     request: FinetuneRequest,
     given: ResolvedPreset,
     splits: Mapping[str, Split],
@@ -103,15 +103,11 @@ def _as_found(
     status: RunStatus,
     log: Log,
 ) -> ResolvedPreset:
-    """Return the preset with what was found: the delimiter of all files, and the sources of static vectors.
+    """Return the preset with the sources of static vectors that were found.
 
-    The run keeps both. One that is resumed keeps the vectors of its linear model. Rank 0 decides. Raises UsageError if its
-    vectors are not there.
+    A run that is resumed keeps the vectors of its linear model. Rank 0 decides. Raises UsageError if its vectors are not there.
     """
     preset, ranks, config = given.preset, current(), given.preset.linear
-    delimiters = {split.delimiter for split in splits.values()}
-    if len(delimiters) == 1 and None not in delimiters:
-        preset = replace(preset, data=replace(preset.data, delimiter=delimiters.pop()))
     if preset.ensemble is None and not preset.finetuning.linear_baseline:
         config = replace(config, vectors=None)
     elif ranks.is_main:

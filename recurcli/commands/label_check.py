@@ -67,7 +67,7 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
         if path is not None:
             _check_holdable(path, table, added)
     labelled, fitted = np.flatnonzero(target.is_known(y)), target.is_known(y) & ~drawn
-    texts = [train.columns.read(record)[:2] for record in train.records]
+    texts = [train.source.columns.read(record)[:2] for record in train.records]
     known = list(compress(texts, fitted.tolist()))
     linear = resolve_vectors(LinearConfig(vectors="auto"), known, log)
     chosen = search_hyperparameters(known, y[fitted], target, linear)
@@ -141,9 +141,10 @@ def _table(train: Split) -> Table:
     Columns without a name are called text (text1 and text2 for pairs), label, and by their number.
     """
     names = {name: name for record in train.records for name in record.fields}
-    if train.format in ("tsv", "csv") and not train.header:
-        texts = ("text",) if len(train.columns.names) == 1 else ("text1", "text2")
-        names |= dict(zip([*train.columns.names, str(train.label)], [*texts, "label"], strict=False))
+    source = train.source
+    if source.delimiter is not None and not source.header:
+        texts = ("text",) if len(source.columns.names) == 1 else ("text1", "text2")
+        names |= dict(zip([*source.columns.names, str(source.label)], [*texts, "label"], strict=False))
     return [[*names.values()], *([as_text(record.fields.get(name, "")) for name in names] for record in train.records)]
 
 

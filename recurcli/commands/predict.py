@@ -3,10 +3,10 @@
 import contextlib
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ from recurcli.commands.prediction.rows import (
     WINDOW_CHARACTERS,
     Input,
     ParquetWriter,
-    Read,
     RowWriter,
     is_file,
     named_format,
-    open_input,
+    opened,
     output_kind,
+    output_names,
     part_of,
     rows_of_part,
     scan,
@@ -38,11 +38,11 @@ from recurcli.commands.prediction.rows import (
     types_of_all,
     windows,
 )
-from recurcli.commands.trained_run import note_on_fast, training_rows
-from recurcli.config import UTF8, DataConfig
-from recurcli.data.columns import ColumnSchema, TextColumns, delimiter_of_input, find_input_columns
-from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
-from recurcli.data.rows import Record, encoding_of
+from recurcli.commands.trained_run import note_on_fast
+from recurcli.config import UTF8, DataConfig, with_options
+from recurcli.data.rows import Record
+from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_as_in_words, read_source
+from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.device import choose_precision
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
@@ -57,11 +57,7 @@ def predict(request: PredictRequest, log: Log) -> None:
 
     Raises DataError if an input cannot be read, and with `strict` for the first bad row.
     """
-    try:
-        form = request.columns
-        DataConfig(delimiter=form.delimiter, quote=form.quote, encoding=form.encoding or UTF8)
-    except ValueError as error:
-        raise UsageError(f"--{error}") from None
+    options = with_options(DataConfig(), Path(), request.columns.given())
     if request.shard is not None or len(request.sources) > 1:
         for pipe in (each for each in request.sources if not is_file(each)):
             what = "several inputs must be files" if request.shard is None else "--shard takes a part of a file"
@@ -81,7 +77,7 @@ def predict(request: PredictRequest, log: Log) -> None:
             )
         run.note_if_unfinished(log)
         note_on_fast(run, predictor, log)
-        inputs = _open_inputs(request, training_rows(run, predictor), output, stack, log)
+        inputs = _open_inputs(request, options, predictor.source, output, stack, log)
         kind_of_writer = ParquetWriter if inputs[0].format == "parquet" else RowWriter
         writers = [kind_of_writer(request, each, predictor.labels) for each in inputs]
         progress = output.begin(_facts(request, run, predictor, writers[0]))
@@ -105,7 +101,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         log.stage("labelling the rows")
         log.rows(progress.rows, total=total)
         for writer, window in unread:
-            columns = writer.columns.texts
+            columns = writer.input.source.columns
             before, texts = progress.rows, [columns.read_for_label(record) for record in window]
             for record, text in zip(window, texts, strict=True):
                 progress.count(writer.name, record, text.fault)
@@ -129,7 +125,12 @@ def predict(request: PredictRequest, log: Log) -> None:
 
 
 def _open_inputs(
-    request: PredictRequest, trained: ColumnSchema, output: OutputStream, stack: contextlib.ExitStack, log: Log
+    request: PredictRequest,
+    options: DataConfig,
+    like: Source,
+    output: OutputStream,
+    stack: contextlib.ExitStack,
+    log: Log,
 ) -> list[Input]:
     """Return the inputs that have rows, or the first one. The columns of JSON are the keys of all. Raises as `_open_input`.
 
@@ -138,75 +139,85 @@ def _open_inputs(
     counted = PredictionProgress()
     inputs: list[Input] = []
     for source in request.sources:
-        found = _open_input(request, source, trained, counted, output, stack, Log() if inputs else log)
+        found = _open_input(request, source, options, like, counted, output, stack, Log() if inputs else log)
         if not inputs or (found.rows and not inputs[0].rows):
             inputs = [found]
         elif found.rows:
             inputs.append(found)
             _check_alike(inputs[0], found)
-    own = [each.records.name for each in inputs if each.records.decoder and each.records.decoder.encoding != UTF8]
-    if own and request.columns.encoding is None:
-        what = f"{own[0]}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}: read as {escaped(trained.encoding)}"
-        log.note(f"{what}, the encoding of the training rows, since UTF-8 has more faults; --encoding names another")
-    names = tuple(dict.fromkeys(name for each in inputs for name in each.columns.names))
+    own = [each.source.name for each in inputs if each.source.encoding != UTF8]
+    if own and options.encoding is None:
+        which = f"{own[0]}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}"
+        log.note(f"{which}: {read_as_in_words(like.encoding)}")
+    names = tuple(dict.fromkeys(name for each in inputs for name in each.names))
     types = types_of_all(inputs) if inputs[0].format == "parquet" else {}
-    if inputs[0].columns.typed:
-        inputs = [each._replace(columns=replace(each.columns, names=names, keys=names), types=types) for each in inputs]
+    if inputs[0].typed:
+        inputs = [each._replace(names=names, keys=names, types=types) for each in inputs]
     return inputs
 
 
 def _check_alike(first: Input, other: Input) -> None:
     """Raise DataError for an input that is not read as the first one is."""
-    forms = [(each.records.format, each.records.delimiter) for each in (first, other)]
-    columns = [(each.columns.names, each.columns.header) for each in (first, other)]
-    if forms[0] != forms[1] or (not first.columns.typed and columns[0] != columns[1]):
+    forms = [(each.source.format, each.source.delimiter) for each in (first, other)]
+    columns = [(each.names, each.source.header) for each in (first, other)]
+    if forms[0] != forms[1] or (not first.typed and columns[0] != columns[1]):
         what = "another format or delimiter" if forms[0] != forms[1] else "other columns"
         raise DataError(f"{other.records.name}: has {what} than {first.records.name}; predict it on its own")
 
 
 def _open_input(
     request: PredictRequest,
-    source: Path,
-    trained: ColumnSchema,
+    path: Path,
+    options: DataConfig,
+    like: Source,
     counted: PredictionProgress,
     output: OutputStream,
     stack: contextlib.ExitStack,
     log: Log,
 ) -> Input:
-    """Open an input and find its columns in its first window. A file is read once to count its rows, in `counted`.
+    """Open an input and find its columns in its first rows. A file is read once to count its rows, in `counted`.
 
     Raises DataError for a row that the output cannot hold, and with `strict` for the first bad row of a file.
     """
-    read, state = _reader(request, source, trained), state_of(source)
-    typed = source == STDIN and sys.stdin is not None and sys.stdin.isatty()
+    state = state_of(path)
+    typed = path == STDIN and sys.stdin is not None and sys.stdin.isatty()
     is_live = request.unbuffered or is_terminal(request.output) or typed
-    at_once = is_live and not output.resumable and not is_file(source)
-    with contextlib.ExitStack() as opened:
-        records = open_input(source, read, opened)
+    at_once = is_live and not output.resumable and not is_file(path)
+    with contextlib.ExitStack() as on_error:
+        file, name = opened(path, on_error)
         if typed:
             log.note("reading texts from the terminal, a line each; Ctrl-D ends them")
-        sample = next(windows(records, at_once=at_once), [])
-        if records.delimiter and request.columns.delimiter is None and trained.delimiter is None:
-            log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
-        explicit = TextColumns(tuple(request.columns.text or ()), tuple(request.columns.pair or ()))
-        columns = find_input_columns(records, sample, trained, log, explicit, request.columns.header)
-        like_input: OutputFormat = "tsv" if records.format == "tsv" else "csv" if records.format == "csv" else "jsonl"
+        source, records = find_source(
+            file,
+            task_with_columns(TASKS[CUSTOM], options),
+            options,
+            like=like,
+            is_input=True,
+            peeked=1 if at_once else ROWS_FOR_HEADER,
+            name=name,
+            format=request.input_format,
+        )
+        on_error.enter_context(records)
+        log.add(*records.notes)
+        like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if source.format == "csv" else "jsonl"
         format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
-        if not is_file(source):
-            stack.enter_context(opened.pop_all())
-            return Input(records, chain(sample[columns.header :], records), columns, format, at_once)
-    with contextlib.ExitStack() as again:
-        records, before = open_input(source, read, again), counted.rows
-        delimiter = records.delimiter if format == records.format else None
-        columns = scan(records, columns, format, delimiter, counted, strict=request.strict)
-    unread = _unread(source, read, header=columns.header)
-    return Input(records, unread, columns, format, counted=counted, rows=counted.rows - before, state=state)
+        names = output_names(source, records.names, like)
+        found = Input(records, records, source, names, records.columns, format, at_once)
+        if not is_file(path):
+            stack.enter_context(on_error.pop_all())
+            return found
+        before = counted.rows
+        names = scan(found, counted, strict=request.strict)
+        keys = names if found.typed else found.keys
+    return found._replace(
+        unread=_unread(source), names=names, keys=keys, counted=counted, rows=counted.rows - before, state=state
+    )
 
 
-def _unread(source: Path, read: Read, *, header: bool) -> Iterator[Record]:
+def _unread(source: Source) -> Iterator[Record]:
     """Yield the rows of a file, which is opened when the first one is asked for."""
-    with contextlib.ExitStack() as stack:
-        yield from islice(open_input(source, read, stack), int(header), None)
+    with read_source(source) as records:
+        yield from records
 
 
 def _own_rows(inputs: Sequence[Input], part: tuple[int, int]) -> range:
@@ -236,24 +247,6 @@ def _windows(writers: Sequence[RowWriter], own: range | None, digest: Any) -> It
 def _in_words(inputs: Sequence[Input]) -> str:
     """Return the name of the only input, or how many there are."""
     return inputs[0].records.name if len(inputs) == 1 else pluralize(len(inputs), "file")
-
-
-def _reader(request: PredictRequest, source: Path, trained: ColumnSchema) -> Read:
-    """Return the reader of an input, with the encoding, quote and delimiter of the options, else those of the training rows if
-    they are its own too, else a delimiter that its rows show. A pipe is UTF-8, since it cannot be read twice."""
-    encoding = request.columns.encoding or (encoding_of(source, trained.encoding) if is_file(source) else UTF8)
-    delimiter: str | Callable[[str], Separation] | None = request.columns.delimiter
-    named, mark = request.input_format or format_of(str(source)), trained.delimiter
-    quote = request.columns.quote or (trained.quote if named == trained.format else None)
-    if mark is None and request.columns.header is not False:
-        mark = recognised_delimiter(source, encoding, request.input_format, quote)
-        usual = "," if trained.format == "csv" else "\t" if trained.quote else None
-        mark = mark or (usual if named is None else None)
-    if delimiter is None and mark is not None:
-        is_table = trained.delimiter is not None and named in ("tsv", "csv")
-        delimiter = delimiter_of_input(trained, mark, is_table=is_table)
-    form = request.input_format
-    return partial(read_records, format=form, header=False, delimiter=delimiter, encoding=encoding, quote=quote)
 
 
 def _summary(
@@ -292,7 +285,7 @@ _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite
 
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
-    rows, columns, config = writer.input, writer.columns, predictor.inference
+    rows, config = writer.input, predictor.inference
     others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
     for name in (*_RESOLVED, *_FREE_AT_RESUME):
         del others[name]
@@ -301,12 +294,12 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
             **{f"--{name.replace('_', '-')}": others[name] for name in sorted(others)},
             "the model": run.sha256,
             "--format": rows.format,
-            "--delimiter": rows.records.delimiter,
+            "--delimiter": rows.source.delimiter,
             "--quote": writer.quote,
-            "--encoding": rows.records.decoder and rows.records.decoder.encoding,
-            "--text": " + ".join(columns.texts.text),
-            "--pair": " + ".join(columns.texts.pair) or None,
-            "--header": columns.header,
+            "--encoding": rows.source.encoding,
+            "--text": " + ".join(rows.source.columns.text),
+            "--pair": " + ".join(rows.source.columns.pair) or None,
+            "--header": rows.source.header,
             "--fast": predictor.kept.name == "linear model",
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),
@@ -314,9 +307,9 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
             "the window": [WINDOW, WINDOW_CHARACTERS],
         },
         "input": {
-            "columns": columns.names,
+            "columns": rows.names,
             "types": {name: str(type) for name, type in rows.types.items()},
-            "JSON": columns.typed,
+            "JSON": rows.typed,
             "a column of reasons": writer.with_reason,
         },
         "machine": {

@@ -11,10 +11,10 @@ import torch
 from recurcli.cache import cache_folder
 from recurcli.commands.training.resume import finished_run
 from recurcli.commands.training.trainer import Training, enter_run
-from recurcli.config import RunConfig
+from recurcli.config import UTF8, RunConfig
 from recurcli.data.known import KnownRows, log_known_rows
 from recurcli.data.splits import Split, hashes_of, load_split
-from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
+from recurcli.data.tasks import find_place, has_split, is_one_file, task_named
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.errors import UsageError, pluralize
@@ -139,8 +139,8 @@ def _is_corpus(preset: Preset) -> bool:
 def _tokenize_corpus(preset: Preset, log: Log) -> Tokenized:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
     task, config = task_named(preset.task), preset.data
-    path = find_source(task, "train", config).path if task.plain_text else Path(str(config.path))
-    corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding)
+    path = find_place(task, "train", config).path if task.plain_text else Path(str(config.path))
+    corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding or UTF8)
     size = f"{pluralize(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
     log.note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
     tokenizer, max_length = resolve_tokens(
@@ -172,5 +172,5 @@ def _tokenize_splits(preset: Preset, log: Log) -> Tokenized:
     rows = [row for split in splits.values() for row in split.texts]
     tokenizer, max_length = resolve_tokens(preset, lambda: rows, log)
     tokens, data = encode_splits(splits, tokenizer, max_length, config.truncate, log)
-    pairs = any(split.columns.pair for split in splits.values())
+    pairs = any(split.source.columns.pair for split in splits.values())
     return joined(tokens.values()), tokenizer, max_length, data, pairs

@@ -1,15 +1,11 @@
 """Reads the facts of a trained run that commands need: its task, its columns and the files of its rows."""
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from recurcli.config import DataConfig, with_options
-from recurcli.data.columns import ColumnSchema, TextColumns
-from recurcli.data.readers import format_of
-from recurcli.data.tasks import Task, find_source, task_named, task_with_columns
+from recurcli.data.tasks import Task, task_named, task_with_columns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
 from recurcli.log import Log
@@ -19,31 +15,18 @@ from recurcli.runs.run_directory import THRESHOLDS, Run
 def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
     """Return the data section of the run's preset, with the path `data` and its `columns` (see `evaluate`) if given.
 
-    Raises ModelError if the preset of the run cannot be read, DataError if its data no longer exist.
+    What rows at `data` are like is then not in the section: a classifier's `Source` tells it. Raises ModelError if the preset
+    of the run cannot be read, DataError if its data no longer exist.
     """
     config = run.read_data_config()
     if data is not None:
+        if run.read_command() != "pretrain":
+            config = replace(config, header=None, delimiter=None, quote=None, encoding=None)
+            config = replace(config, text=None, pair=None, label=None, id=None)
         return with_options(config, data.expanduser().absolute(), columns or {})
     if config.path is not None and not Path(config.path).exists():
         raise DataError(f"{config.path}: the data of {run} are no longer there; name their place with --data")
     return config
-
-
-def training_rows(run: Run, predictor: Predictor) -> ColumnSchema:
-    """Return what rows for the model of `run` must be like: its training rows. A run without a readable preset names none."""
-    config, named = DataConfig(), False
-    format: Literal["tsv", "csv"] = "csv"
-    with contextlib.suppress(DataError, ModelError, UsageError):
-        config = run.read_data_config()
-        task = task_with_columns(task_named(predictor.config.task), config)
-        named = bool(task.text)
-        if format_of(str(config.named_file("train") or config.path)) == "tsv":
-            format = "tsv"
-        format = "tsv" if format_of(find_source(task, "train", config).path.name) in ("tsv", None) else "csv"
-    columns = TextColumns.from_json(predictor.config.columns)
-    return ColumnSchema(
-        str(run), columns, named, config.delimiter, quote=config.quote, format=format, encoding=config.encoding
-    )
 
 
 def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.config import QUOTE, UTF8
 from recurcli.data.rows import (
@@ -62,6 +62,55 @@ class Line(NamedTuple):
     text: str
     fault: str | None
     end: str
+
+
+class Content(NamedTuple):
+    """What the reader of a format is given: the rows of a file or stream, and what is known of them."""
+
+    name: str
+    format: Format
+    rows: Iterator[Row]
+    """Nothing is read before the first one is asked for. Readers of other files than text open the file `name` themselves."""
+    decoder: TextDecoder
+    is_stream: bool = False
+    delimiter: str | None = None
+    """The separator of the fields of a table. None: that of the format."""
+    quote: str | None = None
+    """The quote around the fields of a table. None: that of the format."""
+    labels: Sequence[str] = ()
+    """The labels whose folders are read. (): those of all folders."""
+
+
+def table_records(content: Content) -> Records:
+    """Return the records of a TSV or CSV, whose columns are "1", "2", … as many as its first row has."""
+    doubts: list[int] = []
+    usual = FORMATS[content.format]
+    mark, quote = content.delimiter or str(usual.delimiter), content.quote or usual.quote
+    if quote is not None:
+        fields = comma_separated(content.rows, mark, doubts, quote)
+    else:  # quotes are ordinary characters
+        lines = enumerate(map(decoded, content.rows), 1)
+        fields = ((line, text.split(mark), fault) for line, (text, fault) in lines)
+    start = list(islice(fields, 1))
+    columns = tuple(str(number + 1) for _, values, _ in start for number in range(len(values)))
+
+    def records() -> Iterator[Record]:
+        for line, values, fault in chain(start, fields):
+            if fault is None and len(values) != len(columns):
+                fault = "is blank" if values == [""] else f"has {pluralize(len(values), 'field')}, not {len(columns)}"
+            values = values + [""] * (len(columns) - len(values))
+            yield Record(line, dict(zip(columns, values, strict=False)), fault)
+
+    return Records(
+        content.name,
+        content.format,
+        columns,
+        records(),
+        decoder=content.decoder,
+        doubts=doubts,
+        delimiter=mark,
+        quote=quote,
+    )
 
 
 def comma_separated(rows: Iterable[Row], delimiter: str, doubts: list[int], quote: str = QUOTE) -> Iterator[Fields]:
@@ -153,11 +202,36 @@ def _quoted(
         start = end + 2
 
 
+ROWS_FOR_KEYS = 100
+"""JSON rows among which the first readable one gives the columns."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class BadJson(Exception):
     """The reason why a line is not one JSON object."""
+
+
+def json_records(content: Content) -> Records:
+    """Return the rows of JSON lines; the first readable row among ROWS_FOR_KEYS gives the columns.
+
+    Raises DataError if the first row shows that the file holds a single JSON value.
+    """
+    first = next(content.rows, None)
+    start = b"" if first is None else first.content.strip()
+    if start.startswith(b"["):
+        raise DataError(f"{content.name}: holds one JSON array; expected one object a line: jq -c '.[]'")
+    if start == b"{":
+        raise DataError(f"{content.name}: holds JSON spread over lines; expected one object a line: jq -c .")
+    rows = content.rows if first is None else chain([first], content.rows)
+    records = Records(content.name, "jsonl", (), starmap(json_record, enumerate(rows, 1)), decoder=content.decoder)
+    seen: list[Record] = []
+    for record in islice(records.rows, ROWS_FOR_KEYS):
+        seen.append(record)
+        if record.fault is None:
+            records.columns = tuple(record.fields)
+            break
+    records.rows = chain(seen, records.rows)
+    return records
 
 
 def json_record(line: int, row: Row) -> Record:
@@ -215,6 +289,12 @@ FASTTEXT_COLUMNS = ("text", "label")
 _LABEL = re.compile(rf"(?:^|(?<=[ \t])){PREFIX}([^ \t]*)[ \t]*")
 
 
+def fasttext_records(content: Content) -> Records:
+    """Return the lines of a fastText file."""
+    rows = starmap(fasttext_record, enumerate(content.rows, 1))
+    return Records(content.name, "fasttext", FASTTEXT_COLUMNS, rows, decoder=content.decoder)
+
+
 def fasttext_record(line: int, row: Row) -> Record:
     """Return the text of a fastText line as `text`, and its label as `label`. A line with several labels has a fault."""
     content, fault = decoded(row)
@@ -240,12 +320,13 @@ def is_fasttext(path: Path) -> bool:
 MAX_TEXT = 64 << 20
 
 
-def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder) -> Records:
+def label_folder_records(content: Content) -> Records:
     """Return the texts in `path`/<label>/ as records with `text`, `label` and `id` (the file's name, without .txt).
 
     Labels come in the order of `labels`; if it is empty, all folders come in the order of their names. The files of a label
     are sorted by name. Files and folders whose names begin with a dot are skipped. Raises DataError if there is no file.
     """
+    path, labels = Path(content.name), content.labels
     if foreign := [label for label in labels if label.startswith(".") or Path(label).name != label or "\0" in label]:
         raise DataError(
             f"{path}: the label '{escaped(foreign[0])}' is not the name of a folder in it; change data.labels"
@@ -261,7 +342,9 @@ def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if not files:
         raise DataError(f"{path}: has no folders named by label that hold files of text")
-    return Records(str(path), "folders", ("text", "label", "id"), _read(path, files, decoder), decoder=decoder)
+    return Records(
+        str(path), "folders", ("text", "label", "id"), _read(path, files, content.decoder), decoder=content.decoder
+    )
 
 
 def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder) -> Iterator[Record]:
@@ -287,14 +370,18 @@ def _printable(name: str) -> str:
 ROWS_AT_ONCE = 1024
 
 
-def parquet_records(path: Path) -> Records:
+def parquet_records(content: Content) -> Records:
     """Return the rows of a Parquet file, their `line` counted from 1.
 
     Class numbers of a file that `datasets` wrote become the names in its metadata. Raises DataError if the file is not
-    Parquet or is damaged.
+    Parquet or is damaged, or is a stream.
     """
     import pyarrow
     from pyarrow import parquet
+
+    if content.is_stream:
+        raise DataError(f"{content.name}: parquet cannot be read from a pipe; name the file")
+    path = Path(content.name)
 
     @contextlib.contextmanager
     def naming_damage() -> Iterator[None]:
@@ -354,26 +441,42 @@ def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
         return {}
 
 
-FORMATS: dict[str, Format] = {
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".ft": "fasttext",
-    ".parquet": "parquet",
+class FileFormat(NamedTuple):
+    """A format of files: what reads it, and how it is known."""
+
+    read: Callable[[Content], Records]
+    endings: tuple[str, ...] = ()
+    """Endings of the names of its files, which .gz may follow unless it is Parquet."""
+    starts: tuple[bytes, ...] = ()
+    """What the first row of its files begins with, where the name does not tell the format."""
+    delimiter: str | None = None
+    """The usual separator of the fields of a table. None: it has no separator."""
+    quote: str | None = None
+    """The usual quote around fields of a table. None: quotes are ordinary characters."""
+
+
+FORMATS: dict[Format, FileFormat] = {
+    "tsv": FileFormat(table_records, (".tsv",), delimiter="\t"),
+    "csv": FileFormat(table_records, (".csv",), delimiter=",", quote=QUOTE),
+    "jsonl": FileFormat(json_records, (".jsonl", ".ndjson", ".json"), (b"{", b"[{")),
+    "fasttext": FileFormat(fasttext_records, (".ft",), (PREFIX.encode(),)),
+    "parquet": FileFormat(parquet_records, (".parquet",)),
+    "folders": FileFormat(label_folder_records),
 }
-"""Format by the ending of a file's name; .gz may follow all but .parquet."""
-USUAL_DELIMITERS = {"tsv": "\t", "csv": ","}
+"""The formats that are read. A row without any other sign is that of a TSV. Compression is `COMPRESSED` of rows.py."""
+ENDINGS = {ending: name for name, each in FORMATS.items() for ending in each.endings}
 DELIMITERS = "\t,;|"
 """Marks that may separate the fields of a TSV or CSV, if they stand in the name of its only column."""
-ROWS_FOR_KEYS = 100
-"""JSON rows among which the first readable one gives the columns."""
 _NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
 
 
-Separation = tuple[str | None, Literal["tsv", "csv"] | None, str | None]
-"""The delimiter of a TSV or CSV (None: TAB or a comma); for an input whose name does not tell them, the format (None: TSV) and
+def is_table(format: Format | None) -> bool:
+    """Return whether the rows of a format are fields with a separator."""
+    return format is not None and FORMATS[format].delimiter is not None
+
+
+Separation = tuple[str | None, Format | None, str | None]
+"""The delimiter of a TSV or CSV (None: the usual one); for a file whose name does not tell them, the format (None: TSV) and
 the quote (None: that of the format)."""
 
 
@@ -382,14 +485,13 @@ def format_of(name: str) -> Format | None:
     suffixes = [suffix.lower() for suffix in PurePath(name).suffixes if suffix.lower() != ".gz"]
     if suffixes and suffixes[-1] in _NOT_READ:
         raise DataError(f"{name}: {suffixes[-1]} files are not read; write TSV, CSV, JSON lines or Parquet")
-    return FORMATS.get(suffixes[-1]) if suffixes else None
+    return ENDINGS.get(suffixes[-1]) if suffixes else None
 
 
 def read_records(
     source: str | Path | BinaryIO,
     format: Format | None = None,
     *,
-    header: bool = True,
     name: str = "standard input",
     delimiter: str | Callable[[str], Separation] | None = None,
     labels: Sequence[str] = (),
@@ -398,45 +500,37 @@ def read_records(
 ) -> Records:
     """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
 
-    `format` None means the format of the file's name, else that of its first row. `header` (whether the first row names the
-    columns), `delimiter` (None: TAB or a comma; or a function of the first row) and `quote` (None: " in a CSV, none in a TSV)
-    are for TSV and CSV, `labels` for folders, and `encoding` for all formats but Parquet. A stream stays open. Raises DataError
-    for a missing file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header. The records raise
-    DataError if a file cannot be read to its end.
+    `format` None means the format of the file's name, else that of its first row. `delimiter` (None: the usual one; or a
+    function of the first row) and `quote` (None: that of the format) are for TSV and CSV, `labels` for folders, and
+    `encoding` for all formats but Parquet. A stream stays open. Raises DataError for a missing file and for another kind of
+    content (compressed, UTF-16, a JSON array, …). The records raise DataError if a file cannot be read to its end.
     """
-    decoder = TextDecoder(encoding)
+    decoder, is_stream = TextDecoder(encoding), not isinstance(source, str | Path)
     with contextlib.ExitStack() as on_error:
+        rows: Iterator[Row] = iter(())
         if isinstance(source, str | Path):
-            path, name = Path(source), str(Path(source))
-            if format == "folders":
-                return label_folder_records(path, labels, decoder)
-            source = on_error.enter_context(open_file(path))
-            if (format or format_of(name)) == "parquet":
-                return parquet_records(path)
-        rows = rows_of(source, name, decoder)
-        start = list(islice(rows, 1))
-        rows = chain(start, rows)
-        first = start[0].content.strip() if start else b""
-        by_name = format or format_of(name)
-        format = by_name or ("jsonl" if first.startswith((b"{", b"[{")) else None)
-        format = format or ("fasttext" if first.startswith(PREFIX.encode()) else "tsv")
-        if format == "jsonl":
-            records = Records(name, format, (), starmap(json_record, enumerate(rows, 1)), decoder=decoder)
-            _name_keys(records, first)
-        elif format == "fasttext":
-            records = Records(
-                name, format, FASTTEXT_COLUMNS, starmap(fasttext_record, enumerate(rows, 1)), decoder=decoder
-            )
-        elif format in USUAL_DELIMITERS:
-            if callable(delimiter):
-                delimiter, its_format, its_quote = delimiter(decoded(start[0])[0]) if start else (None, None, None)
-                format, quote = by_name or its_format or format, quote or its_quote
-            records = _table(rows, name, format, decoder, delimiter, quote)
-            if header:
-                records.take_header()
+            name = str(Path(source))
+            stream = None if format == "folders" else on_error.enter_context(open_file(Path(source)))
         else:
-            raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
-        records.close = on_error.pop_all().close
+            stream = source
+        if stream is not None:
+            rows = rows_of(stream, name, decoder)
+        named = format or format_of(name)
+        kind: Format = named or "tsv"
+        if named is None or is_table(named):
+            start = [*islice(rows, 1)]
+            rows, first = chain(start, rows), start[0].content.strip() if start else b""
+            if named is None:
+                kind = next((key for key, each in FORMATS.items() if first.startswith(each.starts)), "tsv")
+            if callable(delimiter) and start and is_table(kind):
+                delimiter, its_format, its_quote = delimiter(decoded(start[0])[0])
+                quote = quote or its_quote
+                if named is None and its_format is not None:
+                    kind = its_format
+        mark = None if callable(delimiter) else delimiter
+        records = FORMATS[kind].read(Content(name, kind, rows, decoder, is_stream, mark, quote, labels))
+        if records.close is None:
+            records.close = on_error.pop_all().close
         return records
 
 
@@ -449,11 +543,11 @@ def recognised_delimiter(
     fields, two or more. A TSV whose fields are in quotes has none, since it seems to be a CSV; neither has a file that cannot
     be read.
     """
-    read = partial(read_records, path, format, header=False, encoding=encoding, quote=quote)
+    read = partial(read_records, path, format, encoding=encoding, quote=quote)
     marks = []
     try:
         with read() as records:
-            usual = USUAL_DELIMITERS.get(records.format)
+            usual = records.delimiter
             first = str(next(records).fields["1"]) if usual and len(records.columns) == 1 else ""
         for mark in DELIMITERS:
             if mark in first and mark != usual:
@@ -478,45 +572,3 @@ def recognised_in_words(mark: str) -> str:
 def in_words(mark: str) -> str:
     """Return a delimiter as messages name it."""
     return {"\t": "TAB", ",": "a comma", ";": "a semicolon", "|": "a vertical bar"}.get(mark, f"'{escaped(mark)}'")
-
-
-def _table(
-    rows: Iterator[Row], name: str, format: Format, decoder: TextDecoder, delimiter: str | None, quote: str | None
-) -> Records:
-    """Return the records of a TSV or CSV, whose columns are "1", "2", … as many as its first row has."""
-    doubts: list[int] = []
-    mark = delimiter or USUAL_DELIMITERS[format]
-    quote = quote or (QUOTE if format == "csv" else None)
-    if quote is not None:
-        fields = comma_separated(rows, mark, doubts, quote)
-    else:  # quotes are ordinary characters
-        fields = ((line, text.split(mark), fault) for line, (text, fault) in enumerate(map(decoded, rows), 1))
-    start = list(islice(fields, 1))
-    columns = tuple(str(number + 1) for _, values, _ in start for number in range(len(values)))
-
-    def records() -> Iterator[Record]:
-        for line, values, fault in chain(start, fields):
-            if fault is None and len(values) != len(columns):
-                fault = "is blank" if values == [""] else f"has {pluralize(len(values), 'field')}, not {len(columns)}"
-            values = values + [""] * (len(columns) - len(values))
-            yield Record(line, dict(zip(columns, values, strict=False)), fault)
-
-    return Records(name, format, columns, records(), decoder=decoder, doubts=doubts, delimiter=delimiter, quote=quote)
-
-
-def _name_keys(records: Records, first: bytes) -> None:
-    """Name the columns of JSON lines by the keys of the first readable row.
-
-    Raises DataError if the `first` row shows that the file holds a single JSON value.
-    """
-    if first.startswith(b"["):
-        raise DataError(f"{records.name}: holds one JSON array; expected one object a line: jq -c '.[]'")
-    if first == b"{":
-        raise DataError(f"{records.name}: holds JSON spread over lines; expected one object a line: jq -c .")
-    seen: list[Record] = []
-    for record in islice(records.rows, ROWS_FOR_KEYS):
-        seen.append(record)
-        if record.fault is None:
-            records.columns = tuple(record.fields)
-            break
-    records.rows = chain(seen, records.rows)

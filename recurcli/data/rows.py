@@ -8,7 +8,7 @@ import math
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
 from recurcli.config import UTF8, canonical_encoding
 from recurcli.errors import DataError, escaped, pluralize
+from recurcli.log import Note
 
 UNDECODED_KEPT = 1 << 16
 """The number of bytes of undecodable rows that are kept to guess the encoding of a file."""
@@ -185,7 +186,8 @@ class Records(Iterator[Record]):
     name: str
     format: Format
     columns: tuple[str, ...]
-    """The header's names ("1", "2", … before `take_header`), Parquet's columns, or the keys of the first JSON row."""
+    """The keys of its records: the header's names ("1", "2", … before `take_header`), Parquet's columns, or the keys of the
+    first JSON row."""
     rows: Iterator[Record]
     close: Callable[[], object] | None = None
     """Closes the file. None if the caller closes it."""
@@ -194,23 +196,23 @@ class Records(Iterator[Record]):
     doubts: list[int] = field(default_factory=list)
     """The first line of each row of a CSV whose lines each look like a row: a quote that opens it may be text."""
     delimiter: str | None = None
-    """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
-    recognised: str | None = None
-    """The delimiter if nobody named it (see `recognised_delimiter`) and it is not the usual one."""
-    header: bool = False
-    """Whether row 1 of a TSV or CSV was taken as the names of its columns (see `take_header`)."""
+    """The separator of the fields of a TSV or CSV. None: it is another format."""
     quote: str | None = None
     """The quote around fields of a TSV or CSV. None if it has none."""
     types: Mapping[str, Any] = field(default_factory=dict)
     """The Arrow type of each column of Parquet."""
+    names: tuple[str, ...] = ()
+    """The names of the `columns` of an input of `recur predict`, whose header may have a name twice."""
+    notes: list[Note] = field(default_factory=list)
+    """What was decided about the file without a setting (see `find_source`)."""
 
     def peek(self, count: int) -> list[Record]:
-        """Return the next rows of a TSV or CSV, `count` at most. They stay unread."""
+        """Return the next rows, `count` at most. They stay unread."""
         rows: list[Record] = []
         characters = 0
         for record in islice(self.rows, count):
             rows.append(record)
-            characters += sum(map(len, record.fields.values()))
+            characters += sum(len(value) for value in record.fields.values() if isinstance(value, Sized))
             if characters > PEEKED_CHARACTERS:
                 break
         self.rows = chain(rows, self.rows)
@@ -226,13 +228,8 @@ class Records(Iterator[Record]):
         if (twice := first_repeated(filter(None, names))) is not None:
             way_out = "rename one, or add --no-header if line 1 is a row"
             raise DataError(f"{self.name}:1: has the column '{escaped(twice)}' twice; {way_out}")
-        self.columns, self.header = names, True
+        self.columns = names
         self.rows = (Record(line, dict(zip(names, row.values(), strict=True)), fault) for line, row, fault in self.rows)
-
-    @property
-    def named(self) -> bool:
-        """Whether each row has keys of its own, as in JSON."""
-        return self.format in ("jsonl", "parquet", "fasttext")
 
     @property
     def hint(self) -> str:
@@ -272,6 +269,10 @@ def kind_of(value: Any) -> str:
     return words.get(type(value), "an object" if isinstance(value, dict) else f"a {type(value).__name__}")
 
 
+COMPRESSED: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+"""What opens a compressed file, by the ending of its name. `chunks_of` names the errors of a damaged one."""
+
+
 def open_file(path: Path) -> BinaryIO:
     """Open a regular file, decompressed if its name ends in .gz or .xz; the caller closes it.
 
@@ -283,9 +284,9 @@ def open_file(path: Path) -> BinaryIO:
             raise DataError(f"{path}: is a folder, not a file")
         if not stat.S_ISREG(mode):
             raise DataError(f"{path}: is a FIFO, device or socket; write its contents to a file, or use standard input")
-        if path.suffix.lower() == ".gz":
-            return cast(BinaryIO, gzip.open(path))
-        return cast(BinaryIO, lzma.open(path)) if path.suffix.lower() == ".xz" else path.open("rb")
+        if (opener := COMPRESSED.get(path.suffix.lower())) is not None:
+            return cast(BinaryIO, opener(path))
+        return path.open("rb")
     except FileNotFoundError:
         raise DataError(f"{path}: does not exist") from None
     except OSError as error:
@@ -360,11 +361,11 @@ def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 def encoding_of(path: Path, likely: str) -> str:
     """Return UTF-8, or the encoding `likely` if a file has fewer rows with a fault in it and most of the file's characters
-    beyond ASCII are not UTF-8.
+    beyond ASCII are not UTF-8. A folder is as likely.
     """
     likely = canonical_encoding(likely)
-    if likely == UTF8:
-        return UTF8
+    if likely == UTF8 or path.is_dir():
+        return likely
     (faults, foreign), (others, _) = _faults_in(path, UTF8), _faults_in(path, likely)
     return likely if others < faults and foreign > 0 else UTF8
 

@@ -22,25 +22,22 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import DataConfig
+from recurcli.config import UTF8, DataConfig
 from recurcli.data.columns import (
-    AS_ROW,
     BadRow,
-    Columns,
-    ColumnSchema,
     TextColumns,
     Unlabelled,
     check_labels,
-    find_columns,
     joined,
     label_of,
     ordered_labels,
 )
 from recurcli.data.listops import SIZES, listops_rows
-from recurcli.data.readers import read_records, recognised_delimiter, recognised_in_words, with_class_names
+from recurcli.data.readers import with_class_names
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.rows import Record, Records, kind_of
-from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_source, is_local, task_with_columns
+from recurcli.data.source import AS_ROW, Source, find_source, read_as_in_words
+from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
 from recurcli.log import AfterBatch, Log, Note, ignore
@@ -298,17 +295,8 @@ class Split:
     """The examples of one split, in the order of their file."""
 
     examples: Examples
-    path: Path | None
-    """The file or folder of the rows. None for generated rows and for rows of the Hub."""
-    sha256: str
-    """SHA-256 of the file's bytes. If `path` is not a file, it is that of the rows."""
-    columns: TextColumns = field(default=TextColumns(()))
-    label: str | None = None
-    """Column of the label. None if labels were not read."""
-    id: str | None = None
-    format: str = ""
-    header: bool = False
-    """Whether line 1 of a TSV or CSV names the columns."""
+    source: Source
+    """What their file was decided to be like."""
     read: int = 0
     """Number of rows of the file, with those that are not among the examples."""
     dropped: int = 0
@@ -320,8 +308,6 @@ class Split:
     notes: tuple[Note, ...] = ()
     unlabelled: int = 0
     """Number of rows that have no label. They are bad rows, too, unless `data.unlabelled` leaves them out."""
-    delimiter: str | None = None
-    """The delimiter of the file if nobody named it and it is not the usual one."""
     records: list[Record] = field(default_factory=list)
     """All rows of the file as they were read, if `load_split` is to keep them."""
     dev: "Split | None" = None
@@ -330,9 +316,14 @@ class Split:
     """The label of each example, as a target encodes it (`encoded`). It is empty before."""
 
     @property
-    def column_schema(self) -> ColumnSchema:
-        """The columns and the kind of these training rows, which dev and test rows must have too."""
-        return ColumnSchema(str(self.path or "the training data"), self.columns)
+    def path(self) -> Path | None:
+        """The file or folder of the rows. None for generated rows and for rows of the Hub."""
+        return None if self.source.path is None else Path(self.source.path)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the file's bytes. If `path` is not a file, it is that of the rows."""
+        return self.source.sha256
 
     @property
     def count_with_dev(self) -> int:
@@ -389,7 +380,7 @@ def load_split(
     *,
     labelled: bool | None = None,
     use_dev_split: bool = False,
-    trained: ColumnSchema | None = None,
+    like: Source | None = None,
     keep_faults: bool = False,
     keep_records: bool = False,
     any_label: bool = False,
@@ -402,7 +393,7 @@ def load_split(
     With `use_dev_split` one file holds train and dev rows (see `drawn_rows`), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
-    `config.id` is set) the row's number in the file from 0. `trained`: see `find_columns`. With `any_label` a row may
+    `config.id` is set) the row's number in the file from 0. `like`: see `find_source`. With `any_label` a row may
     have a label that the task does not have. `after_rows` is called with the number of rows read so far.
 
     Raises UsageError for task `custom` without a path or a Hub name; DataError for a split without rows, for rows that
@@ -412,30 +403,17 @@ def load_split(
     task = task_with_columns(task, config)
     if labelled is None:
         labelled = task.has_labels(split) or config.named_file(split) is not None
-    path, layout = None, PLAIN
+    rows: Path | Records
+    layout = PLAIN
     for name, file in config.files_of_folder.items() if config.path is None else ():
         raise UsageError(
             f"data.files.{name}: {file} is not an absolute path, and no --data (data.path) names its folder"
         )
     if is_local(config, split):
-        path, layout, is_divided = find_source(task, split, config, use_dev_split=use_dev_split)
-        sought = layout.delimiter is None and layout.header is not False
-        mark = recognised_delimiter(path, config.encoding, quote=config.quote) if sought else None
-        records = read_records(
-            path,
-            "folders" if path.is_dir() else None,
-            header=False,  # `find_columns` decides
-            delimiter=layout.delimiter or mark,
-            labels=task.labels
-            if task.name != CUSTOM or config.labels
-            else (),  # task `custom`: every folder is a label
-            encoding=config.encoding,
-            quote=config.quote,
-        )
-        records.recognised = mark
+        rows, layout, is_divided = find_place(task, split, config, use_dev_split=use_dev_split)
         labelled = labelled and split not in layout.unlabelled
     elif task.hub is not None:
-        records, is_divided = load_hub_split(task, split)
+        rows, is_divided = load_hub_split(task, split)
         is_divided = is_divided and not config.has_own_dev_file
         labelled = labelled and all(split not in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
@@ -446,15 +424,13 @@ def load_split(
             if task.name in SIZES
             else recurrence_rows(task, split)
         )
-        rows = (Record(line, {"text": text, "label": label}) for line, (text, label) in enumerate(made, 1))
-        records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
+        numbered = (Record(line, {"text": text, "label": label}) for line, (text, label) in enumerate(made, 1))
+        rows, is_divided = Records(task.name, "jsonl", ("text", "label"), numbered), False
+    source, records = find_source(rows, task, config, layout, like=like, labelled=labelled, training=split == "train")
     with records:
-        columns = find_columns(
-            records, task, config, layout, labelled=labelled, training=split == "train", trained=trained
-        )
         kept: list[Record] | None = [] if keep_records else None
         reader = replace(task, labels=()) if any_label else task
-        everything = _read_split(records, reader, config, columns, layout.label_names, path, after_rows, kept)
+        everything = _read_split(records, source, reader, config, layout.label_names, after_rows, kept)
     if everything.faults and not keep_faults:
         raise DataError(everything.faults[0])
     if not is_divided:
@@ -463,7 +439,7 @@ def load_split(
     train, dev = draw_dev_rows(everything, share, config.dev_seed)
     if split == "train":
         return train
-    return check_dev_rows(dev, everything, records.name, share)
+    return check_dev_rows(dev, everything, source.name, share)
 
 
 def split_in_memory(rows: Iterable[tuple[str, str | None, str]], weights: Iterable[float] | None = None) -> Split:
@@ -472,7 +448,8 @@ def split_in_memory(rows: Iterable[tuple[str, str | None, str]], weights: Iterab
     examples = Examples.of(Example(str(number), *row, weight=weight) for number, (row, weight) in enumerate(weighted))
     pairs = any(pair is not None for _, pair in examples.texts)
     columns = TextColumns(("text",), ("pair",) if pairs else ())
-    return Split(examples, None, _sha256_of_rows(examples), columns, "label")
+    sha256 = _sha256_of_rows(examples)
+    return Split(examples, Source(name="texts", format="jsonl", columns=columns, label="label", sha256=sha256))
 
 
 def dev_share(task: Task, config: DataConfig, rows: int) -> float:
@@ -548,7 +525,7 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
     task = task_with_columns(task, config)
     if task.labels:
         return task
-    where = f"{train.path or task.name}: the label column '{escaped(train.label)}'"
+    where = f"{train.path or task.name}: the label column '{escaped(train.source.label)}'"
     check_labels(train.labels, train.count_with_dev, where)
     return replace(task, labels=train.labels)
 
@@ -613,18 +590,14 @@ def records_of(rows: Any, task: Task) -> Iterator[Record]:
 
 def _read_split(
     records: Records,
+    source: Source,
     task: Task,
     config: DataConfig,
-    columns: Columns,
     renamed: Mapping[str, str],
-    path: Path | None,
     after_rows: AfterBatch,
     kept: list[Record] | None,
 ) -> Split:
-    """Read the examples of `records`, which are those of the file or folder `path` (None: the Hub or the generator).
-
-    `kept` gets the records unless it is None.
-    """
+    """Read the examples of `records`, whose file is like `source`. `kept` gets the records unless it is None."""
     examples = Examples()
     numbers = array("q")  # of the examples among all rows
     bad: list[str] = []
@@ -634,7 +607,7 @@ def _read_split(
         if kept is not None:
             kept.append(record)
         try:
-            example = _example_of(record, task, columns, renamed)
+            example = _example_of(record, task, source, renamed)
         except BadRow as reason:
             unlabelled += isinstance(reason, Unlabelled)
             if not (leaves_out and isinstance(reason, Unlabelled)):
@@ -668,32 +641,28 @@ def _read_split(
             )
         examples.ids = numbers
     notes = [Note(records.doubt, "warning")] if records.doubt else []
-    notes += [Note(f"{name}: {note}") for note in columns.notes]
-    first = examples.labels[0] if examples and not numbers[0] and AS_ROW in columns.notes else None
+    notes += records.notes
+    as_row = any(note.text.endswith(AS_ROW) for note in records.notes)
+    first = examples.labels[0] if examples and not numbers[0] and as_row else None
     if first is not None and examples.labels.count(first) == 1:
         what = f"its label '{escaped(first, 60)}' stands in no other row; --header"
         notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
-    if records.recognised is not None:
-        notes.append(Note(f"{name}: {recognised_in_words(records.recognised)}"))
+    if config.encoding is None and source.encoding != UTF8:
+        notes.append(Note(f"{name}: {read_as_in_words(source.encoding)}"))
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
+    is_file = source.path is not None and source.format != "folders"
+    sha256 = sha256_of(Path(str(source.path))) if is_file else _sha256_of_rows(examples)
     return Split(
         examples=examples,
-        path=path,
-        sha256=_sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path),
-        columns=columns.texts,
-        label=columns.label,
-        id=columns.id,
-        format=records.format,
-        header=records.header,
+        source=replace(source, sha256=sha256),
         read=read,
         dropped=dropped,
         bad=bad,
         faults=[*filter(None, faults)],
         notes=(*notes,),
         unlabelled=unlabelled,
-        delimiter=records.recognised,
         records=kept or [],
     )
 
@@ -717,18 +686,18 @@ def bad_rows_in_words(
     return f"{name}: {pluralize(count, 'row', of=rows)} cannot be used: {listed}{way_out}{hint}"
 
 
-def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[str, str]) -> Example | None:
+def _example_of(record: Record, task: Task, source: Source, renamed: Mapping[str, str]) -> Example | None:
     """Return the example of a row, without an id where no column has ids; None: its label is to be dropped."""
-    text, pair, fault = columns.texts.read(record)
+    text, pair, fault = source.columns.read(record)
     if fault is not None:
         raise BadRow(fault)
-    row_id = "" if columns.id is None else _id_of(record.fields.get(columns.id))
-    if columns.label is None:
+    row_id = "" if source.id is None else _id_of(record.fields.get(source.id))
+    if source.label is None:
         return Example(row_id, text, pair, None, (), record.line)
-    label = label_of(record.fields, columns.label, task, renamed)
+    label = label_of(record.fields, source.label, task, renamed)
     if label == task.dropped_label:
         return None
-    extra = [joined(record.fields, (key,)) for key in columns.extra if record.fields.get(key) is not None]
+    extra = [joined(record.fields, (key,)) for key in source.extra if record.fields.get(key) is not None]
     label = sys.intern(label)  # one string for all rows of a class
     return Example(row_id, text, pair, label, tuple(filter(str.strip, extra)), record.line)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
-from recurcli.data.readers import FORMATS, is_fasttext
+from recurcli.data.readers import ENDINGS, is_fasttext
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import TARGETS, OneLabel, Target
 
@@ -291,10 +291,10 @@ def task_named(name: str) -> Task:
 
 STEMS = {"train": ("train", "training"), "dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
 """Stems of the names of task `custom`'s files by split."""
-_ENDINGS = [*FORMATS, *(f"{ending}.gz" for ending in FORMATS if ending != ".parquet"), ""]
+_ENDINGS = [*ENDINGS, *(f"{ending}.gz" for ending in ENDINGS if ending != ".parquet"), ""]
 
 
-class Source(NamedTuple):
+class Place(NamedTuple):
     """The file or folder that holds a split, and its layout."""
 
     path: Path
@@ -337,18 +337,18 @@ def check_split(task: Task, split: str, config: DataConfig) -> None:
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
 
 
-def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> Source:
+def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> Place:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
     A folder of label folders counts as one file. `use_dev_split` means that a single file holds both train and dev rows. Files
-    may be gzipped. The layout has the header and the delimiter that `config` sets. Raises UsageError for a split that the task
-    does not have, and DataError with the expected names if no file exists.
+    may be gzipped. Raises UsageError for a split that the task does not have, and DataError with the expected names if no file
+    exists.
     """
     check_split(task, split, config)
     if (named := config.named_file(split)) is not None:
         if not named.exists():
             raise DataError(f"{named}: does not exist; it is named for the {split} rows")
-        source = Source(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
+        place = Place(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
     elif config.path is None:
         raise DataError(f"no {split} rows are named; add --data PATH or --{split} FILE")
     else:
@@ -357,30 +357,26 @@ def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bo
             if not path.exists():
                 raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
             if path.is_dir() and (config.files_of_folder or not is_label_folder(path)):
-                source = _find_in_folder(task, split, path)
+                place = _find_in_folder(task, split, path)
             elif config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
             else:
-                source = Source(path, _layout_of(task, path), use_dev_split)
+                place = Place(path, _layout_of(task, path), use_dev_split)
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    header = source.layout.header if config.header is None else config.header
-    return Source(
-        source.path,
-        replace(source.layout, header=header, delimiter=config.delimiter or source.layout.delimiter),
-        source.use_dev_split and split in ("train", "dev") and not config.has_own_dev_file,
-    )
+    is_divided = place.use_dev_split and split in ("train", "dev") and not config.has_own_dev_file
+    return place._replace(use_dev_split=is_divided)
 
 
-def _find_in_folder(task: Task, split: str, path: Path) -> Source:
+def _find_in_folder(task: Task, split: str, path: Path) -> Place:
     """Find the `split` of a task in the folder `path`. Raises DataError with the names of what was looked for."""
     candidates = list(_candidates(task, split, path))
     for candidate in candidates:
         if candidate.path.exists():
             return candidate
     names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
-    names = names or [*(f"{split}{ending}" for ending in FORMATS), f"{split}/LABEL/*"]
-    files = sorted(entry.name for entry in path.iterdir() if entry.name.removesuffix(".gz").endswith((*FORMATS,)))
+    names = names or [*(f"{split}{ending}" for ending in ENDINGS), f"{split}/LABEL/*"]
+    files = sorted(entry.name for entry in path.iterdir() if entry.name.removesuffix(".gz").endswith((*ENDINGS,)))
     way_out = "--data (data.path) names a folder with these files, or one file"
     if files:
         shown = ", ".join([*(escaped(name, 60) for name in files[:8]), *["…"][: len(files) > 8]])
@@ -413,8 +409,8 @@ def is_label_folder(path: Path) -> bool:
     return (
         sum(map(bool, folders)) > 1
         and not any(entry.is_dir() for entry in inside)
-        and not any(entry.name in splits or Path(entry.name).suffix in FORMATS for entry in entries)
-        and not any(Path(entry.name).suffix in FORMATS and entry.name.partition(".")[0] in splits for entry in inside)
+        and not any(entry.name in splits or Path(entry.name).suffix in ENDINGS for entry in entries)
+        and not any(Path(entry.name).suffix in ENDINGS and entry.name.partition(".")[0] in splits for entry in inside)
     )
 
 
@@ -426,10 +422,10 @@ def has_split(task: Task, split: str, config: DataConfig) -> bool:
     if not is_local(config, split):
         return split == "train"
     try:
-        source = find_source(task_with_columns(task, config), split, config)
+        place = find_place(task_with_columns(task, config), split, config)
     except DataError:
         return False
-    return split != "dev" or not source.use_dev_split
+    return split != "dev" or not place.use_dev_split
 
 
 def split_named(task: Task, path: Path) -> str | None:
@@ -456,7 +452,7 @@ def _layout_of(task: Task, path: Path) -> Layout:
     return Layout(files={}, label_names=label_names)
 
 
-def _candidates(task: Task, split: str, path: Path) -> Iterator[Source]:
+def _candidates(task: Task, split: str, path: Path) -> Iterator[Place]:
     """Yield the files and folders that may hold a split, the likelier first."""
     folders = dict.fromkeys([path, path / (task.folder or task.name), path / task.name])
     for folder in folders:
@@ -464,14 +460,14 @@ def _candidates(task: Task, split: str, path: Path) -> Iterator[Source]:
             if (name := layout.files.get(split)) is not None:
                 both = layout.files.get("train") == layout.files.get("dev") and split in ("train", "dev")
                 for ending in ("", ".gz"):
-                    yield Source(folder / f"{name}{ending}", layout, both)
+                    yield Place(folder / f"{name}{ending}", layout, both)
         if task.name == CUSTOM and split not in task.files:
             both = split == "train" and not any(_custom_files(folder, "dev"))
             for file in _custom_files(folder, split):
-                yield Source(file, PLAIN, both)
+                yield Place(file, PLAIN, both)
             if split == "dev":
                 for file in _custom_files(folder, "train"):
-                    yield Source(file, PLAIN, use_dev_split=True)
+                    yield Place(file, PLAIN, use_dev_split=True)
 
 
 def _custom_files(folder: Path, split: str) -> Iterator[Path]:

@@ -64,7 +64,7 @@ def read_teacher(
     soft_labels: dict[tuple[str, str], tuple[Row, Example]] = {}
     target, without, left_out = task.target, 0, 0
     own = replace(config, path=str(path), files=None, header=True, skip_bad_rows=False, label=None, id=None)
-    rows = load_split(task, "train", own, labelled=False, trained=train.column_schema, keep_records=True)
+    rows = load_split(task, "train", own, labelled=False, like=train.source, keep_records=True)
     names = tuple(rows.records[0].fields)
     column = _column_of(names, str(path))
     numbers, unlabelled = {label: number for number, label in enumerate(task.labels)}, replace(task, labels=())

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.config import Label, RunConfig
+from recurcli.data.source import Source
 from recurcli.device import Precision, autocast, choose_device, mask_to_device, to_device
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
@@ -263,6 +264,8 @@ class Predictor:
     """A trained classifier. Shapes: N texts, C labels."""
 
     config: RunConfig
+    source: Source
+    """What the training rows were like."""
     encoder: TrainedEncoder | None
     """None: the run has no encoder."""
     linear: LinearModel | None
@@ -311,7 +314,16 @@ class Predictor:
             if [*thresholds["thresholds"]] != [*config.labels]:
                 raise ModelError(f"{folder.path / THRESHOLDS}: is damaged: its labels are not those of the model")
             kept = replace(kept, thresholds=thresholds)
-        predictor = cls(config=config, encoder=encoder, linear=linear, kept=kept, inference=inference, run=folder.path)
+        source = Source.from_json(config.source, folder.path / "config.json")
+        predictor = cls(
+            config=config,
+            source=source,
+            encoder=encoder,
+            linear=linear,
+            kept=kept,
+            inference=inference,
+            run=folder.path,
+        )
         return predictor.linear_model() if fast else predictor
 
     def linear_model(self) -> "Predictor":
@@ -355,7 +367,7 @@ class Predictor:
     def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[Pair]:
         """Return numbered texts or pairs as pairs. Raises as `predict` does."""
         pairs = [(row, as_pair(text, row)) for row, text in rows]
-        of_pairs = "pair" in self.config.columns
+        of_pairs = bool(self.source.columns.pair)
         wanted = "pairs; give (first, second)" if of_pairs else "single texts; give one text"
         for row, (text, second) in pairs:
             if of_pairs == (second is None):

@@ -122,7 +122,7 @@ def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, h
     path, name, task = shlex.quote(str(run)), run.resolve().name, TASKS.get(trained.get("task", ""))
     is_clue = task is not None and bool(task.submissions)
     page = f" --report {shlex.quote(f'{name}.html')}"
-    rows = "NEW.csv" if trained.get("columns", {}).get("pair") else "NEW.txt"
+    rows = "NEW.csv" if trained.get("pairs") else "NEW.txt"
     predict = f"recur predict {path} {rows} --output labelled.tsv"
     export = f"recur export {path} --output {shlex.quote(name + ('.zip' if is_clue else '-onnx'))}"
     evaluate = f"recur eval {path}"

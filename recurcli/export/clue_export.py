@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.config import DataConfig
-from recurcli.data.columns import ColumnSchema, TextColumns
 from recurcli.data.splits import Split, load_split
-from recurcli.data.tasks import find_source
+from recurcli.data.tasks import find_place
 from recurcli.errors import DataError, UsageError
 from recurcli.export.clue import Submission, validate, write_submission
 from recurcli.export.format import TrainedRun
@@ -65,8 +64,7 @@ def _test_rows(submission: Submission, run: TrainedRun) -> Split | str:
     config = replace(run.data, files=run.data.files_of_folder or None, skip_bad_rows=False)
     if not _has_test_file(submission, config):
         return f"{submission.test_file} is missing"
-    trained = ColumnSchema(str(run.path), TextColumns.from_json(run.predictor.config.columns))
-    rows = load_split(submission.task, submission.split, config, trained=trained)
+    rows = load_split(submission.task, submission.split, config, like=run.predictor.source)
     if len(rows.examples) != submission.rows:
         raise DataError(
             f"{rows.path or submission.task.name}: has {len(rows.examples):,} rows; {submission.test_file} of CLUE has "
@@ -93,7 +91,7 @@ def _has_test_file(submission: Submission, config: DataConfig) -> bool:
             )
         return name == submission.test_file or (first and name not in [task.files[split] for split in task.submissions])
     try:
-        find_source(task, submission.split, config)
+        find_place(task, submission.split, config)
     except DataError:
         if first:
             raise

@@ -67,7 +67,7 @@ def export_onnx(
     if predictor.kept.name != read_kept(run.folder, predictor.config).name:
         about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev accuracy.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
-    if "spans" in predictor.config.columns:
+    if predictor.source.columns.spans is not None:
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
     fp32, graph, facts, runtime = None, None, {}, None
@@ -160,9 +160,9 @@ def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, A
     """Return config.json: that of the run, and what predict.py needs besides."""
     config, kept, linear = predictor.config, predictor.kept, predictor.linear
     return {
-        **config_to_dict(replace(config, network=None)),
+        **config_to_dict(replace(config, network=None, source={})),  # the source names a local file
         **({} if encoder is None else _network(encoder)),
-        "pairs": bool(config.columns.get("pair")),
+        "pairs": bool(predictor.source.columns.pair),
         "weights": {name: weight / kept.temperature for name, weight in kept.weights.items()},
         "mixed": mixed_share(kept.rows, len(config.labels)),
         "thresholds": kept.divisors or 1.0,
@@ -203,9 +203,7 @@ def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
     if not runtime and linear is not None and linear.vectors is not None:
         packages = "tokenizers numpy"
     texts = (
-        "two texts a line, separated by a TAB"
-        if predictor.config.columns.get("pair")
-        else "one text a line, TABs included"
+        "two texts a line, separated by a TAB" if predictor.source.columns.pair else "one text a line, TABs included"
     )
     return (
         f"{about}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"

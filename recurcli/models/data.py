@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, FinetuningConfig, LabelType, ModelConfig, Preset, RunConfig
-from recurcli.data.columns import absent_labels, check_same_kind, label_doubts
+from recurcli.data.columns import absent_labels, label_doubts
 from recurcli.data.known import KnownRows, log_known_rows
+from recurcli.data.source import check_same_kind
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, splits_of, task_named
 from recurcli.data.teacher import Teacher, read_teacher
@@ -92,7 +93,7 @@ class Data:
             target=self.target.kind,
             labels=self.target.labels,
             label_type=self.label_type,
-            columns=self.train.columns.to_json(),
+            source=self.train.source.to_json(),
             network=network,
         )
 
@@ -116,20 +117,19 @@ def read_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Ta
     """
     task, config = task_named(preset.task), preset.data
     if rows is not None:
-        trained = rows.train.column_schema._replace(source="texts")
-        check_same_kind("dev texts", rows.dev.columns, trained)
+        check_same_kind("dev texts", rows.dev.source.columns, rows.train.source)
         task = replace(with_labels_of(task, rows.train, config), baselines={}, hub=None)
         return task, {"train": rows.train, "dev": rows.dev}
     train = load_split(task, "train", config, use_dev_split=True)
-    task, trained = with_labels_of(task, train, config), train.column_schema
-    splits = {"train": train, "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, trained=trained)}
+    task, like = with_labels_of(task, train, config), train.source
+    splits = {"train": train, "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, like=like)}
     for split in TEST_SPLITS if preset.finetuning.score_test else ():
         named = config.named_file(split) is not None
         if not named and not (task.has_labels(split) and _has_test_rows(task, split, config)):
             continue
         try:
-            test = load_split(task, split, config, trained=trained)
-            if test.label is not None:
+            test = load_split(task, split, config, like=like)
+            if test.source.label is not None:
                 splits[split] = test
         except DataError as error:
             if named:
@@ -235,7 +235,7 @@ def _with_teacher(
     for split in (name for name in TEST_SPLITS if are_files and name not in splits):
         if preset.data.named_file(split) or _has_test_rows(task, split, preset.data):
             with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
-                held_out.append(load_split(task, split, preset.data, labelled=False, trained=train.column_schema))
+                held_out.append(load_split(task, split, preset.data, labelled=False, like=train.source))
     teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
     if preset.is_linear and not teacher.facts["added"]:
         log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
@@ -253,7 +253,7 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> S
     Raises UsageError if the rows are pairs.
     """
     columns = " and ".join(f"'{escaped(str(name))}'" for name in config.extra_rows)
-    if train.columns.pair:
+    if train.source.columns.pair:
         raise UsageError(
             f"data.extra_rows: rows of {columns} would be single texts, but the others are pairs; --set data.extra_rows=[]"
         )
@@ -274,7 +274,7 @@ def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
         )
     rows = Counter(map(str, train.examples.labels))
     for name, split in splits.items():
-        if absent := absent_labels(name, rows, split.labels, are_folders=train.format == "folders"):
+        if absent := absent_labels(name, rows, split.labels, are_folders=train.source.format == "folders"):
             log.warn(absent)
     if single := [label for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
@@ -282,9 +282,11 @@ def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
     if task_named(task.name).labels:
         return
     read = " and ".join(
-        f"'{escaped(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
+        f"'{escaped(' + '.join(names))}'" for names in (train.source.columns.text, train.source.columns.pair) if names
     )
-    log.note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {quoted(task.labels)}")
+    log.note(
+        f"texts from {read}, {len(task.labels)} labels from '{escaped(train.source.label)}': {quoted(task.labels)}"
+    )
     for doubt in label_doubts(task.labels):
         log.warn(doubt)
 

@@ -57,7 +57,7 @@ class Encoder(Network):
         stop: StopRequest,
         log: Log,
     ) -> None:
-        self.data, self.stop, train, pairs = data, stop, data.train, bool(data.train.columns.pair)
+        self.data, self.stop, train, pairs = data, stop, data.train, bool(data.train.source.columns.pair)
         old, measured = None if init is None else init.tokenizer, data.own.texts
         tokenizer, max_length = resolve_tokens(preset, lambda: train.texts, log, tokenizer=old, measured=measured)
         self.tokens, self.split_facts = encode_splits(data.splits, tokenizer, max_length, preset.data.truncate, log)

@@ -145,8 +145,8 @@ class TextColumns:
         str | None,
         option(
             "NAME",
-            "Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: UTF-8; of labelled rows, that of "
-            "the preset or run; of files to label, that of the run where UTF-8 does not fit.",
+            "Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: that of the preset, else UTF-8; of "
+            "files beside a run, that of the run where UTF-8 does not fit.",
         ),
     ] = None
 

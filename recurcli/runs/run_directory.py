@@ -165,7 +165,7 @@ _RESULT_KEYS: dict[str, cs.CoreSchema] = {
     "machine": keys({"device": TEXT, "precision": TEXT, "*": _FACT}),
     **dict.fromkeys(("metric?", "target?"), TEXT),
     "holds": cs.list_schema(TEXT),
-    "columns?": cs.dict_schema(TEXT, cs.list_schema(TEXT)),
+    "pairs?": cs.bool_schema(),
     "kept?": _KEPT,
     "thresholds?": cs.nullable_schema(_THRESHOLDS),
     "cross_validation?": keys({"folds": COUNT, "rows": COUNT}),

@@ -296,7 +296,7 @@ def _read(
     path: Path, config: DataConfig, split: str, task: Task, *, use_dev_split: bool, files: Sequence[Path] = ()
 ) -> TextSplit:
     """Read the lines of the text file `path`, or those of `files` in the folder `path`."""
-    corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding, files=files)
+    corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding or UTF8, files=files)
     lines: Sequence[tuple[str, str | None]] = [(text, None) for text in corpus.texts(blank=True)]
     if use_dev_split:
         fraction = task_with_columns(task, config).dev_fraction

@@ -38,8 +38,11 @@ def test_a_run_keeps_the_encoding_of_its_data(recur: Recur, encoded: Path) -> No
     assert scores == scores[:1] * 4, "fastText's lines are the rows of the table"
     utf8 = encoded / "utf8.csv"
     utf8.write_text((encoded / "a.csv").read_text(encoding="gb18030"), encoding="utf-8")
-    recur.refused(3, "utf8.csv: is read as gb18030, but is UTF-8", "eval", encoded / "a.csv-run", "--data", utf8)
-    recur.ok("eval", encoded / "a.csv-run", "--data", utf8, "--encoding", "utf-8")
+    forced = ("eval", encoded / "a.csv-run", "--data", utf8, "--encoding", "gb18030")
+    recur.refused(3, "utf8.csv: is read as gb18030, but is UTF-8", *forced)
+    for name, is_its in (("a.csv", True), ("utf8.csv", False)):
+        _, err = recur.ok("eval", encoded / "a.csv-run", "--data", encoded / name)
+        assert (f"{name}: read as gb18030, the encoding of the training rows" in err) == is_its
 
 
 def test_predict_reads_a_file_in_the_encoding_of_the_run(recur: Recur, encoded: Path) -> None:

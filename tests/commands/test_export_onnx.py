@@ -92,8 +92,8 @@ def labelled(folder: Path, content: bytes, *arguments: str) -> subprocess.Comple
 
 def check_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str, ...]]) -> None:
     """Compare the output of predict.py with that of `recur predict`, to which the texts come as JSON."""
-    config = json.loads((run / "config.json").read_text())
-    columns = [config["columns"][name][0] for name in ("text", "pair") if config["columns"].get(name)]
+    named = json.loads((run / "config.json").read_text())["source"]["columns"]
+    columns = [named[name][0] for name in ("text", "pair") if named[name]]
     path = folder.parent / "texts.jsonl"
     path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in texts))
     out, _ = recur.ok("predict", run, path, "--quiet")

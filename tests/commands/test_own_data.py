@@ -13,6 +13,7 @@ from pyarrow import parquet
 from tiny_task import LABELS, tiny
 
 from recurcli.data.tasks import TASKS, Layout, Task
+from recurcli.evaluation.inference import Predictor
 
 PRESET = """
 task: custom
@@ -90,7 +91,7 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
     assert result["dev"]["accuracy"] > 0.5
     assert "3 labels from" in err
     assert form == "parquet" or "'rats, and more'" in err
-    assert ("  delimiter: ;\n" in (run / "preset.yaml").read_text()) == (form == "csv"), "it was recognised"
+    assert (Predictor.load(run).source.delimiter == ";") == (form == "csv"), "it was recognised"
     if form == "csv":
         _, err = recur.ok("finetune", "--preset", preset, "--data", data, "--output", run, "--resume")
         assert "is already finished; nothing to do" in err

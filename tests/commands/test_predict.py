@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import sys
 import tracemalloc
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from predicting import Recur, as_stdin, jsonl, texts, tsv
 from running import saved
-from small_runs import copy_of, edit_preset
+from small_runs import copy_of, edit_source
 from tiny_task import rows, tiny, write_rows
 
 import recurcli
@@ -86,8 +85,7 @@ def test_the_delimiter_and_the_quote_of_the_training_rows_separate_the_fields_of
     content: str, quote: str, head: str, recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = copy_of(trained, tmp_path / "run")
-    edit_preset(run, "  delimiter: null\n", '  delimiter: ";"\n')
-    edit_preset(run, "  quote: null\n", f"  quote: {json.dumps(quote)}\n")
+    edit_source(run, format="csv", delimiter=";", quote=quote)
     out, err = recur.ok("predict", run, saved(tmp_path / "x.csv", content))
     assert (out.splitlines()[0], out.count("\n")) == (head, 2)
     assert "warning" not in err
@@ -99,7 +97,7 @@ def test_the_delimiter_and_the_quote_of_the_training_rows_separate_the_fields_of
 
 def test_a_piped_text_is_whole(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = copy_of(trained, tmp_path / "run")
-    edit_preset(run, "  delimiter: null\n", '  delimiter: ";"\n')
+    edit_source(run, format="csv", delimiter=";", quote='"')
     as_stdin(monkeypatch, "鼠; 鼠\n".encode())
     out, _ = recur.ok("predict", run)
     assert out.split("\t")[0] == "鼠; 鼠"

@@ -15,8 +15,9 @@ from pyarrow import parquet
 
 from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.rows import Input, RowWriter
-from recurcli.data.columns import InputColumns, TextColumns
+from recurcli.data.columns import TextColumns
 from recurcli.data.rows import Record, Records
+from recurcli.data.source import Source
 from recurcli.errors import DataError
 from recurcli.evaluation.inference import Prediction
 from recurcli.requests.predict import OutputFormat, PredictRequest
@@ -124,7 +125,7 @@ def test_a_piped_csv_is_named(recur: Recur, trained: Path, tmp_path: Path, monke
 
 
 def test_a_delimiter_of_two_characters_is_refused(recur: Recur, trained: Path) -> None:
-    recur.refused(2, "--delimiter must be one character", "predict", trained, "--delimiter", ";;")
+    recur.refused(2, "--delimiter: must be one character", "predict", trained, "--delimiter", ";;")
 
 
 def test_an_output_of_the_same_form_has_the_delimiter_of_the_input(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -138,9 +139,10 @@ def test_an_output_of_the_same_form_has_the_delimiter_of_the_input(recur: Recur,
 
 def row_writer(format: OutputFormat, *, explain: bool = False, delimiter: str | None = None) -> RowWriter:
     """The writer of rows of one column."""
-    columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
-    records = Records("x", "csv" if format == "csv" else "tsv", ("1",), iter(()), delimiter=delimiter)
-    input = Input(records, records, columns, format, counted=PredictionProgress())
+    mark = delimiter or {"tsv": "\t", "csv": ","}[format]
+    source = Source(name="x", format="csv" if format == "csv" else "tsv", delimiter=mark, columns=TextColumns(("1",)))
+    records = Records("x", source.format, ("1",), iter(()))
+    input = Input(records, records, source, ("1",), ("1",), format, counted=PredictionProgress())
     return RowWriter(PredictRequest(run=Path("run"), explain=explain), input, ["x"])
 
 

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from recurcli.commands.predict import predict
 from recurcli.commands.prediction import output as prediction_output
-from recurcli.data.readers import parquet_records
+from recurcli.data.readers import read_records
 from recurcli.requests.predict import PredictRequest
 
 TEXTS = ["鼠牛", "虎", "兔兔兔", "龙", "牛", "鼠"]
@@ -125,7 +125,7 @@ def test_dictionaries_within_lists_and_structs_have_their_values_types(tmp_path:
         tags=pa.array([["a"], None, []], pa.list_(word)),
         author=pa.array([{"name": "b"}, None, {"name": "c"}], pa.struct([("name", word)])),
     )
-    with parquet_records(path) as records:
+    with read_records(path) as records:
         types = {name: records.types[name] for name in ("tags", "author")}
     assert types == {"tags": pa.list_(pa.string()), "author": pa.struct([("name", pa.string())])}
 

@@ -129,7 +129,7 @@ def test_the_commands_are_those_of_the_run_and_a_shell_takes_them(trained: Path,
     looped = {**own, "export_obstacle": "a loop"}
     assert not any("export" in line for line in result_block(run, looped, evaluated(), has_page=True).next)
     assert "export" in result_block(run, looped, evaluated(ENSEMBLE.only_linear), has_page=True).next[1]
-    pairs = {**own, "columns": {"text": ["a"], "pair": ["b"]}}
+    pairs = {**own, "pairs": True}
     assert "NEW.csv" in result_block(run, pairs).next[1]
 
 

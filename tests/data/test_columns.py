@@ -1,12 +1,13 @@
 """Text, second text and label are found by their names, joined, and marked."""
 
-import io
+import json
 import re
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from logs import Kept
+from sources import found, like, texts_of
 
 from recurcli.config import DataConfig
 from recurcli.data.columns import (
@@ -15,63 +16,54 @@ from recurcli.data.columns import (
     TEXT_NAMES,
     BadRow,
     ColumnNames,
-    Columns,
-    ColumnSchema,
     TextColumns,
-    find_columns,
-    find_input_columns,
     marked,
 )
-from recurcli.data.readers import read_records
-from recurcli.data.rows import Record
+from recurcli.data.rows import Record, Records
+from recurcli.data.source import Source
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
-from recurcli.errors import DataError
+from recurcli.errors import DataError, ModelError
 
 CUSTOM = TASKS["custom"]
 
 
-def found(header: str, **told: object) -> Columns:
-    from recurcli.data.tasks import task_with_columns
-
-    config = DataConfig(**told)  # type: ignore[arg-type]
-    source = io.BytesIO(f"{header}\n".encode())
-    with read_records(source, "tsv", header=False, name="x.tsv", delimiter=config.delimiter) as records:
-        task = task_with_columns(CUSTOM, config)
-        return find_columns(records, task, config, labelled=True)
+def decided(header: str, **told: Any) -> Source:
+    return found(f"{header}\n", labelled=True, **told)[0]
 
 
 @pytest.mark.parametrize("name", [*TEXT_NAMES, "Text", " REVIEW "])
 def test_a_text_has_one_of_the_usual_names(name: str) -> None:
-    assert found(f"label\t{name}\tother").texts.text == (name,)
+    assert decided(f"label\t{name}\tother").columns.text == (name,)
 
 
 @pytest.mark.parametrize("name", [*LABEL_NAMES, "Label", " Sentiment"])
 def test_a_label_has_one_of_the_usual_names(name: str) -> None:
-    assert found(f"{name}\ttext\tother").label == name
+    assert decided(f"{name}\ttext\tother").label == name
 
 
 @pytest.mark.parametrize(("first", "second"), PAIR_NAMES.items())
 def test_a_second_text_beside_the_first_makes_a_pair(first: str, second: str) -> None:
-    assert found(f"{second}\t{first}\tlabel").texts == TextColumns((first,), (second,))
-    assert found(f"{first}\tlabel").texts.pair == ()
+    assert decided(f"{second}\t{first}\tlabel").columns == TextColumns((first,), (second,))
+    assert decided(f"{first}\tlabel").columns.pair == ()
 
 
 def test_the_exact_name_wins_over_one_in_other_case() -> None:
-    columns = found("Text\ttext\tLABEL\tlabel")
-    assert (columns.texts.text, columns.label) == (("text",), "label")
+    source = decided("Text\ttext\tLABEL\tlabel")
+    assert (source.columns.text, source.label) == (("text",), "label")
 
 
 def test_columns_are_told_by_name_or_number_and_several_are_joined() -> None:
-    columns = found("a\tb\tc\td", text=("c", 1), pair="d", label=2)
-    assert columns[:3] == (TextColumns(("c", "a"), ("d",)), "b", None)
+    source = decided("a\tb\tc\td", text=("c", 1), pair="d", label=2)
+    assert (source.columns, source.label, source.id) == (TextColumns(("c", "a"), ("d",)), "b", None)
 
 
 def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> None:
-    def unread(header: str, **told: object) -> list[str]:
-        return [note for note in found(header, **told).notes if "not read" in note]
+    def unread(header: str, **told: Any) -> list[str]:
+        notes = found(f"{header}\n", labelled=True, **told)[1].notes
+        return [note.text for note in notes if "not read" in note.text]
 
-    words = "the text is 'title'; 'body' is not read (--text may be repeated)"
+    words = "x.tsv: the text is 'title'; 'body' is not read (--text may be repeated)"
     assert unread("title\tbody\tlabel\tlength") == [words]
     assert unread("title\tbody\tlabel", text="title") == unread("title\tbody\tlabel", label="body") == []
 
@@ -95,7 +87,7 @@ def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> No
 )
 def test_a_column_that_is_not_found_is_asked_for(header: str, told: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
-        found(header, **told)
+        decided(header, **told)
 
 
 def test_a_column_goes_by_name_or_by_number() -> None:
@@ -109,33 +101,21 @@ PAIR = TextColumns(("sentence1",), ("sentence2",))
 SINGLES_BESIDE_PAIRS = "holds pairs of texts ('sentence1' and 'sentence2'), but runs/x has single texts; "
 
 
-def unread_in(notes: Iterable[str]) -> tuple[str, ...]:
+def unread_in(records: Records) -> tuple[str, ...]:
     """The columns that the notes say are not read."""
-    return tuple(
-        name for note in notes if "not read" in note for name in re.findall(r"'(\w+)'", note.partition(";")[2])
-    )
+    notes = [note.text.partition(";")[2] for note in records.notes if "not read" in note.text]
+    return tuple(name for note in notes for name in re.findall(r"'(\w+)'", note))
 
 
-def found_by_eval_and_predict(header: str, trained: ColumnSchema, text: str | None = None) -> list[object]:
-    """The names of the columns, or the message, of `find_columns` and of `find_input_columns`."""
-    from recurcli.data.tasks import task_with_columns
-
+def found_by_eval_and_predict(header: str, trained: TextColumns, text: str | None = None) -> list[object]:
+    """The names of the columns, or the message, of rows without labels and of an input of `recur predict`."""
     answers: list[object] = []
-    content = f"{header}\n{header.replace('e', 'i')}\n".encode()
-    config = DataConfig(text=text)
-    with read_records(io.BytesIO(content), "tsv", header=False, name="x.tsv") as records:
+    before = like(trained.text, *trained.pair)
+    for is_input in (False, True):
         try:
-            columns = find_columns(records, task_with_columns(CUSTOM, config), config, labelled=False, trained=trained)
-            answers.append((columns.texts, unread_in(columns.notes)))
-        except DataError as error:
-            answers.append(str(error))
-    with read_records(io.BytesIO(content), "tsv", header=False, name="x.tsv") as records:
-        try:
-            explicit, log = TextColumns(() if text is None else (text,)), Kept()
-            inputs = find_input_columns(records, [*records], trained, log, explicit)
-            names = dict(zip(inputs.keys, inputs.names, strict=True))
-            text_names, pair_names = (tuple(map(names.__getitem__, keys)) for keys in inputs.texts[:2])
-            answers.append((TextColumns(text_names, pair_names), unread_in(log.notes)))
+            content = f"{header}\n{header.replace('e', 'i')}\n"
+            source, records, _ = found(content, like=before, is_input=is_input, text=text)
+            answers.append((texts_of(source, records), unread_in(records)))
         except DataError as error:
             answers.append(str(error))
     return answers
@@ -158,16 +138,17 @@ def found_by_eval_and_predict(header: str, trained: ColumnSchema, text: str | No
 def test_eval_and_predict_find_the_columns_of_the_training_or_refuse_the_same_rows(
     header: str, trained: TextColumns, text: str | None, answer: object
 ) -> None:
-    for found in found_by_eval_and_predict(header, ColumnSchema("runs/x", trained), text):
-        assert found == answer or (isinstance(answer, str) and str(found).startswith(answer)), found
+    for each in found_by_eval_and_predict(header, trained, text):
+        assert each == answer or (isinstance(answer, str) and str(each).startswith(answer)), each
 
 
 def test_a_run_whose_settings_name_one_column_reads_it_beside_a_second_text() -> None:
-    trained = ColumnSchema("runs/x", TextColumns(("sentence1",)), explicit=True)
-    with read_records(io.BytesIO(b"sentence1\tsentence2\na\tb\n"), "tsv", header=False, name="x.tsv") as records:
-        columns = find_input_columns(records, [*records], trained, log := Kept(), TextColumns(()))
-    assert columns.texts == TextColumns(("1",))
-    assert log.notes[1:] == ["x.tsv: the text is 'sentence1'; 'sentence2' is not read (--text may be repeated)"]
+    trained = like("sentence1", explicit=("text",))
+    source, records, _ = found("sentence1\tsentence2\na\tb\n", like=trained, is_input=True)
+    assert source.columns == TextColumns(("1",))
+    assert [note.text for note in records.notes[1:]] == [
+        "x.tsv: the text is 'sentence1'; 'sentence2' is not read (--text may be repeated)"
+    ]
 
 
 def test_dev_rows_are_of_the_kind_of_the_training_rows(tmp_path: Path) -> None:
@@ -176,21 +157,43 @@ def test_dev_rows_are_of_the_kind_of_the_training_rows(tmp_path: Path) -> None:
     for split, content in files.items():
         paths[split].write_text(content)
     for one, other in (("train", "dev"), ("dev", "train")):
-        trained = load_split(CUSTOM, "train", DataConfig(path=str(paths[one]))).column_schema
+        trained = load_split(CUSTOM, "train", DataConfig(path=str(paths[one]))).source
         with pytest.raises(DataError, match=rf"{other}\.csv: holds .*, but .*{one}\.csv has .*; give rows of one kind"):
-            load_split(CUSTOM, "dev", DataConfig(path=str(paths[other]), header=True), trained=trained)
+            load_split(CUSTOM, "dev", DataConfig(path=str(paths[other]), header=True), like=trained)
 
 
 def test_predict_and_training_find_the_same_columns_by_their_usual_names() -> None:
     for header in ("Text\tsentence\tpair\tlabel", "body\tReview\tid", "Premise\tHypothesis\ty", "text2\ttext1\tx"):
-        with read_records(io.BytesIO(f"{header}\na\tb\tc\td\n".encode()), "tsv", header=False) as records:
-            sample = list(records)
-            trained = found(f"{header}\tlabels").texts
-            before = ColumnSchema("runs/x", TextColumns((), ("no",) if trained.pair else ()))
-            columns = find_input_columns(records, sample, before, Kept(), TextColumns(()))
-        names = dict(zip(columns.keys, columns.names, strict=True))
-        assert tuple(names[key] for key in columns.texts.text) == trained.text
-        assert tuple(names[key] for key in columns.texts.pair) == trained.pair
+        trained = decided(f"{header}\tlabels").columns
+        before = like("gone", *(("no",) if trained.pair else ()))
+        source, records, _ = found(f"{header}\na\tb\tc\td\n", like=before, is_input=True)
+        assert texts_of(source, records) == trained
+
+
+def test_a_later_file_has_the_label_and_the_id_of_the_training_rows_before_usual_ones() -> None:
+    trained = decided("words\tverdict\tkey", text="words", label="verdict", id="key")
+    assert (trained.label, trained.id, trained.explicit) == ("verdict", "key", ("text", "label"))
+    source = found("id\tlabel\tverdict\twords\tkey\na\tb\tc\td\te\n", labelled=True, like=trained)[0]
+    assert (source.columns.text, source.label, source.id) == (("words",), "verdict", "key")
+    with pytest.raises(DataError, match="has no column 'verdict'"):
+        found("id\tlabel\twords\na\tb\tc\n", labelled=True, like=trained)
+    source = found("id\tlabel\twords\na\tb\tc\n", labelled=True, like=replace(trained, explicit=()))[0]
+    assert (source.label, source.id) == ("label", "id")
+
+
+def test_a_source_is_stored_and_read_again() -> None:
+    source = decided("a\tb\tc\td", text=("c", 1), pair="d", label=2)
+    stored = json.loads(json.dumps(source.to_json()))
+    assert Source.from_json(stored, Path("config.json")) == source
+    for bad in (
+        {},
+        {**stored, "delimiter": None},
+        {**stored, "quote": "\t"},
+        {**stored, "encoding": "x"},
+        {**stored, "n": 1},
+    ):
+        with pytest.raises(ModelError, match=r"^config\.json: is damaged: source: "):
+            Source.from_json(bad, Path("config.json"))
 
 
 def test_lists_of_strings_and_several_columns_are_joined_by_spaces() -> None:

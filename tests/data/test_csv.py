@@ -19,7 +19,10 @@ Read = tuple[list[list[str]], list[str | None]]
 
 def records(data: bytes | str, *, header: bool = False, delimiter: str | None = None, quote: str = '"') -> list[Record]:
     stream = io.BytesIO(data.encode() if isinstance(data, str) else data)
-    return list(read_records(stream, "csv", header=header, name="x.csv", delimiter=delimiter, quote=quote))
+    found = read_records(stream, "csv", name="x.csv", delimiter=delimiter, quote=quote)
+    if header:
+        found.take_header()
+    return list(found)
 
 
 def values(data: bytes | str, **more: str) -> list[list[str]]:
@@ -60,6 +63,7 @@ def test_another_quote_may_be_named() -> None:
 )
 def test_a_tsv_has_quotes_only_if_one_is_named(quote: str | None, expected: list[list[str]]) -> None:
     with read_records(io.BytesIO(b"x\ty\n'a\nb'\tc\n"), "tsv", quote=quote) as found:
+        found.take_header()
         assert [[*record.fields.values()] for record in found] == expected
 
 
@@ -151,6 +155,7 @@ def test_what_a_strict_reader_reads_as_one_row_is_one_row_and_a_doubt_is_a_warni
 ) -> None:
     assert list(csv.reader(io.StringIO(data), strict=True))[1:] == rows
     found = read_records(io.BytesIO(data.encode()), "csv", name="x.csv")
+    found.take_header()
     assert [(list(record.fields.values()), record.fault) for record in found] == [(row, None) for row in rows]
     assert found.doubt == doubt
 

@@ -147,7 +147,7 @@ def test_bad_bytes_in_another_encoding_are_faults_of_their_rows() -> None:
     for encoding, place in (("gb18030", "byte 1 (0xff)"), ("utf-16-le", "character 1")):
         bad = {"gb18030": b"\xff\td\n", "utf-16-le": b"\x00\xd8\t\0d\0\n\0"}[encoding]
         stream = io.BytesIO(rows.encode(encoding) + bad + "e\tf\n".encode(encoding))
-        found = list(read_records(stream, "tsv", header=False, encoding=encoding))
+        found = list(read_records(stream, "tsv", encoding=encoding))
         assert [record.fields["2"] for record in found] == ["b", "c", "d", "f"]
         assert [record.fault is None for record in found] == [True, True, False, True]
         assert found[2].fault == f"is not {encoding} at {place}"

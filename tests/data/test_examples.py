@@ -92,7 +92,7 @@ def test_extra_rows_have_the_label_of_their_row_and_never_that_of_a_dev_row(tmp_
     assert [(row.id, row.text, row.label) for row in longer.examples[len(train.examples) :]] == expected
     assert load_split(TNEWS, "dev", config(path, extra_rows=("keywords",))).examples[2].extra == ()
     others = Example("d", "词2", None, "102"), Example("e", "other", None, "102")
-    held_back = Split(Examples.of(others), None, "")
+    held_back = Split(Examples.of(others), train.source)
     assert {row.text for row in longer.examples} - {row.text for row in train.with_extra_rows(held_back).examples} == {
         "词2"
     }

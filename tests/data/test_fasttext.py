@@ -29,7 +29,7 @@ def test_labels_are_read_wherever_they_stand(name: str, tmp_path: Path) -> None:
 def test_a_name_that_tells_the_format_is_believed(tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("__label__a\tb\n")
     with read_records(tmp_path / "x.tsv") as records:
-        assert records.columns == ("__label__a", "b")
+        assert next(records).fields == {"1": "__label__a", "2": "b"}
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from logs import Kept
+from sources import found, like
 
 from recurcli.commands.check import inspect, read_splits
 from recurcli.config import DataConfig
-from recurcli.data.columns import (
-    LABEL_NAMES,
-    ROWS_FOR_HEADER,
-    TEXT_NAMES,
-    ColumnSchema,
-    TextColumns,
-    find_columns,
-    find_input_columns,
-)
-from recurcli.data.readers import read_records
+from recurcli.data.columns import LABEL_NAMES, TEXT_NAMES
+from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source
 from recurcli.data.splits import load_split
-from recurcli.data.tasks import TASKS, Layout, task_with_columns
+from recurcli.data.tasks import TASKS, task_with_columns
 from recurcli.errors import DataError
 from recurcli.export.clue import Finding
 
@@ -33,38 +26,30 @@ CUSTOM = TASKS["custom"]
 AS_NAMES = "line 1 is taken as column names; --no-header reads it as a row"
 AS_ROW = "line 1 is taken as a row; --header reads it as column names"
 ON_TEXT, ON_QUESTION, ON_PAIRS, ON_NUMBER, ON_TWO = (
-    ColumnSchema("runs/x", columns)
-    for columns in (
-        TextColumns(("text",)),
-        TextColumns(("question",)),
-        TextColumns(("sentence1",), ("sentence2",)),
-        TextColumns(("1",)),
-        TextColumns(("utterance", "context")),
-    )
+    like(),
+    like("question"),
+    like("sentence1", "sentence2"),
+    like("1"),
+    like(("utterance", "context")),
 )
 Found = tuple[list[list[str]], str]
 """The rows that are left, and the note on line 1."""
 
 
-def as_input(content: str, trained: ColumnSchema = ON_TEXT, **told: object) -> Found:
+def as_input(content: str, trained: Source = ON_TEXT, **told: object) -> Found:
     """Read an input of `recur predict`."""
-    columns = ((told.pop(what, ())) for what in ("text", "pair"))
-    explicit = TextColumns(*((column,) if isinstance(column, str) else column for column in columns))  # type: ignore[arg-type]
-    with read_records(io.BytesIO(content.encode()), "tsv", header=False, name="x.tsv") as records:
-        sample = list(records)
-        found = find_input_columns(records, sample, trained, log := Kept(), explicit, **told)  # type: ignore[arg-type]
-    notes = [note.removeprefix("x.tsv: ") for note in log.notes if "line 1" in note]
-    return [[*record.fields.values()] for record in sample[found.header :]], "".join(notes)
+    return left_of(content, like=trained, is_input=True, **told)
 
 
-def as_training_rows(content: str, labelled: bool = True, trained: ColumnSchema | None = None, **told: object) -> Found:
+def as_training_rows(content: str, labelled: bool = True, trained: Source | None = None, **told: object) -> Found:
     """Read labelled rows as training, `check` and `eval` do."""
-    config = DataConfig(**told)  # type: ignore[arg-type]
-    task, layout = task_with_columns(CUSTOM, config), Layout(files={}, header=config.header)
-    with read_records(io.BytesIO(content.encode()), "tsv", header=False, name="x.tsv") as records:
-        columns = find_columns(records, task, config, layout, labelled=labelled, trained=trained)
-        notes = [note for note in columns.notes if "line 1" in note]
-        return [[*record.fields.values()] for record in records], "".join(notes)
+    return left_of(content, like=trained, labelled=labelled, **told)
+
+
+def left_of(content: str, **told: Any) -> Found:
+    _, records, rows = found(content, **told)
+    notes = [note.text.removeprefix("x.tsv: ") for note in records.notes if "line 1" in note.text]
+    return [[*row.fields.values()] for row in rows], "".join(notes)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +59,13 @@ def as_training_rows(content: str, labelled: bool = True, trained: ColumnSchema 
         ("topic\tclass\nid\tlabel\n", ON_TEXT, {}),
         ("question\nWho is he ?\n", ON_TEXT, {}),
         ("label\nid\n", ON_TEXT, {}),
-        ("sentence1\nb\n", ON_PAIRS._replace(columns=TextColumns(("text",))), {}),
+        ("sentence1\nb\n", like(), {}),
         ("1\tgood\n2\tbad\n", ON_NUMBER, {}),
         ("utterance\n", ON_TWO, {}),
         ("foo\tbar\na\tb\n", ON_TEXT, {}),
     ],
 )
-def test_a_row_is_not_swallowed_as_a_header(content: str, trained: ColumnSchema, told: dict[str, str]) -> None:
+def test_a_row_is_not_swallowed_as_a_header(content: str, trained: Source, told: dict[str, str]) -> None:
     assert as_input(content, trained, **told) == ([line.split("\t") for line in content.splitlines()], AS_ROW)
 
 
@@ -92,9 +77,7 @@ def test_a_row_is_not_swallowed_as_a_header(content: str, trained: ColumnSchema,
         *[("utterance\tx\tcontext", ON_TWO), ("sentence1\tsentence2", ON_PAIRS), ("premise\thypothesis", ON_PAIRS)],
     ],
 )
-def test_an_input_has_a_header_by_the_names_of_the_training_or_by_usual_ones(
-    header: str, trained: ColumnSchema
-) -> None:
+def test_an_input_has_a_header_by_the_names_of_the_training_or_by_usual_ones(header: str, trained: Source) -> None:
     row = ["a"] * len(header.split("\t"))
     assert as_input("\t".join(row).join([f"{header}\n", "\n"]), trained) == ([row], AS_NAMES)
 
@@ -172,7 +155,7 @@ def test_a_file_without_a_header_may_hold_a_cell_twice(tmp_path: Path) -> None:
 
 
 def test_dev_rows_have_a_header_by_the_names_of_the_training_rows() -> None:
-    trained = ColumnSchema("train.tsv", TextColumns(("utterance",)))
+    trained = like("utterance")
     assert as_training_rows("label\tutterance\na\tb\n", trained=trained) == ([["a", "b"]], AS_NAMES)
     with pytest.raises(DataError, match="'label' seems to name a column, but no cell names the text"):
         as_training_rows("label\tutterance\na\tb\n")
@@ -184,7 +167,7 @@ TABLES = st.integers(1, 3).flatmap(
 )
 
 
-def is_header_in_full(table: list[list[str]], trained: ColumnSchema | None, *, labelled: bool) -> bool:
+def is_header_in_full(table: list[list[str]], trained: Source | None, *, labelled: bool) -> bool:
     """Whether row 1 has every name that makes it a header, in other words than those of the code."""
     first = [cell.casefold() for cell in table[0]]
     own = [] if trained is None else [name for name in trained.columns.names if name != "1"]
@@ -203,7 +186,7 @@ def is_header_in_full(table: list[list[str]], trained: ColumnSchema | None, *, l
 
 @given(table=TABLES, trained=st.sampled_from([None, ON_TEXT, ON_QUESTION, ON_PAIRS, ON_NUMBER]), labelled=st.booleans())
 def test_no_row_is_lost_but_a_header_in_full_which_a_note_names(
-    table: list[list[str]], trained: ColumnSchema | None, labelled: bool
+    table: list[list[str]], trained: Source | None, labelled: bool
 ) -> None:
     content = "".join("\t".join(row) + "\n" for row in table)
     pairs = {"pair": "2"} if trained is ON_PAIRS else {}
@@ -227,7 +210,7 @@ def test_no_row_is_lost_but_a_header_in_full_which_a_note_names(
 
 
 def test_a_part_of_the_columns_that_the_training_joins_is_not_its_text() -> None:
-    joined = ColumnSchema("runs/x", TextColumns(("title", "body")))
+    joined = like(("title", "body"))
     assert as_input("title\tbody\na\tb\n", joined)[0] == [["a", "b"]]
     message = "^x.tsv: has no column 'body', and the text in training is title [+] body; --text COLUMN names another$"
     with pytest.raises(DataError, match=message):
@@ -237,17 +220,17 @@ def test_a_part_of_the_columns_that_the_training_joins_is_not_its_text() -> None
             as_input(content, joined, header=True)
         with pytest.raises(DataError, match=r"has no column '(body|title)'"):
             as_training_rows(content, False, joined, header=True)
-    records = read_records(io.BytesIO(b'{"title": "a", "b": "c"}\n'), "jsonl", name="x.tsv")
+    row = io.BytesIO(b'{"title": "a", "b": "c"}\n')
     with pytest.raises(DataError, match=message):
-        find_input_columns(records, [*records], joined, Kept(), TextColumns(()))
+        find_source(row, CUSTOM, DataConfig(), like=joined, is_input=True, name="x.tsv", format="jsonl")
 
 
 def test_rows_without_a_header_are_joined_as_in_training_or_their_columns_are_asked_for() -> None:
-    joined = ColumnSchema("runs/x", TextColumns(("title", "body")))
-    with read_records(io.BytesIO(b"a\tb\n"), "tsv", header=False, name="x.tsv") as records:
-        columns = find_input_columns(records, [*records], joined, log := Kept(), TextColumns(()))
-    assert columns.texts.text == ("1", "2")
-    assert log.warnings == ["x.tsv: taking column 1 and 2 of 2 as the text; --text and --pair name others"]
+    joined = like(("title", "body"))
+    source, records, _ = found("a\tb\n", like=joined, is_input=True)
+    assert source.columns.text == ("1", "2")
+    warnings = [note.text for note in records.notes if note.level == "warning"]
+    assert warnings == ["x.tsv: taking column 1 and 2 of 2 as the text; --text and --pair name others"]
     with pytest.raises(DataError, match=r"^x.tsv: which column is the text"):
         as_input("a\tb\tc\n", joined)
     assert as_input("a\n", joined)[0] == [["a"]]

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from recurcli.config import DataConfig
-from recurcli.data.readers import parquet_records
+from recurcli.data.readers import read_records
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
@@ -22,7 +22,7 @@ def write(path: Path, rows: int) -> None:
 
 def test_every_row_is_a_record(tmp_path: Path) -> None:
     write(tmp_path / "x.parquet", 3000)
-    records = list(parquet_records(tmp_path / "x.parquet"))
+    records = list(read_records(tmp_path / "x.parquet"))
     assert [record.line for record in records] == list(range(1, 3001))
     assert records[2999].fields == {"text": "text 2999\twith a tab", "label": "pos"}
 
@@ -34,7 +34,7 @@ def test_a_repeated_column_is_found_among_20_000_at_once(tmp_path: Path) -> None
     )
     start = time.monotonic()
     with pytest.raises(DataError, match="has the column 'column 19998' twice"):
-        parquet_records(tmp_path / "x.parquet")
+        read_records(tmp_path / "x.parquet")
     assert time.monotonic() - start < 3, "a comparison of all names with all takes longer"
 
 
@@ -42,7 +42,7 @@ def test_a_repeated_column_is_found_among_20_000_at_once(tmp_path: Path) -> None
 def test_what_is_no_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.parquet").write_bytes(content)
     with pytest.raises(DataError, match="is not a Parquet file, or is damaged"):
-        list(parquet_records(tmp_path / "x.parquet"))
+        list(read_records(tmp_path / "x.parquet"))
 
 
 def test_dev_rows_are_a_tenth_of_each_class_and_are_not_trained_on(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_class_numbers_get_the_names_in_the_files_metadata(tmp_path: Path) -> No
     table = pyarrow.table({"text": ["a", "b", "c", "d", "e"], "label": [1, 0, -1, 7, None]})
     named = table.replace_schema_metadata(features(label=CLASSES, text={"dtype": "string", "_type": "Value"}))
     parquet.write_table(named, tmp_path / "x.parquet")
-    labels = [record.fields["label"] for record in parquet_records(tmp_path / "x.parquet")]
+    labels = [record.fields["label"] for record in read_records(tmp_path / "x.parquet")]
     assert labels == ["pos", "neg", None, 7, None]
 
 
@@ -97,14 +97,14 @@ def test_class_numbers_get_the_names_in_the_files_metadata(tmp_path: Path) -> No
 def test_metadata_that_say_nothing_leave_the_numbers(tmp_path: Path, metadata: dict[bytes, bytes]) -> None:
     table = pyarrow.table({"text": ["a"], "label": [1]}).replace_schema_metadata(metadata)
     parquet.write_table(table, tmp_path / "x.parquet")
-    assert [record.fields for record in parquet_records(tmp_path / "x.parquet")] == [{"text": "a", "label": 1}]
+    assert [record.fields for record in read_records(tmp_path / "x.parquet")] == [{"text": "a", "label": 1}]
 
 
 def test_values_keep_their_kinds(tmp_path: Path) -> None:
     table = pyarrow.table({"text": [["a", "b"], None], "target": [{"n": 1}, None], "dict": ["x", "x"]})
     table = table.set_column(2, "dict", table["dict"].dictionary_encode())
     parquet.write_table(table, tmp_path / "x.parquet")
-    assert [record.fields for record in parquet_records(tmp_path / "x.parquet")] == [
+    assert [record.fields for record in read_records(tmp_path / "x.parquet")] == [
         {"text": ["a", "b"], "target": {"n": 1}, "dict": "x"},
         {"text": None, "target": None, "dict": "x"},
     ]
@@ -116,4 +116,4 @@ def test_a_file_that_ends_early_is_no_shorter_file(tmp_path: Path) -> None:
     for cut in (whole[:-20], whole[: len(whole) // 2], whole[:300] + bytes(60) + whole[360:]):
         (tmp_path / "x.parquet").write_bytes(cut)
         with pytest.raises(DataError, match="is not a Parquet file, or is damaged"):
-            list(parquet_records(tmp_path / "x.parquet"))
+            list(read_records(tmp_path / "x.parquet"))

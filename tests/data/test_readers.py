@@ -11,20 +11,24 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sources import like
 
 from recurcli.config import DataConfig
-from recurcli.data.columns import ColumnSchema, TextColumns, find_columns, find_input_columns
+from recurcli.data.columns import TextColumns
 from recurcli.data.readers import read_records, recognised_delimiter
 from recurcli.data.rows import Format, Record
+from recurcli.data.source import find_source
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
-from recurcli.log import Log
 
 CUSTOM = TASKS["custom"]
 
 
 def records(data: bytes, format: Format | None = None, *, header: bool = True) -> list[Record]:
-    return list(read_records(io.BytesIO(data), format, header=header, name="x"))
+    found = read_records(io.BytesIO(data), format, name="x")
+    if header and found.delimiter is not None:
+        found.take_header()
+    return list(found)
 
 
 def faults(data: bytes, format: Format | None = None) -> list[str | None]:
@@ -70,13 +74,14 @@ def test_a_repeated_name_is_found_among_60_000() -> None:
 def test_columns_are_found_among_60_000(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text(",".join([*NAMES, "text", "label"]) + ("\n" + "," * 60_000 + "a,p") * 3 + "\n")
-    with in_time(), read_records(path) as found:
-        columns = find_columns(found, CUSTOM, DataConfig(), labelled=True)
-        assert [columns.texts.read(record).text for record in found] == ["a", "a", "a"]
-    with in_time(), read_records(path, header=False) as found:
-        trained = ColumnSchema("run", TextColumns(("text",)))
-        inputs = find_input_columns(found, [*found], trained, Log(), TextColumns(()))
-    assert inputs.texts.text == ("60001",)
+    with in_time():
+        source, found = find_source(path, CUSTOM, DataConfig(), labelled=True)
+        with found:
+            assert [source.columns.read(record).text for record in found] == ["a", "a", "a"]
+    with in_time():
+        source, found = find_source(path, CUSTOM, DataConfig(), like=like(), is_input=True)
+    with found:
+        assert source.columns.text == ("60001",)
 
 
 def test_a_missing_column_is_told_beside_60_000() -> None:
@@ -87,11 +92,13 @@ def test_a_missing_column_is_told_beside_60_000() -> None:
 
 
 def test_empty_names_of_columns_may_repeat() -> None:
-    assert read_records(io.BytesIO(b"text,label,,\na,b,,\n"), "csv").columns == ("text", "label", "", "")
+    found = read_records(io.BytesIO(b"text,label,,\na,b,,\n"), "csv")
+    found.take_header()
+    assert found.columns == ("text", "label", "", "")
 
 
 def test_without_a_header_columns_are_numbered_and_the_first_row_is_data() -> None:
-    found = read_records(io.BytesIO(b"a\tb\nc\td\n"), header=False)
+    found = read_records(io.BytesIO(b"a\tb\nc\td\n"))
     assert found.columns == ("1", "2")
     assert [record.fields for record in found] == [{"1": "a", "2": "b"}, {"1": "c", "2": "d"}]
     assert records(b"", header=False) == []
@@ -176,7 +183,7 @@ class Long(io.RawIOBase):
 def test_a_long_stream_takes_no_more_memory_than_a_short_one() -> None:
     tracemalloc.start()
     count = 0
-    for record in read_records(Long(), "tsv", header=False):  # type: ignore[arg-type]
+    for record in read_records(Long(), "tsv"):  # type: ignore[arg-type]
         count = record.line
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -9,7 +9,7 @@ import pytest
 from logs import Kept
 
 from recurcli.config import DataConfig
-from recurcli.data import splits
+from recurcli.data import source
 from recurcli.data.readers import read_records
 from recurcli.data.splits import Split, load_split, notes_on_dev_rows
 from recurcli.data.tasks import TASKS, has_split
@@ -126,7 +126,7 @@ def test_a_file_of_train_and_dev_rows_is_read_once(tmp_path: Path, monkeypatch: 
         opened.append(given)
         return read_records(*given, **told)
 
-    monkeypatch.setattr(splits, "read_records", count)
+    monkeypatch.setattr(source, "read_records", count)
     train = load(path, "train")
     assert len(opened) == 1
     assert train.dev == replace(load(path, "dev"), notes=())

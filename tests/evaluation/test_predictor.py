@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from class_numbers import probabilities
+from sources import like
 from tiny_task import LABELS
 
 from recurcli.evaluation import inference as module
@@ -57,7 +57,7 @@ def test_a_second_text_counts_and_none_is_no_second_text(trained: Path) -> None:
     loaded = Predictor.load(trained, device="cpu")
     first, none = loaded.logits(["鼠", ("鼠", None)])
     assert np.abs(first - none).max() < 1e-5
-    loaded.config = replace(loaded.config, columns={"text": ["a"], "pair": ["b"]})
+    loaded.source = like("a", "b")
     pair, as_list = loaded.logits([("鼠", "牛"), ["鼠", "牛"]])  # type: ignore[list-item]
     assert np.abs(first - pair).max() > 1e-6
     assert np.abs(pair - as_list).max() < 1e-5

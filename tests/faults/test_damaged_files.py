@@ -96,6 +96,11 @@ def network(word: str, **keys: object) -> Attack:
     return Attack("", change, word)
 
 
+def source(word: str, **keys: object) -> Attack:
+    """Other keys in the source of the training rows."""
+    return Attack("", edited("config.json", lambda found: {**found, "source": {**found["source"], **keys}}), word)
+
+
 def encoder(word: str, **keys: Any) -> Attack:
     """Other keys in the encoder of a run."""
 
@@ -289,6 +294,11 @@ ATTACKS: dict[str, Attack] = {
     "99 layers": encoder("belongs to another architecture", num_layers=99),
     **{f"a size of 10^{n}": encoder("/config.json: ", hidden_size=10**n) for n in (6, 9, 18, 19, 400)},
     "an unknown kind of label": config("target 'rank' is unknown", target="rank"),
+    "no source": config("is damaged: source: ", source={}),
+    "a source that is a number": config("source", source=3),
+    "a source without a text": source("source: columns: must name a text", columns={"text": []}),
+    "a source of two delimiters": source("source: delimiter: must be one character", format="csv", delimiter=";;"),
+    "a source of an unknown encoding": source("source: encoding: 'latin1x' is not known", encoding="latin1x"),
     "a label that is missing": config("is damaged", id2label={"0": "100", "2": "101"}),
     "a label twice": config("labels: must differ", id2label={"0": "a", "1": "a"}),
     "two labels of 15": config("network.num_classes must be 2, the number of labels", id2label={"0": "a", "1": "b"}),

@@ -1,6 +1,7 @@
 """A kind of target from outside the package, whose rows have several labels, is trained by the linear preset."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 from logs import Kept as KeptLog
 from numpy.typing import NDArray
 from sklearn.svm import LinearSVC
+from sources import like
 
 from recurcli.commands.finetune import finetune
 from recurcli.data import tasks
-from recurcli.data.columns import TextColumns
 from recurcli.data.splits import Example, Examples, Split
 from recurcli.data.tasks import Task
 from recurcli.models.data import RowsInMemory
@@ -121,7 +122,7 @@ def rows_of(number: int, seed: int) -> Split:
         own = [word for word in WORDS if draw.random() < 0.4]
         others = [f"w{draw.integers(60)}" for _ in range(6)]
         examples.append(Example(str(row), " ".join(draw.permutation([*own, *others])), None, "+".join(own)))
-    split = Split(examples=Examples(), path=None, sha256=f"{seed}", columns=TextColumns(("text",)), label="tags")
+    split = Split(examples=Examples(), source=replace(like(), label="tags", sha256=f"{seed}"))
     return split.with_examples(examples, np.arange(number, dtype=np.uint64) + number * seed)
 
 

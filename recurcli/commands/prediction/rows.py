@@ -6,19 +6,18 @@ import io
 import json
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.commands.prediction.output import GZIPPED, PARQUET, PredictionProgress, make_blocking
 from recurcli.config import QUOTE
-from recurcli.data.columns import InputColumns
 from recurcli.data.readers import escapes_of
 from recurcli.data.rows import Record, Records, first_repeated
+from recurcli.data.source import Source
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
@@ -38,21 +37,14 @@ ENDINGS: dict[OutputFormat, tuple[str, ...]] = {
 _NO_TSV = "which no TSV can hold; write a CSV (--output x.csv) or JSON lines"
 
 
-Read = Callable[..., Records]
-"""`read_records` with the options on the form of the input, for a path or a stream and its `name`."""
-
-
-def open_input(source: Path, read: Read, stack: contextlib.ExitStack) -> Records:
-    """Open the input and return its records, including a header."""
-    name, opened = str(source), cast(Path | BinaryIO, source)
+def opened(source: Path, stack: contextlib.ExitStack) -> tuple[Path | BinaryIO, str]:
+    """Return a file that can be read twice, else the stream of standard input or of a FIFO, and the name of the input."""
     if source == STDIN:
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file")
         make_blocking(sys.stdin)
-        name, opened = "standard input", sys.stdin.buffer
-    elif not is_file(source):
-        opened = stack.enter_context(source.open("rb"))
-    return stack.enter_context(read(opened, name=name))
+        return sys.stdin.buffer, "standard input"
+    return source if is_file(source) else stack.enter_context(source.open("rb")), str(source)
 
 
 def is_file(source: Path) -> bool:
@@ -125,34 +117,71 @@ def skip(rows: "Iterator[tuple[RowWriter, list[Record]]]", digest: Any, earlier:
         )
 
 
-def scan(
-    records: Records,
-    columns: InputColumns,
-    format: OutputFormat,
-    delimiter: str | None,
-    progress: PredictionProgress,
-    *,
-    strict: bool,
-) -> InputColumns:
-    """Count the rows and faults of a file in `progress`, before any output is written.
+class Input(NamedTuple):
+    """An input file or pipe: its records, their columns, and for a file the counts of a first pass."""
 
-    For JSON and Parquet, the returned `columns` have the keys of all rows as names if the output is a table; for JSON lines
-    only the keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row,
-    and as `check_holdable` does.
+    records: Records
+    """The records of a pipe, or of the first pass over a file, which has ended."""
+    unread: Iterator[Record]
+    """The records without the header. A file is opened again when the first record is read."""
+    source: Source
+    names: tuple[str, ...]
+    """The names of the columns in the output. JSON rows and those of Parquet have them as keys."""
+    keys: tuple[str, ...]
+    """The keys of the columns in the records."""
+    format: OutputFormat
+    at_once: bool = False
+    """Whether each row is predicted before the next one is read."""
+    counted: PredictionProgress | None = None
+    """The number of rows and faults of all input files. None for a pipe."""
+    rows: int = 0
+    """The number of rows of this file."""
+    types: Mapping[str, Any] = MappingProxyType({})
+    """The Arrow type that each column has in a Parquet output. It is empty if the inputs are not Parquet."""
+    state: tuple[int, ...] | None = None
+    """`state_of` the file before it was read."""
+
+    @property
+    def typed(self) -> bool:
+        """Whether rows have values of several types (JSON, Parquet) rather than strings in columns."""
+        return self.source.delimiter is None
+
+    @property
+    def breaks(self) -> bool:
+        """Whether a value may hold TABs and line ends, which a TSV cannot."""
+        return self.source.format != "tsv"
+
+
+def scan(input: Input, progress: PredictionProgress, *, strict: bool) -> tuple[str, ...]:
+    """Count the rows and faults of a file in `progress`, before any output is written. Return the names of its columns.
+
+    For JSON and Parquet they are the keys of all rows if the output is a table; for JSON lines only the keys that the output
+    adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row, and as `check_holdable` does.
     """
+    format, records = input.format, input.records
+    delimiter = records.delimiter if format == records.format else None
     names = dict.fromkeys(key for key in records.types if format in TABLES or key in JSON_ADDED)
-    if columns.header:
-        next(records, None)
     for record in records:
-        check_holdable(record, columns, format, name=records.name, delimiter=delimiter)
-        progress.count(records.name, record, columns.texts.read_for_label(record).fault)
-        if columns.typed:
+        check_holdable(record, input, name=records.name, delimiter=delimiter)
+        progress.count(records.name, record, input.source.columns.read_for_label(record).fault)
+        if input.typed:
             names.update(dict.fromkeys(key for key in record.fields if format in TABLES or key in JSON_ADDED))
             if len(names) > MAX_COLUMNS:
                 raise DataError(f"{records.name}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
     if strict and progress.first_fault:
         raise DataError(f"{progress.first_fault}{records.hint}")
-    return replace(columns, names=tuple(names), keys=tuple(names)) if columns.typed else columns
+    return tuple(names) if input.typed else input.names
+
+
+def output_names(source: Source, names: tuple[str, ...], like: Source) -> tuple[str, ...]:
+    """Return the names of an input's columns in the output: its own, else those of the training rows for the texts."""
+    texts, before = source.columns, like.columns
+    alike = len(texts.text) == len(before.text) and len(texts.pair) == len(before.pair)
+    if source.delimiter is None or source.header or not alike:
+        return names
+    known = dict(zip(texts.names, before.names, strict=True))
+    as_before = tuple(known.get(name, name) for name in names)
+    return as_before if first_repeated(as_before) is None else names
 
 
 def output_kind(format: OutputFormat | None) -> OutputKind:
@@ -170,16 +199,14 @@ def named_format(output: Path) -> OutputFormat | None:
     return next((format for format, endings in ENDINGS.items() if ending in endings), None)
 
 
-def check_holdable(
-    record: Record, columns: InputColumns, format: OutputFormat, *, name: str, delimiter: str | None = None
-) -> None:
-    """Raise DataError for a record that `format` cannot hold: a TSV no TAB and no line end.
+def check_holdable(record: Record, input: Input, *, name: str, delimiter: str | None = None) -> None:
+    """Raise DataError for a record of `input` that its output cannot hold: a TSV no TAB and no line end.
 
     `name` is the name of the input, `delimiter` what separates the fields of the TSV in place of a TAB.
     """
     place = f"{escaped(name, limit=4000)}:{record.line}"
-    if format == "tsv" and columns.breaks:
-        fields = record.fields.items() if columns.typed else zip(columns.names, record.fields.values(), strict=False)
+    if input.format == "tsv" and input.breaks:
+        fields = record.fields.items() if input.typed else zip(input.names, record.fields.values(), strict=False)
         for column, value in fields:
             if isinstance(value, str) and (found := tsv_obstacle(value, delimiter or "\t")):
                 raise DataError(f"{place}: '{escaped(column)}' holds {found}, {_NO_TSV}")
@@ -197,27 +224,6 @@ TABLES: tuple[OutputFormat, ...] = "tsv", "csv", "parquet"
 """Formats whose rows all have the same columns."""
 
 
-class Input(NamedTuple):
-    """An input file or pipe: its records, their columns, and for a file the counts of a first pass."""
-
-    records: Records
-    """The records of a pipe, or of the first pass over a file, which has ended."""
-    unread: Iterator[Record]
-    """The records without the header. A file is opened again when the first record is read."""
-    columns: InputColumns
-    format: OutputFormat
-    at_once: bool = False
-    """Whether each row is predicted before the next one is read."""
-    counted: PredictionProgress | None = None
-    """The number of rows and faults of all input files. None for a pipe."""
-    rows: int = 0
-    """The number of rows of this file."""
-    types: Mapping[str, Any] = MappingProxyType({})
-    """The Arrow type that each column has in a Parquet output. It is empty if the inputs are not Parquet."""
-    state: tuple[int, ...] | None = None
-    """`state_of` the file before it was read."""
-
-
 class RowWriter:
     """Formats output rows: the input's columns, `prediction`, `score`, those of --probabilities, --top-k and --explain.
 
@@ -227,9 +233,9 @@ class RowWriter:
 
     def __init__(self, request: PredictRequest, input: Input, labels: Sequence[str]) -> None:
         self.request, self.input, self.labels = request, input, labels
-        self.name, self.columns, self.format = input.records.name, input.columns, input.format
-        same_format = input.format == input.records.format
-        self.quote = (input.records.quote if same_format else None) or (QUOTE if self.format == "csv" else None)
+        self.name, self.format = input.source.name, input.format
+        same_format = input.format == input.source.format
+        self.quote = (input.source.quote if same_format else None) or (QUOTE if self.format == "csv" else None)
         self.with_reason = input.counted is None or input.counted.faults > 0 or request.threshold is not None
         """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
         more = request.probabilities or request.top_k or request.explain or request.threshold is not None
@@ -237,13 +243,13 @@ class RowWriter:
             raise UsageError(
                 "--format clue has a label for each row; leave out --probabilities, --top-k, --explain and --threshold"
             )
-        delimiter = input.records.delimiter if same_format else None
+        delimiter = input.source.delimiter if same_format else None
         self._mark = delimiter or ("\t" if self.format == "tsv" else ",")
         self._escapes = escapes_of(self._mark) if self.format == "tsv" and self.quote is None else {}
         self._best = min(request.top_k or 0, len(labels))
         self._added = self._names_added()
-        self._check_no_added(self.columns.names)
-        if self.format in ("jsonl", "parquet") and (twice := first_repeated(self.columns.names)) is not None:
+        self._check_no_added(self.input.names)
+        if self.format in ("jsonl", "parquet") and (twice := first_repeated(self.input.names)) is not None:
             title = "JSON" if self.format == "jsonl" else "Parquet"
             raise DataError(
                 f"{self.name}: has the column '{escaped(twice)}' twice, which {title} cannot hold; rename one"
@@ -268,11 +274,11 @@ class RowWriter:
 
     def head(self) -> bytes:
         """Return the header row. It is empty if the format has none, and if the input has none and no class is to be named."""
-        columns = self.columns
-        if self.format not in ("tsv", "csv") or not (columns.header or columns.typed or self.request.probabilities):
+        has_names = self.input.source.header or self.input.typed or self.request.probabilities
+        if self.format not in ("tsv", "csv") or not has_names:
             return b""
         added = self._added if self.with_reason else self._added[:-1]
-        return self._line([*columns.names], added, f"{self.name}: the header", check_all=columns.breaks)
+        return self._line([*self.input.names], added, f"{self.name}: the header", check_all=self.input.breaks)
 
     def row(
         self, number: int, record: Record, prediction: Prediction, fault: str | None, why: Sequence[str] | None = None
@@ -281,10 +287,10 @@ class RowWriter:
 
         `why` has the parts of the text that spoke for the label.
         """
-        check_holdable(record, self.columns, self.format, name=self.name, delimiter=self._mark)
+        check_holdable(record, self.input, name=self.name, delimiter=self._mark)
         if self.format == "clue":
             return _json_line({"id": number, "label": prediction.label})
-        if self.format != "jsonl" and self.columns.typed and (late := record.fields.keys() - set(self.columns.names)):
+        if self.format != "jsonl" and self.input.typed and (late := record.fields.keys() - set(self.input.names)):
             fault = fault or f"has the key '{escaped(min(late))}', which the first rows lack, so it has no column"
         answer: dict[str, Any] = {"prediction": prediction.label, "score": round(prediction.score, 6)}
         if self.is_unsure(prediction):
@@ -314,9 +320,9 @@ class RowWriter:
 
     def _table_row(self, record: Record, cells: list[str | float | None], place: str) -> bytes:
         """Return a row of a TSV or CSV: the values of the input and the added `cells`."""
-        values = [record.fields.get(key, "") for key in self.columns.keys]
+        values = [record.fields.get(key, "") for key in self.input.keys]
         added = [f"{cell:.6f}" if isinstance(cell, float) else cell or "" for cell in cells]
-        return self._line([*map(as_text, values)] if self.columns.typed else values, added, place)
+        return self._line([*map(as_text, values)] if self.input.typed else values, added, place)
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
@@ -338,10 +344,10 @@ class RowWriter:
 
     def _json_row(self, record: Record, answer: dict[str, Any], fault: str | None) -> bytes:
         fields = record.fields
-        if self.columns.typed:
+        if self.input.typed:
             self._check_no_added(fields)
         else:
-            fields = dict(zip(self.columns.names, fields.values(), strict=False))
+            fields = dict(zip(self.input.names, fields.values(), strict=False))
         try:
             return _json_line({**fields, **answer, **({"reason": fault} if fault else {})})
         except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is not JSON
@@ -361,7 +367,7 @@ class ParquetWriter(RowWriter):
         super().__init__(request, input, labels)
         added = self._added if self.with_reason else self._added[:-1]
         scores = [name.startswith(("score", "probability_")) for name in added]
-        own = [(name, input.types.get(name, pa.string())) for name in self.columns.names]
+        own = [(name, input.types.get(name, pa.string())) for name in self.input.names]
         self._schema = pa.schema(
             [*own, *((name, pa.float64() if score else pa.string()) for name, score in zip(added, scores, strict=True))]
         )
@@ -382,7 +388,7 @@ class ParquetWriter(RowWriter):
         return bytes(pa.record_batch(arrays, schema=self._schema).serialize())
 
     def _table_row(self, record: Record, cells: list[str | float | None], place: str) -> bytes:
-        values = [record.fields.get(key) for key in self.columns.keys]
+        values = [record.fields.get(key) for key in self.input.keys]
         self._rows.append(
             [
                 as_text(value) if value is not None and is_text else value
@@ -404,9 +410,7 @@ def types_of_all(inputs: Sequence[Input]) -> dict[str, Any]:
             before = types.get(name, type)
             if (wider := _wider(before, type)) is None:
                 what = f"the column '{escaped(name)}' is {escaped(type)}, but {escaped(before)} in the files before it"
-                raise DataError(
-                    f"{each.records.name}: {what}; give it one type, or write JSON lines (--output x.jsonl)"
-                )
+                raise DataError(f"{each.source.name}: {what}; give it one type, or write JSON lines (--output x.jsonl)")
             types[name] = wider
     return types
 

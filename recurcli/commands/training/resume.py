@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recurcli.config import SOURCE_DIGEST, DataConfig, Preset, Section, canonical_encoding
+from recurcli.config import SOURCE_DIGEST, UTF8, DataConfig, Preset, Section, canonical_encoding
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, UsageError
 from recurcli.files import sha256_of
@@ -30,7 +30,7 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
         if key == "runtime.seed" or not is_free:
             facts[key] = value
     with contextlib.suppress(KeyError, ValueError):  # one encoding has several names
-        facts["data.encoding"] = canonical_encoding(facts["data.encoding"])
+        facts["data.encoding"] = canonical_encoding(facts["data.encoding"] or UTF8)
     return facts
 
 
@@ -45,12 +45,9 @@ def facts_before_and_now(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the facts of the preset of `run` and of the preset `values`, which a resume compares.
 
-    A delimiter that nobody names is that of the run, which recognised it: the same data, compared by hash, have the same. So
-    are the static vectors that `auto` came to.
+    The static vectors that `auto` came to are those of the run.
     """
     before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
-    if now["data.delimiter"] is None:
-        now["data.delimiter"] = before["data.delimiter"]
     for key in ("linear.vectors", "embedding.vectors"):
         now[key] = source_of_run(now[key], before[key])
     return before, now

@@ -232,7 +232,7 @@ class Training:
             **self._facts(),
             **NO_STEPS,
             "task": preset.task,
-            "columns": self.config.columns,
+            "pairs": bool(self.config.source.get("columns", {}).get("pair")),
             "encoder": preset.encoder["name"],
             "seed": preset.runtime.seed,
             **report,
