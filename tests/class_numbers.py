@@ -10,7 +10,7 @@ from recurcli.linear import ensemble, fitting, out_of_fold
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.metrics import classification_report
 from recurcli.targets import OneLabel
-from recurcli.targets.target import Logits, Shares, Weights
+from recurcli.targets.target import LinearWeights, Logits, Shares
 
 Classes = Any
 """Class numbers (N,)."""
@@ -41,12 +41,12 @@ def out_of_fold_logits(texts: Any, targets: Classes, classes: int, *more: Any, *
     return out_of_fold.out_of_fold_logits(texts, np.asarray(targets), numbered(classes), *more, **named)
 
 
-def fit_sgd(vectors: Any, targets: Classes, classes: int, *more: Any, **named: Any) -> Weights:
+def fit_sgd(vectors: Any, targets: Classes, classes: int, *more: Any, **named: Any) -> LinearWeights:
     return fitting.fit_sgd(vectors, np.asarray(targets), numbered(classes), *more, **named)
 
 
-def fit_svc(vectors: Any, targets: Classes, classes: int, *more: Any) -> Weights:
-    return numbered(classes).fit_weights(vectors, np.asarray(targets), *more)
+def fit_svc(vectors: Any, targets: Classes, classes: int, *more: Any) -> LinearWeights:
+    return numbered(classes).fit_linear(vectors, np.asarray(targets), *more)
 
 
 def fit_weights(parts: Any, targets: Classes, *more: Any) -> Any:

@@ -64,7 +64,7 @@ def report_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
     """
     target, y, shares = kept.target, rows.y, kept.probabilities(logits)
     known = target.is_known(y)
-    loss = float(target.losses(logits[known], y[known])[0].mean()) if known.any() else None
+    loss = float(target.losses_and_gradient(logits[known], y[known])[0].mean()) if known.any() else None
     unknown = [*map(str, compress(rows.examples.labels, ~known))]
     return target.report(y, kept.decide(shares), shares, loss=loss, unknown=unknown)
 

@@ -68,7 +68,7 @@ def fit_weights(
     factors = np.ones(len(y)) if row_weights is None else row_weights
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        losses, gradient = target.losses(np.tensordot(weights, parts, 1), y)
+        losses, gradient = target.losses_and_gradient(np.tensordot(weights, parts, 1), y)
         distance = weights - prior
         loss = float(distance @ distance / 2 + factors @ losses)
         return loss, distance + np.tensordot(parts, gradient * factors[:, None], 2)
@@ -87,6 +87,6 @@ def standard_errors(
     They are about the deviations of weights that are fitted on bootstraps of the rows.
     """
     factors, logits = np.ones(len(y)) if row_weights is None else row_weights, np.tensordot(weights, parts, 1)
-    gradients = factors * np.einsum("nc,pnc->pn", target.losses(logits, y)[1], parts)
+    gradients = factors * np.einsum("nc,pnc->pn", target.losses_and_gradient(logits, y)[1], parts)
     inverse = np.linalg.inv(np.eye(len(parts)) + target.curvature(logits, parts, factors))
     return np.sqrt(np.diag(inverse @ (gradients @ gradients.T) @ inverse))

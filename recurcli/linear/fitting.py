@@ -31,7 +31,7 @@ from recurcli.linear.ngrams import Ngrams, Vectors, characters_read, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
 from recurcli.targets import Target
-from recurcli.targets.target import RowWeights, Weights, Y
+from recurcli.targets.target import LinearWeights, RowWeights, Y
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -74,10 +74,10 @@ def fit_sgd(
     vectors: "csr_matrix",
     y: Y,
     target: Target,
-    start: Weights | None = None,
+    start: LinearWeights | None = None,
     row_weights: RowWeights = None,
     dense: Callable[[slice], Tensor] | None = None,
-) -> Weights:
+) -> LinearWeights:
     """Fit by SGD on batches of `vectors` (N, V), whose rows are in random order; the learning rate falls to 0.
 
     The order of the batches is drawn in each epoch; fewer epochs are made of larger data. From the weights `start`, which are
@@ -111,7 +111,7 @@ def fit_sgd(
         features = None if dense is None else dense(slice(begin, begin + len(bags) - 1)) - center
         if features is not None:
             logits += features @ of_dense
-        grad_logits = target.linear_gradient(logits, labels[begin : begin + BATCH_SIZE])
+        grad_logits = target.linear_loss_gradient(logits, labels[begin : begin + BATCH_SIZE])
         if factors is not None:
             grad_logits *= factors[begin : begin + BATCH_SIZE, None]
         rate = first_rate * (1 - step / len(order))
@@ -135,9 +135,9 @@ def fit_model(
     """Fit a model with `hyperparameters` on TF-IDF vectors of `texts`, whose labels are `y`.
 
     `row_weights` (N,) are factors of the rows' losses; None: 1. Raises DataError if the target cannot be learned from these
-    rows (`Target.obstacle`), or no text has an n-gram.
+    rows (`Target.linear_obstacle`), or no text has an n-gram.
     """
-    if needed := target.obstacle(y):
+    if needed := target.linear_obstacle(y):
         raise DataError(f"a linear model needs {needed}")
     order = np.random.default_rng(0).permutation(len(texts))
     ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, target.width)
@@ -156,7 +156,7 @@ def fit_model(
         weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
         joined = matrix if dense is None else _with_dense(matrix, dense(slice(None)).numpy())
-        weights, bias = target.fit_weights(joined, labels, hyperparameters.c, row_weights)
+        weights, bias = target.fit_linear(joined, labels, hyperparameters.c, row_weights)
     found = replace(hyperparameters, solver=solver)
     if static is None:
         found = replace(found, vectors=None, vector_scale=0.0)
@@ -226,7 +226,7 @@ def search_hyperparameters(
     def can_tell(rows: int) -> bool:
         """Return whether the first `rows` rows are enough, and each fold's model can be fitted on the others."""
         fitted = (labels[:rows][folds[:rows] != fold] for fold in range(FOLDS))
-        return rows >= MIN_CHOICE * target.width and not any(map(target.obstacle, fitted))
+        return rows >= MIN_CHOICE * target.width and not any(map(target.linear_obstacle, fitted))
 
     if not can_tell(len(labels)):
         return unchosen([*matrices][-1], first)
@@ -248,17 +248,17 @@ def search_hyperparameters(
             vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
         for fold in range(FOLDS):
             held_out, fitted = folds[:rows] == fold, (folds[:rows] - fold - 1) % FOLDS < fitted_folds
-            weights, bias = target.fit_weights(vectors[fitted], own[fitted], c, factors[:rows][fitted])
+            weights, bias = target.fit_linear(vectors[fitted], own[fitted], c, factors[:rows][fitted])
             logits[held_out] = vectors[held_out] @ weights + bias
         logits *= fit_calibration(logits, own, target, 1.0, factors[:rows])
-        losses = factors[:rows] * target.losses(logits, own)[0]
+        losses = factors[:rows] * target.losses_and_gradient(logits, own)[0]
         return losses, float(target.hits(own, target.decide(logits)).mean())
 
     def expected_losses(ngrams: NgramConfig, scale: float, rows: int) -> NDArray[np.float64]:
         """Return the losses (N,) that are expected of a model of all rows."""
         losses = held_out_losses(ngrams, c, scale, rows, FOLDS - 1)[0]
         of_folds = (labels[:rows][folds[:rows] == fold] for fold in range(FOLDS))
-        if rows == len(texts) or any(map(target.obstacle, of_folds)):
+        if rows == len(texts) or any(map(target.linear_obstacle, of_folds)):
             return losses
         return losses + np.log2(rows / len(texts)) * (held_out_losses(ngrams, c, scale, rows, 1)[0] - losses)
 

@@ -44,7 +44,7 @@ def out_of_fold_logits(
         others = used & ~held_out
         known, labels = list(compress(texts, others.tolist())), y[others]
         weights = None if row_weights is None else row_weights[others]
-        if target.obstacle(labels) and not target.obstacle(y[used]):
+        if target.linear_obstacle(labels) and not target.linear_obstacle(y[used]):
             logits[held_out] = target.constant_logits(labels)
             continue
         own = chosen

@@ -17,7 +17,7 @@ from recurcli.log import Note
 from recurcli.metrics import METRICS, cells_of, classification_report, rank_report
 from recurcli.process import interruptible
 from recurcli.significance import intervals
-from recurcli.targets.target import Logits, RowWeights, Shares, Target, Weights, Y
+from recurcli.targets.target import LinearWeights, Logits, RowWeights, Shares, Target, Y
 from recurcli.targets.thresholds import fit_thresholds
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class OneLabel(Target):
         """Return the classes (N,)."""
         return y
 
-    def obstacle(self, y: Y) -> str:
+    def linear_obstacle(self, y: Y) -> str:
         """Return what a linear model would need if all rows have one class, else ""."""
         return "" if len(np.unique(y)) > 1 else "training rows of two classes"
 
@@ -103,7 +103,7 @@ class OneLabel(Target):
 
         return distillation_loss(logits, shares, temperature)
 
-    def losses(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
+    def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
         """Return the cross-entropy of each row in nats (N,), and its gradient in the logits (N, C)."""
         from scipy.special import log_softmax
 
@@ -127,7 +127,7 @@ class OneLabel(Target):
         squares = np.einsum("n,nc,pnc,qnc->pq", factors, shares, parts, parts, optimize=True)
         return squares - (factors * means) @ means.T
 
-    def fit_weights(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> Weights:
+    def fit_linear(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
         """Fit scikit-learn's LinearSVC on `features` (N, V). A class without a training row gets the logit UNSEEN."""
         from sklearn.svm import LinearSVC
 
@@ -143,7 +143,7 @@ class OneLabel(Target):
         all_weights[:, classes], all_bias[classes] = weights.T, bias
         return all_weights, all_bias
 
-    def linear_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
+    def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, C) of the squared hinge loss of each class against the rest."""
         import torch.nn.functional as F
 

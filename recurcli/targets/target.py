@@ -25,7 +25,7 @@ Logits = NDArray[np.float64]
 """(N, C)."""
 Shares = NDArray[np.float64]
 """Probabilities (N, C)."""
-Weights = tuple[NDArray[np.float32], NDArray[np.float32]]
+LinearWeights = tuple[NDArray[np.float32], NDArray[np.float32]]
 """W (V, C) and b (C,) of a linear model: logits = features W + b."""
 RowWeights = NDArray[np.float64] | None
 """(N,) factors of the rows' losses; None: 1."""
@@ -66,7 +66,7 @@ class Target(ABC):
         """Return the stratum of each row (N,): draws and folds have of each its share."""
 
     @abstractmethod
-    def obstacle(self, y: Y) -> str:
+    def linear_obstacle(self, y: Y) -> str:
         """Return what a linear model would need of these rows and they have not; "" if it can be fitted."""
 
     @abstractmethod
@@ -93,12 +93,12 @@ class Target(ABC):
         """Return the loss of each row beside a teacher's softened labels: (B, C), (B, C) -> (B,)."""
 
     @abstractmethod
-    def losses(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
+    def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
         """Return the loss of each row (N,), by which what is kept is chosen, and its gradient in the logits (N, C)."""
 
     @abstractmethod
     def losses_of_shares(self, shares: Shares, y: Y) -> NDArray[np.float64]:
-        """Return the loss of each row (N,) as `losses` does, given its probabilities (N, C)."""
+        """Return the loss of each row (N,) as `losses_and_gradient` does, given its probabilities (N, C)."""
 
     @abstractmethod
     def curvature(
@@ -110,12 +110,12 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def fit_weights(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> Weights:
+    def fit_linear(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
         """Fit a linear model on `features` (N, V). `c` is the factor of the rows' losses beside the penalty."""
 
     @abstractmethod
-    def linear_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
-        """Return the gradient (B, C) of the losses that `fit_weights` minimizes in the logits (B, C), for SGD."""
+    def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
+        """Return the gradient (B, C) of the losses that `fit_linear` minimizes in the logits (B, C), for SGD."""
 
     @abstractmethod
     def default_bias(self, bias: NDArray[np.float32], y: Y) -> NDArray[np.float32]:
@@ -123,7 +123,7 @@ class Target(ABC):
 
     @abstractmethod
     def constant_logits(self, y: Y) -> NDArray[np.float64]:
-        """Return the logits (C,) for rows with `y` on which no linear model can be fitted (`obstacle`)."""
+        """Return the logits (C,) for rows with `y` on which no linear model can be fitted (`linear_obstacle`)."""
 
     @abstractmethod
     def probabilities(self, logits: Logits, rows: int = 0) -> Shares:

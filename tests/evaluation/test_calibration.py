@@ -8,7 +8,7 @@ from recurcli.targets.one_label import BINS
 
 
 def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
-    return float(numbered(logits.shape[1]).losses(logits, targets)[0].mean())
+    return float(numbered(logits.shape[1]).losses_and_gradient(logits, targets)[0].mean())
 
 
 def drawn_rows(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -244,7 +244,7 @@ def test_ngrams_whose_loss_falls_faster_are_chosen_where_the_fit_has_more_rows_t
 ) -> None:
     """Characters tell all with one fold or two. Words tell nothing with one fold, and less than characters with two."""
     texts = [(f"{('good', 'bad')[n % 2]} film number {n}", None) for n in range(240)]
-    real, columns, drawn = OneLabel.fit_weights, list[int](), np.random.default_rng(0)
+    real, columns, drawn = OneLabel.fit_linear, list[int](), np.random.default_rng(0)
 
     def fit_weights(target: Any, vectors: Any, labels: Any, *options: Any) -> Any:
         weights, bias = real(target, vectors, labels, *options)
@@ -254,7 +254,7 @@ def test_ngrams_whose_loss_falls_faster_are_chosen_where_the_fit_has_more_rows_t
             return weights + noise if len(labels) > rows // 2 else weights * 0, bias
         return weights, bias
 
-    monkeypatch.setattr(OneLabel, "fit_weights", fit_weights)
+    monkeypatch.setattr(OneLabel, "fit_linear", fit_weights)
     monkeypatch.setattr(fitting, "MAX_CHOICE_ROWS", rows)
     chosen = search_hyperparameters(texts, [n % 2 for n in range(240)], 2, LinearConfig(c=0.5))
     assert (chosen.ngrams.characters, chosen.rows) == (characters, rows)
@@ -269,8 +269,8 @@ def test_the_weights_of_rows_weight_the_losses_that_choose(
     noise = np.random.default_rng(1).random(600) < 0.3
     flipped = np.where(noise, 1 - np.array(targets), targets).tolist()
     if not in_the_fit:
-        real = OneLabel.fit_weights
-        monkeypatch.setattr(OneLabel, "fit_weights", lambda *options: real(*options[:-1]))
+        real = OneLabel.fit_linear
+        monkeypatch.setattr(OneLabel, "fit_linear", lambda *options: real(*options[:-1]))
     words = LinearConfig(characters=None)
     plain = search_hyperparameters(texts, flipped, 2, words)
     clean = search_hyperparameters(texts, flipped, 2, words, np.where(noise, 1e-3, 1.0))

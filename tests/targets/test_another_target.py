@@ -20,7 +20,7 @@ from recurcli.models.data import RowsInMemory
 from recurcli.preset import compose
 from recurcli.requests.training import FinetuneRequest
 from recurcli.targets import TARGETS, Target
-from recurcli.targets.target import Logits, RowWeights, Shares, Weights, Y
+from recurcli.targets.target import LinearWeights, Logits, RowWeights, Shares, Y
 
 WORDS = ("cold", "wet", "windy", "bright")
 
@@ -40,7 +40,7 @@ class Tags(Target):
     def strata(self, y: Y) -> NDArray[np.int64]:
         return y @ (1 << np.arange(self.width))
 
-    def obstacle(self, y: Y) -> str:
+    def linear_obstacle(self, y: Y) -> str:
         return "" if ((y.min(axis=0) == 0) & (y.max(axis=0) == 1)).all() else "rows with and without each label"
 
     def weights_of_labels(self, setting: Any, y: Y) -> NDArray[np.float64]:
@@ -58,7 +58,7 @@ class Tags(Target):
     def teacher_loss(self, *_: Any) -> Any:
         raise NotImplementedError("the test has no teacher")
 
-    def losses(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
+    def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
         signs = 2 * y - 1
         return np.logaddexp(0, -signs * logits).sum(axis=1), -signs / (1 + np.exp(signs * logits))
 
@@ -69,12 +69,12 @@ class Tags(Target):
         shares = self.probabilities(logits)
         return np.einsum("n,nc,pnc,qnc->pq", factors, shares * (1 - shares), parts, parts)
 
-    def fit_weights(self, features: Any, y: Y, c: float, row_weights: RowWeights = None) -> Weights:
+    def fit_linear(self, features: Any, y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
         fitted = [LinearSVC(C=c, tol=0.1, random_state=0).fit(features, own, row_weights) for own in y.T]
         weights = np.concatenate([each.coef_ for each in fitted]).T.astype(np.float32)
         return weights, np.concatenate([each.intercept_ for each in fitted]).astype(np.float32)
 
-    def linear_gradient(self, logits: Any, y: Any) -> Any:
+    def linear_loss_gradient(self, logits: Any, y: Any) -> Any:
         signs = 2.0 * y - 1
         return -2 * signs * (1 - signs * logits).clamp(min=0)
 
