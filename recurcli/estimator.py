@@ -145,7 +145,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the fitted model, or with `fast` its linear model."""
         check_is_fitted(self, "classes_")
         with _python_errors():
-            return self._predictor.linear_model() if fast else self._predictor
+            return self._predictor.only_linear() if fast else self._predictor
 
     def _resolve(self, more: Mapping[str, Any]) -> ResolvedPreset:
         """Return the preset with `settings`, `seed` and the keys `more`."""

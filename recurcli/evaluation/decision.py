@@ -32,8 +32,8 @@ class Kept:
     """The content of thresholds.json (`Target.fit_thresholds`). None: the prediction needs none."""
 
     @classmethod
-    def plain(cls, target: Target) -> "Kept":
-        """Return the encoder as it is."""
+    def as_is(cls, target: Target) -> "Kept":
+        """Return an encoder alone, whose logits are taken as they are: without temperature and thresholds."""
         return cls(target, "encoder", {"encoder": 1.0}, {"encoder": 1.0})
 
     def logits(self, of: Mapping[str, Logits]) -> Logits:
@@ -46,13 +46,13 @@ class Kept:
         return self.target.probabilities(logits / self.temperature, self.rows)
 
     @property
-    def divisors(self) -> list[float]:
+    def threshold_values(self) -> list[float]:
         """The thresholds (C), or [] without."""
         return [] if self.thresholds is None else [*self.thresholds["thresholds"].values()]
 
     def decide(self, shares: Shares) -> Y:
         """Return the prediction (N, …) of each row with these probabilities (N, C)."""
-        return self.target.decide(shares, self.divisors)
+        return self.target.decide(shares, self.threshold_values)
 
     def predict(self, logits: Logits) -> Y:
         """Return the prediction (N, …) of each row with these logits (N, C)."""
@@ -96,7 +96,7 @@ def choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: Ro
     rows = len(y)
     if held_out.keys() == {"encoder"}:
         temperature = 1 / fit_calibration(held_out["encoder"], y, target, 1.0, row_weights)
-        return replace(Kept.plain(target), temperature=temperature, rows=rows)
+        return replace(Kept.as_is(target), temperature=temperature, rows=rows)
     if held_out.keys() == {"linear"}:
         weight = fit_calibration(held_out["linear"], y, target, row_weights=row_weights)
         return _single(target, "linear", {"linear": weight}, rows)

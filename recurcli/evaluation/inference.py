@@ -254,7 +254,7 @@ def read_kept(run: Run, config: RunConfig) -> Kept:
         raise ModelError(f"{run.path / 'config.json'}: target '{escaped(config.target)}' is unknown to this recur")
     target = TARGETS[config.target](config.labels)
     if KEPT not in run:
-        return Kept.plain(target)
+        return Kept.as_is(target)
     with naming_damage(run[KEPT].path):
         return Kept.from_json(read_json(run[KEPT], KEPT_FILE), target)
 
@@ -324,9 +324,9 @@ class Predictor:
             inference=inference,
             run=folder.path,
         )
-        return predictor.linear_model() if fast else predictor
+        return predictor.only_linear() if fast else predictor
 
-    def linear_model(self) -> "Predictor":
+    def only_linear(self) -> "Predictor":
         """Return a predictor with the linear model of the ensemble alone, which runs no encoder and has no thresholds.
 
         It is this one if its model is the linear model alone. Raises UsageError if its model is the encoder alone.

@@ -110,7 +110,7 @@ def report_with_parts(
     leaves out rows of an unknown label; a row at least has a known one.
     """
     logits = kept.logits(of if refitted is None else {**of, "linear": refitted})
-    target, plain = kept.target, Kept.plain(kept.target)
+    target, plain = kept.target, Kept.as_is(kept.target)
     majority = float(target.hits(rows.y, target.constant(rows.y)).mean())
     facts: dict[str, Any] = {"baselines": {"majority": majority, **known}}
     if trained is not None and 0 < (unseen := int((~trained).sum())) < len(trained):

@@ -165,7 +165,7 @@ def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, A
         "pairs": bool(predictor.source.columns.pair),
         "weights": {name: weight / kept.temperature for name, weight in kept.weights.items()},
         "mixed": mixed_share(kept.rows, len(config.labels)),
-        "thresholds": kept.divisors or 1.0,
+        "thresholds": kept.threshold_values or 1.0,
         "ngrams": linear and asdict(linear.ngrams.config),
         "vectors": linear and linear.vectors and linear.vectors.about,
     }

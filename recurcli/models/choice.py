@@ -56,7 +56,7 @@ class Choice:
         """What is kept until the encoder is trained: the linear model if it may be kept, else the encoder as it is."""
         if self.linear is not None and self.linear.may_be_kept:
             return self._choose(None)
-        return Kept.plain(self.data.target)
+        return Kept.as_is(self.data.target)
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Choose what is kept, write it and its predictions in `folder` (rank 0), and return result.json's facts.

@@ -41,13 +41,13 @@ from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.run_directory import (
+    CANDIDATE_FILES,
     KEPT,
     KNOWN_ROWS,
     LINEAR_FIRST_FIT,
     LINEAR_MODEL,
-    OF_CANDIDATES,
-    OF_MODEL,
     VECTORS,
+    WRITTEN_AFTER_MODEL,
     Run,
     open_run,
 )
@@ -189,12 +189,12 @@ def write_model(folder: Path, config: RunConfig, files: Files) -> None:
 
     The first model brings the known rows with it. Those of later ones, and the files of candidates, stay if they are there.
     """
-    old = OF_CANDIDATES if KNOWN_ROWS in files else ()  # a training before may have had other candidates
-    for name in (MANIFEST, *OF_MODEL, *old):  # all but the first belong to the model before
+    old = CANDIDATE_FILES if KNOWN_ROWS in files else ()  # a training before may have had other candidates
+    for name in (MANIFEST, *WRITTEN_AFTER_MODEL, *old):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
     for name, content in {"config.json": to_json(config_to_dict(config)), **files}.items():
         write_atomically(folder / name, content)
-    present = (name for name in (*OF_CANDIDATES, KNOWN_ROWS, KEPT) if (folder / name).is_file())
+    present = (name for name in (*CANDIDATE_FILES, KNOWN_ROWS, KEPT) if (folder / name).is_file())
     write_manifest(folder, ("config.json", *present))
 
 

@@ -63,15 +63,15 @@ KEPT = "kept.json"
 """What is kept of the candidates, and with which weights (`evaluation.decision.Kept`)."""
 KNOWN_ROWS = "training_rows.safetensors"
 """Hashes of the rows that the model was trained on and selected on."""
-MODEL_FILES = ("config.json", KNOWN_ROWS)
+REQUIRED_FILES = ("config.json", KNOWN_ROWS)
 """The files that every model has."""
 THRESHOLDS = "thresholds.json"
 """The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
-OF_MODEL = (KEPT, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
+WRITTEN_AFTER_MODEL = (KEPT, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
-OF_CANDIDATES = (*NETWORK_FILES, LINEAR_MODEL, VECTORS)
+CANDIDATE_FILES = (*NETWORK_FILES, LINEAR_MODEL, VECTORS)
 """The files of the candidates. A run has those of its own."""
-_FILES = (PRESET, *MODEL_FILES, *OF_CANDIDATES, *OF_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
+_FILES = (PRESET, *REQUIRED_FILES, *CANDIDATE_FILES, *WRITTEN_AFTER_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
 CONTENTS = (*_FILES, CHECKPOINTS, TRACKS)
 """All files that a run writes."""
 LOCK, NEXT, OLD = ".lock", ".next", ".old"
@@ -354,7 +354,7 @@ def _is_run(folder: Path) -> bool:
     model card only where config.json is recur's.
     """
     with contextlib.suppress(ModelError):
-        if read_manifest(folder).keys() >= set(MODEL_FILES):
+        if read_manifest(folder).keys() >= set(REQUIRED_FILES):
             return True
     states = (path / "state.json" for path in checkpoint_folders(folder / CHECKPOINTS))
     if any(state.is_file() and state.with_name(MANIFEST).is_file() for state in states):
@@ -385,7 +385,7 @@ def finish_change(run: Path) -> None:
             old.rename(place)
         _delete(old)
         if (new / RESULT).is_file():
-            CommittedFolder(new).verify((*MODEL_FILES, RESULT))
+            CommittedFolder(new).verify((*REQUIRED_FILES, RESULT))
             for path in _foreign(place):
                 path.rename(new / path.name)
             if place.exists():
@@ -568,7 +568,7 @@ class Run(CommittedFolder, RunReader):
         return self[name] if name in self or self.has(name) else OpenedFile(self.path / name)
 
 
-def open_run(run: Path, required: Iterable[str] = MODEL_FILES) -> Run:
+def open_run(run: Path, required: Iterable[str] = REQUIRED_FILES) -> Run:
     """Open and verify all files of a run that its manifest lists, which must include the `required` ones.
 
     They are files of one training: if another replaces the run meanwhile, they are opened again. Raises ModelError if one is

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.metrics import CountMetric, counts_of, metric_named
-from recurcli.targets.target import Shares
+from recurcli.targets.target import Shares, Y
 
-Labels = NDArray[np.int64]
-"""Class numbers (N,)."""
 THRESHOLD_FOLDS = 5
 """Folds of the rows by which the score of thresholds is cross-validated."""
 PASSES = 3
@@ -20,38 +18,38 @@ CUTS = 50
 """The most thresholds of a class that are tried in a pass."""
 
 
-def fit_thresholds(shares: Shares, targets: Labels, metric: str, names: Sequence[str]) -> dict[str, Any]:
-    """Choose the thresholds with the best `metric` on rows with these probabilities (N, C) and `targets` (N,) [ours].
+def fit_thresholds(shares: Shares, y: Y, metric: str, labels: Sequence[str]) -> dict[str, Any]:
+    """Choose the thresholds with the best `metric` on rows with these probabilities (N, C) and `y` (N,) [ours].
 
     The label is the one with the largest ratio of probability to threshold. The thresholds add up to 1, so that of two classes
     each is predicted where its probability is at least its threshold. The score of the choice is cross-validated: each of
     THRESHOLD_FOLDS folds, which have every fifth row of each class in an order that is drawn with a fixed seed, is labelled by
     the thresholds of the others.
 
-    Returns the content of thresholds.json. Raises UsageError if `metric` is of a label that is not among the classes `names`.
+    Returns the content of thresholds.json. Raises UsageError if `metric` is of a label that is not among the classes `labels`.
     """
-    of_counts = metric_named(metric, names).of_counts
-    order = np.lexsort((np.random.default_rng(0).random(len(targets)), targets))
-    fold, held_out = np.empty_like(targets), np.empty_like(targets)
-    fold[order] = np.arange(len(targets)) % THRESHOLD_FOLDS
+    of_counts = metric_named(metric, labels).of_counts
+    order = np.lexsort((np.random.default_rng(0).random(len(y)), y))
+    fold, held_out = np.empty_like(y), np.empty_like(y)
+    fold[order] = np.arange(len(y)) % THRESHOLD_FOLDS
     for each in np.unique(fold):
         own = fold == each
-        held_out[own] = (shares[own] / _best_thresholds(shares[~own], targets[~own], of_counts)).argmax(axis=1)
+        held_out[own] = (shares[own] / _best_thresholds(shares[~own], y[~own], of_counts)).argmax(axis=1)
     return {
         "metric": metric,
-        "thresholds": dict(zip(names, _best_thresholds(shares, targets, of_counts).tolist(), strict=True)),
-        "cross_validated": _score(of_counts, targets, held_out, len(names)),
-        "most_probable": _score(of_counts, targets, shares.argmax(axis=1), len(names)),
+        "thresholds": dict(zip(labels, _best_thresholds(shares, y, of_counts).tolist(), strict=True)),
+        "cross_validated": _score(of_counts, y, held_out, len(labels)),
+        "most_probable": _score(of_counts, y, shares.argmax(axis=1), len(labels)),
         "folds": THRESHOLD_FOLDS,
-        "rows": len(targets),
+        "rows": len(y),
     }
 
 
-def _score(metric: CountMetric, targets: Labels, predictions: Labels, classes: int) -> float:
-    return float(metric(counts_of(targets, predictions, range(classes)))[0])
+def _score(metric: CountMetric, y: Y, predictions: Y, classes: int) -> float:
+    return float(metric(counts_of(y, predictions, range(classes)))[0])
 
 
-def _best_thresholds(shares: Shares, targets: Labels, metric: CountMetric) -> NDArray[np.float64]:
+def _best_thresholds(shares: Shares, y: Y, metric: CountMetric) -> NDArray[np.float64]:
     """Return the thresholds (C,) with the best metric, chosen for one class after the other, in PASSES over the classes.
 
     A class without a row keeps that of the beginning, which all classes share, relative to the others.
@@ -59,13 +57,13 @@ def _best_thresholds(shares: Shares, targets: Labels, metric: CountMetric) -> ND
     classes, shares = shares.shape[1], shares.clip(min=1e-12)  # so that ratios are finite
     values = np.full(classes, 1 / classes)
     for _ in range(PASSES):
-        for label in np.unique(targets).tolist():
+        for label in np.unique(y).tolist():
             ratios = shares / values
             ratios[:, label] = 0
             otherwise, own = ratios.argmax(axis=1), shares[:, label] / ratios.max(axis=1)
             scores = {
-                cut: round(_score(metric, targets, np.where(own >= cut, label, otherwise), classes), 12)
-                for cut in _cuts(own, targets == label, values[label])
+                cut: round(_score(metric, y, np.where(own >= cut, label, otherwise), classes), 12)
+                for cut in _cuts(own, y == label, values[label])
             }
             values[label] = max(scores, key=scores.__getitem__)  # the first of equally good ones
     return values / values.sum()

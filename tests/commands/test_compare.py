@@ -20,7 +20,7 @@ from recurcli.evaluation.decision import Kept
 from recurcli.files import to_json, write_manifest
 from recurcli.metrics import METRICS, percent
 from recurcli.runs.predictions import read_predictions
-from recurcli.runs.run_directory import MODEL_FILES, NETWORK_FILES, Run, RunDirectory
+from recurcli.runs.run_directory import NETWORK_FILES, REQUIRED_FILES, Run, RunDirectory
 from recurcli.significance import holm, share_interval, tango
 from recurcli.targets import OneLabel
 
@@ -55,7 +55,9 @@ def variant(
     for line in lines:
         change(line)
     write_rows(target / "predictions.dev.jsonl", lines)
-    write_manifest(target, (*MODEL_FILES, *NETWORK_FILES, "linear.safetensors", "kept.json", "predictions.dev.jsonl"))
+    write_manifest(
+        target, (*REQUIRED_FILES, *NETWORK_FILES, "linear.safetensors", "kept.json", "predictions.dev.jsonl")
+    )
     report = report_by_name([line["label"] for line in lines], [line["prediction"] for line in lines], names)
     with edited(target) as result:
         result["seed"] = seed
@@ -152,7 +154,7 @@ def test_runs_without_an_ensemble_show_the_linear_models_accuracy_without_a_test
     for path in runs.rglob("result.json"):
         with edited(path.parent) as result:
             del result["parts"]
-            result["kept"] = Kept.plain(OneLabel(())).to_json()
+            result["kept"] = Kept.as_is(OneLabel(())).to_json()
     found = compared(recur, runs)
     assert [baseline["name"] for baseline in found["baselines"]] == ["linear model", "majority class"]
     assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (result["baselines"]["linear"], None)

@@ -18,7 +18,7 @@ from recurcli.requests.training import FinetuneRequest
 from recurcli.targets import OneLabel
 
 TARGET = OneLabel(("a", "b"))
-PLAIN = Kept.plain(TARGET)
+PLAIN = Kept.as_is(TARGET)
 ENSEMBLE = Kept(TARGET, "ensemble", {"encoder": 0.5, "linear": 1.0}, {"encoder": 1.0, "linear": 2.0}, rows=24)
 PARTS: dict[str, dict[str, Any]] = {
     "encoder": {"accuracy": 0.9, "macro_f1": 0.8},

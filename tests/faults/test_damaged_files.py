@@ -36,7 +36,7 @@ from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import MANIFEST, extend_manifest, to_json, write_atomically, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, NETWORK_FILES, Run, RunDirectory, open_run
+from recurcli.runs.run_directory import KNOWN_ROWS, NETWORK_FILES, REQUIRED_FILES, Run, RunDirectory, open_run
 
 Change = Callable[[Path], object]
 """What is done to the folder of a run."""
@@ -238,8 +238,8 @@ ATTACKS: dict[str, Attack] = {
         f"a flip in {name}": Attack(name, damaged(name, flip), "is damaged")
         for name in ("tokenizer.json", "result.json", *COVERED)
     },
-    **{f"no {name}": missing(name) for name in (*MODEL_FILES, *NETWORK_FILES, *COVERED, "preset.yaml")},
-    **{f"a link to {name}": linked(name) for name in (*MODEL_FILES, *NETWORK_FILES)},
+    **{f"no {name}": missing(name) for name in (*REQUIRED_FILES, *NETWORK_FILES, *COVERED, "preset.yaml")},
+    **{f"a link to {name}": linked(name) for name in (*REQUIRED_FILES, *NETWORK_FILES)},
     "a pipe for the weights": replaced(WEIGHTS, os.mkfifo),
     "a folder for the weights": replaced(WEIGHTS, Path.mkdir),
     "a pipe for the manifest": replaced(MANIFEST, os.mkfifo)._replace(file="", word="has no complete model yet"),

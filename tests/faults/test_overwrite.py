@@ -28,7 +28,7 @@ from recurcli.evaluation.inference import Predictor
 from recurcli.files import sha256_of, write_manifest
 from recurcli.preset import compose
 from recurcli.runs.model_files import read_model
-from recurcli.runs.run_directory import MODEL_FILES, NEXT, OLD, RunDirectory, beside, open_run, reopen_run
+from recurcli.runs.run_directory import NEXT, OLD, REQUIRED_FILES, RunDirectory, beside, open_run, reopen_run
 
 Recur = Callable[..., tuple[int, str, str]]
 OURS = '{"model_type": "recurcli"}'
@@ -293,9 +293,9 @@ def test_another_overwrite_starts_anew(old: Path, tiny_tnews: Path, tmp_path: Pa
         ({"preset.yaml": HEADER, "config.json": OURS, "predictions.dev.jsonl": "", "linear.safetensors": ""}, True),
         ({"preset.yaml": HEADER, "config.json": OURS, "README.md": "", "manifest.json": "damaged"}, True),
         ({"preset.yaml": HEADER, "config.json": OURS, "notes.md": ""}, False),
-        ({"preset.yaml": HEADER, **dict.fromkeys(MODEL_FILES, "{}")}, False),
+        ({"preset.yaml": HEADER, **dict.fromkeys(REQUIRED_FILES, "{}")}, False),
         ({"checkpoints/step-00000001/state.json": "{}", "checkpoints/step-00000001/manifest.json": "{}"}, True),
-        ({**dict.fromkeys(MODEL_FILES, ""), "notes.md": ""}, True),
+        ({**dict.fromkeys(REQUIRED_FILES, ""), "notes.md": ""}, True),
         ({"preset.yaml": "encoder: {name: starsaber}\n"}, False),
         ({"preset.yaml": "encoder: {}\n", "README.md": "", "config.json": "{}", "metrics.jsonl": ""}, False),
         ({"preset.yaml": HEADER, "checkpoints/.step-00000003.e38d6e3e.tmp/model.safetensors": ""}, True),
@@ -311,8 +311,8 @@ def test_a_folder_is_a_run_by_what_recur_alone_writes(files: dict[str, str], is_
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    if MODEL_FILES[0] in files and "preset.yaml" not in files:
-        write_manifest(tmp_path, MODEL_FILES)
+    if REQUIRED_FILES[0] in files and "preset.yaml" not in files:
+        write_manifest(tmp_path, REQUIRED_FILES)
     for overwrite in (True, False):
         run = RunDirectory(tmp_path)
         if is_run and overwrite:

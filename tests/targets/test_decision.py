@@ -30,7 +30,7 @@ def test_no_score_is_above_what_so_many_rows_can_show_and_the_labels_keep_their_
 def test_rows_that_are_not_known_bound_nothing() -> None:
     logits = np.array([[1.0, 3.0, 0.5]])
     assert probabilities(logits, 2.0) == pytest.approx(np.exp(logits / 2) / np.exp(logits / 2).sum())
-    assert Kept.plain(numbered(3)).probabilities(logits) == pytest.approx(probabilities(logits))
+    assert Kept.as_is(numbered(3)).probabilities(logits) == pytest.approx(probabilities(logits))
 
 
 def fraud(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
