@@ -588,6 +588,11 @@ class Preset:
         """Whether there is no encoder: the linear model is the whole model."""
         return bool(self.encoder["name"] == LINEAR)
 
+    @property
+    def fits_linear_model(self) -> bool:
+        """Whether a linear model is fitted: as the whole model, as a part of an ensemble, or as a baseline."""
+        return self.finetuning.linear_baseline or self.ensemble is not None
+
     def to_dict(self) -> dict[str, Any]:
         """Return all keys and values, as in preset.yaml."""
         return dataclasses.asdict(self)

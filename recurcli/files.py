@@ -231,7 +231,7 @@ class CommittedFolder:
     def __contains__(self, name: str) -> bool:
         return name in self.listed
 
-    def has(self, name: str) -> bool:
+    def is_open(self, name: str) -> bool:
         """Return whether the file `name` was there when it was verified or opened."""
         return name in self._opened
 

@@ -10,7 +10,7 @@ from recurcli.linear import ensemble, fitting, out_of_fold
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.metrics import classification_report
 from recurcli.targets import OneLabel
-from recurcli.targets.target import LinearWeights, Logits, Shares
+from recurcli.targets.target import LinearWeights, Logits, Probabilities
 
 Classes = Any
 """Class numbers (N,)."""
@@ -65,7 +65,7 @@ def choose(held_out: dict[str, Logits], targets: Classes, *more: Any) -> decisio
     return decision.choose(held_out, targets, numbered(next(iter(held_out.values())).shape[1]), *more)
 
 
-def probabilities(logits: Logits, temperature: float = 1.0, rows: int = 0) -> Shares:
+def probabilities(logits: Logits, temperature: float = 1.0, rows: int = 0) -> Probabilities:
     return numbered(logits.shape[1]).probabilities(logits / temperature, rows)
 
 

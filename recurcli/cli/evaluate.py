@@ -36,7 +36,7 @@ def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False,
         return
     if "perplexity" in result:
         evaluation.print_perplexity(result)
-    elif result:
+    else:
         evaluation.print_evaluation(result, block, verbose=request.verbose)
     if request.diagnose and result.get("diagnosis"):
         evaluation.print_diagnosis(result["diagnosis"])

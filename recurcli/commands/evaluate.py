@@ -271,7 +271,7 @@ def _read_rows(
 
 
 def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -> Split:
-    """Return the rows, without those of labels that the training had not if they are to be dropped; a warning counts these.
+    """Return the rows, without those of labels not seen in training if they are to be dropped; a warning counts these.
 
     Raises DataError if there are no others.
     """
@@ -285,7 +285,7 @@ def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -
         near = did_you_mean(counts[0][0], target.labels)
         raise DataError(f"{rows.path or 'the Hub'}: no row has a label of the training ({named}){near}")
     unknown = int((~known).sum())
-    what = f"{pluralize(unknown, 'row', 'have', of=len(known))} a label that the training had not ({named})"
+    what = f"{pluralize(unknown, 'row', 'have', of=len(known))} a label not seen in training ({named})"
     if drop:
         log.warn(f"{what}, left out by --drop-unknown")
         return rows.take(known, dropped=rows.dropped + unknown)

@@ -12,6 +12,7 @@ from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
 from recurcli.encoders import LINEAR
 from recurcli.errors import UsageError, pluralize
+from recurcli.linear.fitting import fit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.linear.static_vectors import resolve_vectors, resolve_vectors_of_tokens
 from recurcli.log import Log
@@ -56,8 +57,11 @@ def finetune(
         encoder = None if preset.is_linear else Encoder(preset, data, init and init.of_encoder(), device, stop, log)
         preset = preset if encoder is None else encoder.preset
         facts = data.facts(log) if encoder is None else encoder.split_facts
-        linear = None if request.dry_run else fit_linear(preset, data, log, trial_fit)
-        halves_seed = preset.data.dev_seed if trial_fit and preset.ensemble is not None else None
+        is_trial = trial_fit is not None
+        linear = None
+        if not request.dry_run:
+            linear = fit_linear(preset, data, log, trial_fit or fit_linear_model, may_refit=not is_trial)
+        halves_seed = preset.data.dev_seed if is_trial and preset.ensemble is not None else None
         training = Training(
             request=request,
             resolved=given,
@@ -108,7 +112,7 @@ def _with_vectors(
     A run that is resumed keeps the vectors of its linear model. Rank 0 decides. Raises UsageError if its vectors are not there.
     """
     preset, ranks, config = given.preset, current(), given.preset.linear
-    if preset.ensemble is None and not preset.finetuning.linear_baseline:
+    if not preset.fits_linear_model:
         config = replace(config, vectors=None)
     elif ranks.is_main:
         stored = None if status == "new" else run.read_preset()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from recurcli.config import DataConfig
 from recurcli.data.readers import ENDINGS, is_fasttext
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
-from recurcli.targets import TARGETS, OneLabel, Target
+from recurcli.targets import OneLabel, Target, target_of_kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Task:
     @property
     def target(self) -> Target:
         """What its labels are, and all that depends on it."""
-        return TARGETS[self.kind_of_target](self.labels)
+        return target_of_kind(self.kind_of_target, self.labels)
 
     def has_labels(self, split: str) -> bool:
         """Return whether rows of `split` have labels; the test files of a leaderboard have none."""

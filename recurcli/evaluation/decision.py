@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from recurcli.linear.ensemble import fit_calibration, fit_ensemble
 from recurcli.targets import Target
-from recurcli.targets.target import Logits, RowWeights, Shares, Y
+from recurcli.targets.target import Logits, Probabilities, RowWeights, Y
 
 KeptName = Literal["encoder", "linear model", "ensemble"]
 
@@ -41,7 +41,7 @@ class Kept:
         first, *others = (weight * of[name] for name, weight in self.weights.items())
         return sum(others, first)
 
-    def probabilities(self, logits: Logits) -> Shares:
+    def probabilities(self, logits: Logits) -> Probabilities:
         """Return the probabilities (N, C) of its logits (N, C)."""
         return self.target.probabilities(logits / self.temperature, self.rows)
 
@@ -50,17 +50,17 @@ class Kept:
         """The thresholds (C), or [] without."""
         return [] if self.thresholds is None else [*self.thresholds["thresholds"].values()]
 
-    def decide(self, shares: Shares) -> Y:
+    def decide(self, probabilities: Probabilities) -> Y:
         """Return the prediction (N, …) of each row with these probabilities (N, C)."""
-        return self.target.decide(shares, self.threshold_values)
+        return self.target.decide(probabilities, self.threshold_values)
 
     def predict(self, logits: Logits) -> Y:
         """Return the prediction (N, …) of each row with these logits (N, C)."""
         return self.decide(self.probabilities(logits))
 
-    def with_thresholds(self, shares: Shares, y: Y, metric: str) -> "Kept":
+    def with_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> "Kept":
         """Return it with the thresholds that have the best `metric` on rows with these probabilities (N, C) and labels."""
-        return replace(self, thresholds=self.target.fit_thresholds(shares, y, metric))
+        return replace(self, thresholds=self.target.fit_thresholds(probabilities, y, metric))
 
     @property
     def only_linear(self) -> "Kept":

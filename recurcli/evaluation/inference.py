@@ -29,7 +29,7 @@ from recurcli.log import AfterBatch, Log, ignore
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_linear_model, read_model
 from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, NETWORK_FILES, THRESHOLDS, Run, read_json
-from recurcli.targets import TARGETS
+from recurcli.targets import target_of_kind
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
@@ -250,9 +250,8 @@ class TrainedEncoder:
 
 def read_kept(run: Run, config: RunConfig) -> Kept:
     """Read what a run keeps of its candidates, without thresholds. Raises ModelError if it is damaged."""
-    if config.target not in TARGETS:
-        raise ModelError(f"{run.path / 'config.json'}: target '{escaped(config.target)}' is unknown to this recur")
-    target = TARGETS[config.target](config.labels)
+    with naming_damage(run.path / "config.json"):
+        target = target_of_kind(config.target, config.labels)
     if KEPT not in run:
         return Kept.as_is(target)
     with naming_damage(run[KEPT].path):

@@ -24,7 +24,7 @@ from recurcli.runs.model_files import write_listed
 from recurcli.runs.run_directory import TEXT_LOSSES
 from recurcli.significance import tango
 from recurcli.targets import Target
-from recurcli.targets.target import Logits, Shares, Y
+from recurcli.targets.target import Logits, Probabilities, Y
 from recurcli.tokens.texts import Windows
 
 
@@ -42,7 +42,7 @@ class EvaluatedRows:
     """The labels of the rows as their file has them."""
     y: Y
     """These labels, as the target encodes them."""
-    probabilities: Shares
+    probabilities: Probabilities
     predictions: Y
 
     @cached_property
@@ -62,11 +62,11 @@ def report_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
 
     Its loss is that of the logits as they are, or None without a row of a known label.
     """
-    target, y, shares = kept.target, rows.y, kept.probabilities(logits)
+    target, y, probabilities = kept.target, rows.y, kept.probabilities(logits)
     known = target.is_known(y)
     loss = float(target.losses_and_gradient(logits[known], y[known])[0].mean()) if known.any() else None
     unknown = [*map(str, compress(rows.examples.labels, ~known))]
-    return target.report(y, kept.decide(shares), shares, loss=loss, unknown=unknown)
+    return target.report(y, kept.decide(probabilities), probabilities, loss=loss, unknown=unknown)
 
 
 def scores_of(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
@@ -91,30 +91,31 @@ def report_with_parts(
     kept: Kept,
     of: Mapping[str, Logits],
     rows: Split,
-    known: Mapping[str, float],
+    baselines: Mapping[str, float],
     metric: str,
-    trained: NDArray[np.bool_] | None,
+    trained_on: NDArray[np.bool_] | None,
     refitted: Logits | None = None,
     linear_scores: Mapping[str, float | None] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
     """Return the report on the kept model, facts for the JSON, and its logits (N, C).
 
     `of` has the logits (N, C) of each candidate. The facts are the `baselines` (the accuracy of the best constant prediction,
-    of the linear model beside an encoder, and the task's own, `known`), and the `calibration`. With two candidates they have
-    `paired`: by candidate the 95 % interval of the accuracy of the kept model less that of the candidate. Where both could be
-    kept, they also have the scores of both `parts`, by `metric` too. Where some of the rows, but not all, were `trained` on
-    (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which were.
+    of the linear model beside an encoder, and the task's own, which are given), and the `calibration`. With two candidates
+    they have `paired`: by candidate the 95 % interval of the accuracy of the kept model less that of the candidate. Where
+    both could be kept, they also have the scores of both `parts`, by `metric` too. Where some of the rows, but not all, were
+    `trained_on` (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which
+    were.
 
     `refitted` are the logits of the linear model that was fitted again, which takes the place of the one in `of` in what is
     kept. The scores of the linear model are those of the one in `of` (`linear_scores`, if they are known). The calibration
-    leaves out rows of an unknown label; a row at least has a known one.
+    leaves out rows of an unknown label; at least one row has a known label.
     """
     logits = kept.logits(of if refitted is None else {**of, "linear": refitted})
     target, plain = kept.target, Kept.as_is(kept.target)
     majority = float(target.hits(rows.y, target.constant(rows.y)).mean())
-    facts: dict[str, Any] = {"baselines": {"majority": majority, **known}}
-    if trained is not None and 0 < (unseen := int((~trained).sum())) < len(trained):
-        report = report_of(kept, logits[~trained], rows.take(~trained))
+    facts: dict[str, Any] = {"baselines": {"majority": majority, **baselines}}
+    if trained_on is not None and 0 < (unseen := int((~trained_on).sum())) < len(trained_on):
+        report = report_of(kept, logits[~trained_on], rows.take(~trained_on))
         facts["unseen"] = {"rows": unseen, **scores_of(report, metric)}
     if len(of) > 1:
         parts = {
@@ -161,7 +162,7 @@ class DevPerplexity:
         score = self._score(self.precision)
         return DevScore(score.perplexity, score.loss)
 
-    def write_report(self, folder: Path) -> dict[str, Any]:
+    def decide_and_score(self, folder: Path) -> dict[str, Any]:
         """Return the metric, the protocol and the dev score of the selected model, for result.json.
 
         The losses on the blocks of the dev text are written into `folder`.

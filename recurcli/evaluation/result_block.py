@@ -133,5 +133,7 @@ def _commands(run: Path, trained: Mapping[str, Any], evaluated: Scores | None, h
         elif split not in ("dev", "file"):
             evaluate += f" --split {split}"
     has_graph = kept == "linear model" or not trained.get("export_obstacle")
-    is_new = not has_page and (evaluated is None or bool(page))
-    return [*[f"{evaluate}{page}"] * is_new, *((export, predict) if is_clue else (predict, export)[: 1 + has_graph])]
+    return [
+        *([] if has_page else [f"{evaluate}{page}"]),
+        *((export, predict) if is_clue else (predict, export)[: 1 + has_graph]),
+    ]

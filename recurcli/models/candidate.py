@@ -25,7 +25,7 @@ from recurcli.training.trackers import Add
 
 
 class Candidate:
-    """A model that a run may keep. What a candidate has nothing of is empty."""
+    """A model that a run may keep. Defaults are empty."""
 
     holds: tuple[str, ...] = ()
     """Its files that hold parts of the texts of the training."""

@@ -58,7 +58,7 @@ class Choice:
             return self._choose(None)
         return Kept.as_is(self.data.target)
 
-    def write_report(self, folder: Path) -> dict[str, Any]:
+    def decide_and_score(self, folder: Path) -> dict[str, Any]:
         """Choose what is kept, write it and its predictions in `folder` (rank 0), and return result.json's facts.
 
         In the end the linear model is fitted again, if it is to be, and is a part of the kept model: the test rows are scored
@@ -102,15 +102,21 @@ class Choice:
             "thresholds": kept.thresholds,
         }
 
-    def _of_dev(self, encoder: Logits | None) -> dict[str, Logits]:
-        """Return the logits (M, C) of each candidate on the dev rows; `encoder`: those of the encoder, None without one."""
+    def _logits_of(self, rows: Split, encoder: Logits | None) -> dict[str, Logits]:
+        """Return the logits (N, C) of each candidate on `rows`, on dev rows by models that were not fitted on them.
+
+        `encoder`: those of the encoder, None without one.
+        """
         of = {} if encoder is None else {"encoder": encoder}
-        return of if self.linear is None else {**of, "linear": self.linear.held_out}
+        if self.linear is None:
+            return of
+        is_dev = rows is self.data.choosing
+        return {**of, "linear": self.linear.held_out if is_dev else self.linear.model.logits(rows.texts)}
 
     def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> Kept:
         """Choose what is kept, and its thresholds, by these `rows` of the dev rows; `encoder`: its logits (M, C)."""
         data, thresholds = self.data, self.preset.finetuning.thresholds
-        held_out = {name: logits[rows] for name, logits in self._of_dev(encoder).items()}
+        held_out = {name: logits[rows] for name, logits in self._logits_of(self.data.choosing, encoder).items()}
         if self.linear is not None and not self.linear.may_be_kept:
             del held_out["linear"]
         y = data.choosing.y[rows]
@@ -130,9 +136,9 @@ class Choice:
         halves = draw_folds(group_ids, target.strata(y), self.halves_seed or 0, folds=2)
         for half in (0, 1):
             own, kept = halves == half, self._choose(encoder, halves != half)
-            of_all = kept.probabilities(kept.logits(self._of_dev(encoder)))
+            of_all = kept.probabilities(kept.logits(self._logits_of(data.choosing, encoder)))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
-        loss = np.average(target.losses_of_shares(shares, y), weights=data.choosing_weights)
+        loss = np.average(target.losses_of_probabilities(shares, y), weights=data.choosing_weights)
         return {**target.report(y, predictions, shares), LOG_LOSS: loss}
 
     def _write_scores(
@@ -141,29 +147,25 @@ class Choice:
         split: Split,
         kept: Kept,
         encoder: Logits | None,
-        known: Mapping[str, float],
+        baselines: Mapping[str, float],
         fitted: LinearModel | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Write the predictions of the rows of `split` to `path`; return their metrics and `report_with_parts`' facts.
 
         `encoder` are the encoder's logits (N, C), `fitted` is the linear model that was fitted again. The scores of the linear
-        model are those of its first fit.
+        model are those of its first fit. `baselines` are accuracies of the task.
         """
-        data, seen, is_dev = self.data, self.known, split is self.data.choosing
-        of, linear_scores, refitted = self._of_dev(encoder), None, None
-        if self.linear is not None:
-            if is_dev:
-                linear_scores = self.linear.scores
-            else:
-                of["linear"] = self.linear.model.logits(split.texts)
-            if fitted is not None:
-                refitted, seen = fitted.logits(split.texts), seen.refitted()
-        trained = None if is_dev and data.dev is None else seen.trains(split.hashes)
+        data, known, is_dev = self.data, self.known, split is self.data.choosing
+        of, refitted = self._logits_of(split, encoder), None
+        linear_scores = self.linear.scores if self.linear is not None and is_dev else None
+        if fitted is not None:
+            refitted, known = fitted.logits(split.texts), known.refitted()
+        trained_on = None if is_dev and data.dev is None else known.trains(split.hashes)
         report, facts, logits = report_with_parts(
-            kept, of, split, known, self.metric_name, trained, refitted, linear_scores
+            kept, of, split, baselines, self.metric_name, trained_on, refitted, linear_scores
         )
-        if trained is not None and not is_dev:
-            facts["training_rows"] = int(trained.sum())
+        if trained_on is not None and not is_dev:
+            facts["training_rows"] = int(trained_on.sum())
         shares = {"probabilities": kept.probabilities(logits)}
         if len(kept.alone) > 1:
             alone = {part: kept.target.probabilities(own, kept.rows) for part, own in of.items()}

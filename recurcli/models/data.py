@@ -22,8 +22,8 @@ from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
 from recurcli.linear.out_of_fold import OUTER_FOLDS
 from recurcli.log import Log, Note
 from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit, metric_named
-from recurcli.runs.model_files import read_known_rows, read_model
-from recurcli.runs.run_directory import LINEAR_FIRST_FIT
+from recurcli.runs.model_files import read_known_rows
+from recurcli.runs.run_directory import LINEAR_FIRST_FIT, open_run
 from recurcli.targets import Target
 from recurcli.tokens.tokenizer import facts_of_split
 
@@ -240,7 +240,7 @@ def _with_teacher(
     if preset.is_linear and not teacher.facts["added"]:
         log.warn(f"{file}: has no effect; the linear model reads the soft labels of rows without a label")
     if (run := preset.finetuning.teacher_run) is not None:
-        folder = read_model(Path(run)).folder
+        folder = open_run(Path(run))
         folder.note_if_unfinished(log)
         if (before := read_known_rows(folder, log)) is not None:
             note_on_known_rows(before.refitted() if LINEAR_FIRST_FIT in folder else before, splits, log, run)

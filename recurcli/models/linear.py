@@ -52,19 +52,20 @@ class Linear(Candidate):
         return {LINEAR_MODEL: self.model.to_bytes(), **({} if vectors is None else {VECTORS: vectors.content})}
 
 
-def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearModel] | None = None) -> Linear | None:
+def fit_linear(
+    preset: Preset, data: Data, log: Log, fit: Callable[..., LinearModel] = fit_linear_model, *, may_refit: bool = True
+) -> Linear | None:
     """Fit the linear model, on rank 0. Return None if the preset wants none, and on ranks other than 0.
 
-    A trial of `tune` has a `fit` in place of `fit_linear_model`, and does not fit again. Raises DataError for rows that it
-    cannot be fitted on if the preset has no encoder; otherwise the log says why there is no linear model.
+    If it `may_refit`, the preset says whether it is fitted again on the dev rows too. Raises DataError for rows that it cannot
+    be fitted on if the preset has no encoder; otherwise the log says why there is no linear model.
     """
-    if not (preset.finetuning.linear_baseline or preset.ensemble is not None) or not current().is_main:
+    if not preset.fits_linear_model or not current().is_main:
         return None
     train, target, weights = data.train, data.target, data.weights
     if data.teacher is not None:
         weights = weights * data.teacher.row_weights(preset.finetuning.teacher_weight)
     log.stage("fitting the linear model")
-    fit = fit or fit_linear_model
     try:
         model = fit(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
     except DataError as error:
@@ -81,7 +82,7 @@ def fit_linear(preset: Preset, data: Data, log: Log, fit: Callable[..., LinearMo
         held_out = model.logits(data.dev.texts)
     scores = scores_of(report_of(Kept.as_is(target), held_out, data.choosing), preset.finetuning.metric)
     refit = None
-    if data.dev is not None and fit is fit_linear_model and _is_fitted_again(preset, data):
+    if data.dev is not None and may_refit and _is_fitted_again(preset, data):
         y, all_weights = np.concatenate([train.y, data.dev.y]), np.concatenate([weights, data.choosing_weights])
         refit = partial(refit_linear_model, model, [*train.texts, *data.dev.texts], y, target, all_weights)
     return Linear(model, held_out, scores, preset.ensemble is not None, refit)

@@ -184,12 +184,12 @@ class TrainedFiles(NamedTuple):
         return self.network
 
 
-def write_model(folder: Path, config: RunConfig, files: Files) -> None:
+def write_model(folder: Path, config: RunConfig, files: Files, *, first: bool) -> None:
     """Write the model `files` into `folder`. The manifest is removed first and written last, so no partial model verifies.
 
-    The first model brings the known rows with it. Those of later ones, and the files of candidates, stay if they are there.
+    The `first` model of a training brings all files. Those that later ones do not bring stay as they are.
     """
-    old = CANDIDATE_FILES if KNOWN_ROWS in files else ()  # a training before may have had other candidates
+    old = CANDIDATE_FILES if first else ()  # a training before may have had other candidates
     for name in (MANIFEST, *WRITTEN_AFTER_MODEL, *old):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
     for name, content in {"config.json": to_json(config_to_dict(config)), **files}.items():

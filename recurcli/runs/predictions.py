@@ -27,7 +27,7 @@ from recurcli.runs.run_directory import (
     keys,
     read_json,
 )
-from recurcli.targets import OneLabel, Target
+from recurcli.targets import Target, target_of_kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +40,8 @@ FILES: Mapping[ScoredSplit, str] = {"dev": PREDICTIONS, **TEST_PREDICTIONS}
 _SHARES = cs.dict_schema(TEXT, NUMBER, min_length=1)
 _LOSSES = cs.list_schema(FINITE, min_length=1)
 _LOSSES_FILE = SchemaValidator(keys({"nats": _LOSSES, "tokens": _LOSSES}))
-_CLASSES = SchemaValidator(keys({"id2label": cs.dict_schema(TEXT, TEXT)}))
-"""config.json, for a reader of its classes alone."""
+_LABEL_SPACE = SchemaValidator(keys({"target": TEXT, "id2label": cs.dict_schema(TEXT, TEXT)}))
+"""config.json, for a reader of its target alone."""
 _THRESHOLDS_OF_RESULT = SchemaValidator(keys({"thresholds?": cs.nullable_schema(cs.dict_schema())}))
 """result.json, for a reader of its thresholds alone."""
 _ROW = dict.fromkeys(("id", "label", "prediction"), TEXT)
@@ -94,27 +94,27 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
     first = _row(path, 1, lines[0], _row_validator("probabilities", "encoder_probabilities?", "linear_probabilities?"))
     if f"{part}_probabilities" not in first:
         part = "model"
-    names = list(first["probabilities"])
-    if "other_probabilities" in first:  # a row of many classes has the largest probabilities only
-        names = list(read_json(run["config.json"], _CLASSES, limit=1 << 24)["id2label"].values())
-    divisors, key = (_new_divisors(run), "probabilities") if part == "model" else ({}, f"{part}_probabilities")
-    validator = _row_validator() if divisors is None else _row_validator(key)
+    stored = read_json(run["config.json"], _LABEL_SPACE, limit=1 << 24)
+    with naming_damage(run["config.json"].path):
+        target = target_of_kind(stored["target"], tuple(stored["id2label"].values()))
+    thresholds, key = (_new_thresholds(run), "probabilities") if part == "model" else ({}, f"{part}_probabilities")
+    validator = _row_validator() if thresholds is None else _row_validator(key)
     rows = []
     for number, line in enumerate(lines, 1):
         head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
-        row = _row(path, number, head + "}" if found and divisors is None else line, validator)
+        row = _row(path, number, head + "}" if found and thresholds is None else line, validator)
         prediction = row["prediction"]
-        if divisors is not None:
-            ratios = {name: share / divisors.get(name, 1) for name, share in row[key].items()}
+        if thresholds is not None:
+            ratios = {name: share / thresholds.get(name, 1) for name, share in row[key].items()}
             prediction = max(ratios, key=ratios.__getitem__)
         rows.append((row["id"], row["label"], prediction))
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
-    if unknown := {*labels, *predictions} - {*names}:
+    if unknown := {*labels, *predictions} - {*target.labels}:
         raise ModelError(f"{path}: has the label '{escaped(min(unknown))}' without a probability")
-    return Predictions(ids, labels, predictions, OneLabel(tuple(names)), part)
+    return Predictions(ids, labels, predictions, target, part)
 
 
-def _new_divisors(run: Run) -> dict[str, float] | None:
+def _new_thresholds(run: Run) -> dict[str, float] | None:
     """Return what the probability of each label is divided by, if the thresholds of the run are not those of its training.
 
     The label with the largest ratio is predicted. None: the stored predictions hold.

@@ -126,7 +126,6 @@ _OF_SPLIT = {
 }
 """What stands beside the metrics of a classifier on the rows of a split."""
 _WEIGHT = cs.float_schema(ge=0, le=1e6)
-_SHARE = cs.float_schema(ge=0, le=1)
 _WEIGHTS = cs.dict_schema(cs.literal_schema(["encoder", "linear"]), _WEIGHT, min_length=1)
 _KEPT = keys(
     {
@@ -562,6 +561,10 @@ class Run(CommittedFolder, RunReader):
         for name in (METRICS, THRESHOLDS):  # which the manifest does not list
             if (self.path / name).is_file():
                 self._opened[name] = OpenedFile(self.path / name)
+
+    def has(self, name: str) -> bool:
+        """Return whether the file `name` was there when the run was opened."""
+        return self.is_open(name)
 
     def file(self, name: str) -> OpenedFile:
         """Return a file of the run, as RunReader does."""

@@ -1,4 +1,4 @@
-"""`OneLabel`: each row has one label of C classes. `y` are class numbers (N,), and -1 for a label that the training had not.
+"""`OneLabel`: each row has one label of C classes. `y` are class numbers (N,), and -1 for a label not seen in training.
 
 Shapes: N rows, C classes, V features, P parts of a model.
 """
@@ -17,7 +17,7 @@ from recurcli.log import Note
 from recurcli.metrics import METRICS, cells_of, classification_report, rank_report
 from recurcli.process import interruptible
 from recurcli.significance import intervals
-from recurcli.targets.target import LinearWeights, Logits, RowWeights, Shares, Target, Y
+from recurcli.targets.target import LinearWeights, Logits, Probabilities, RowWeights, Target, Y
 from recurcli.targets.thresholds import fit_thresholds
 
 if TYPE_CHECKING:
@@ -91,17 +91,17 @@ class OneLabel(Target):
             return multiclass_hinge(logits, y)
         return F.cross_entropy(logits, y, reduction="none", label_smoothing=config.label_smoothing)
 
-    def soften(self, shares: "Tensor", temperature: float) -> "Tensor":
+    def soften(self, probabilities: "Tensor", temperature: float) -> "Tensor":
         """Return the teacher's probabilities (N, C) at the temperature (`ops.losses.soften`)."""
         from recurcli.ops.losses import soften
 
-        return soften(shares, temperature)
+        return soften(probabilities, temperature)
 
-    def teacher_loss(self, logits: "Tensor", shares: "Tensor", temperature: float) -> "Tensor":
+    def teacher_loss(self, logits: "Tensor", probabilities: "Tensor", temperature: float) -> "Tensor":
         """Return the loss of each row beside the teacher's softened probabilities: (B, C), (B, C) -> (B,)."""
         from recurcli.ops.losses import distillation_loss
 
-        return distillation_loss(logits, shares, temperature)
+        return distillation_loss(logits, probabilities, temperature)
 
     def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
         """Return the cross-entropy of each row in nats (N,), and its gradient in the logits (N, C)."""
@@ -112,9 +112,9 @@ class OneLabel(Target):
         gradient[rows, y] -= 1
         return -log_probabilities[rows, y], gradient
 
-    def losses_of_shares(self, shares: Shares, y: Y) -> NDArray[np.float64]:
+    def losses_of_probabilities(self, probabilities: Probabilities, y: Y) -> NDArray[np.float64]:
         """Return -log of the probability of the class of each row (N,), given the probabilities (N, C)."""
-        return -np.log(shares[np.arange(len(y)), y].clip(min=np.finfo(float).tiny))
+        return -np.log(probabilities[np.arange(len(y)), y].clip(min=np.finfo(float).tiny))
 
     def curvature(
         self, logits: Logits, parts: NDArray[np.float64], factors: NDArray[np.float64]
@@ -122,9 +122,9 @@ class OneLabel(Target):
         """Return the second derivatives (P, P) of the sum of the cross-entropies in the weights of the parts (P, N, C)."""
         from scipy.special import softmax
 
-        shares = softmax(logits, axis=1)
-        means = np.einsum("nc,pnc->pn", shares, parts)
-        squares = np.einsum("n,nc,pnc,qnc->pq", factors, shares, parts, parts, optimize=True)
+        probabilities = softmax(logits, axis=1)
+        means = np.einsum("nc,pnc->pn", probabilities, parts)
+        squares = np.einsum("n,nc,pnc,qnc->pq", factors, probabilities, parts, parts, optimize=True)
         return squares - (factors * means) @ means.T
 
     def fit_linear(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
@@ -158,7 +158,7 @@ class OneLabel(Target):
         """Return 1 for the class of the rows, as LinearSVC's logit of the right class, and UNSEEN for the others (C,)."""
         return np.where(np.isin(np.arange(self.width), y), 1.0, UNSEEN)
 
-    def probabilities(self, logits: Logits, rows: int = 0) -> Shares:
+    def probabilities(self, logits: Logits, rows: int = 0) -> Probabilities:
         """Return softmax(logits) of the logits (N, C), mixed with the uniform distribution: none is above 1 - 1 / (rows + 2).
 
         With 0 `rows` nothing is mixed. By Laplace's rule of succession the chance of a mistake after n rows without one is
@@ -166,19 +166,19 @@ class OneLabel(Target):
         """
         import torch
 
-        shares: Shares = torch.from_numpy(logits).softmax(dim=1).numpy()
+        probabilities: Probabilities = torch.from_numpy(logits).softmax(dim=1).numpy()
         if mixed := mixed_share(rows, self.width):
-            shares = np.minimum((1 - mixed) * shares + mixed / self.width, 1 - 1 / (rows + 2))
-        return shares
+            probabilities = np.minimum((1 - mixed) * probabilities + mixed / self.width, 1 - 1 / (rows + 2))
+        return probabilities
 
-    def decide(self, shares: Shares, thresholds: Sequence[float] = ()) -> Y:
+    def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         """Return the class (N,) with the largest ratio of its probability (N, C) to its threshold (C,), if there are any."""
-        return (shares / np.array(thresholds) if thresholds else shares).argmax(axis=1)
+        return (probabilities / np.array(thresholds) if thresholds else probabilities).argmax(axis=1)
 
-    def fit_thresholds(self, shares: Shares, y: Y, metric: str) -> dict[str, Any]:
+    def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
         """Choose the thresholds with the best `metric` (`thresholds.fit_thresholds`). Rows of unknown labels are left out."""
         known = self.is_known(y)
-        return fit_thresholds(shares[known], y[known], metric, self.labels)
+        return fit_thresholds(probabilities[known], y[known], metric, self.labels)
 
     def decode(self, y: Y) -> list[str]:
         """Return the labels (N) of class numbers (N,)."""
@@ -189,14 +189,20 @@ class OneLabel(Target):
         return y == predictions
 
     def report(
-        self, y: Y, predictions: Y, shares: Shares | None, *, loss: float | None = None, unknown: Sequence[str] = ()
+        self,
+        y: Y,
+        predictions: Y,
+        probabilities: Probabilities | None,
+        *,
+        loss: float | None = None,
+        unknown: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Return the `classification_report` of the predictions (N,), and the `rank_report` of the probabilities (N, C).
 
-        The latter leaves out rows of unknown labels. `shares` None: there is none.
+        The latter leaves out rows of unknown labels. `probabilities` None: there is none.
         """
         known, report = self.is_known(y), classification_report(y, predictions, self.labels, loss=loss, unknown=unknown)
-        return report if shares is None else {**report, **rank_report(y[known], shares[known])}
+        return report if probabilities is None else {**report, **rank_report(y[known], probabilities[known])}
 
     @staticmethod
     def notes(report: Mapping[str, Any]) -> Iterator[Note]:
@@ -214,13 +220,13 @@ class OneLabel(Target):
         """Return the most frequent class for each row (N,)."""
         return np.full_like(y, np.bincount(y[self.is_known(y)]).argmax())
 
-    def calibration(self, shares: Shares, y: Y) -> dict[str, Any]:
+    def calibration(self, probabilities: Probabilities, y: Y) -> dict[str, Any]:
         """Return the calibration of the most probable class (Guo et al., ICML 2017) on the classes (N,).
 
         `ece` is the expected calibration error (equation 3): the mean over the rows of |accuracy - confidence| of their bin.
         `bins` lists the bins that have rows, with their limits. `loss` is the mean cross-entropy in nats.
         """
-        confidence, right = shares.max(axis=1), self.hits(y, self.decide(shares))
+        confidence, right = probabilities.max(axis=1), self.hits(y, self.decide(probabilities))
         place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
         bins = [
             {
@@ -234,7 +240,7 @@ class OneLabel(Target):
             if (inside := place == number).any()
         ]
         error = sum(own["rows"] * abs(own["accuracy"] - own["confidence"]) for own in bins) / len(y)
-        return {"ece": error, "loss": float(self.losses_of_shares(shares, y).mean()), "bins": bins}
+        return {"ece": error, "loss": float(self.losses_of_probabilities(probabilities, y).mean()), "bins": bins}
 
     def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
         """Return the 95 % interval of each metric of predicted classes (`significance.intervals`)."""

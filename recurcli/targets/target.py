@@ -23,7 +23,7 @@ Y = NDArray[Any]
 """Encoded labels (N, …)."""
 Logits = NDArray[np.float64]
 """(N, C)."""
-Shares = NDArray[np.float64]
+Probabilities = NDArray[np.float64]
 """Probabilities (N, C)."""
 LinearWeights = tuple[NDArray[np.float32], NDArray[np.float32]]
 """W (V, C) and b (C,) of a linear model: logits = features W + b."""
@@ -44,10 +44,6 @@ class Target(ABC):
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what config.json has of it."""
-        return {"kind": self.kind, "labels": list(self.labels)}
-
     @property
     def width(self) -> int:
         """C, the number of logits of a row."""
@@ -59,15 +55,15 @@ class Target(ABC):
 
     @abstractmethod
     def is_known(self, y: Y) -> NDArray[np.bool_]:
-        """Return whether each row (N,) has a label that the training had."""
+        """Return whether each row (N,) has a label seen in training."""
 
     @abstractmethod
     def strata(self, y: Y) -> NDArray[np.int64]:
-        """Return the stratum of each row (N,): draws and folds have of each its share."""
+        """Return the stratum of each row (N,): draws and folds keep the share of each."""
 
     @abstractmethod
     def linear_obstacle(self, y: Y) -> str:
-        """Return what a linear model would need of these rows and they have not; "" if it can be fitted."""
+        """Return what a linear model would need and these rows lack; "" if it can be fitted."""
 
     @abstractmethod
     def weights_of_labels(self, setting: Any, y: Y) -> NDArray[np.float64]:
@@ -85,11 +81,11 @@ class Target(ABC):
         """Return the loss of each row that the encoder minimizes: (B, C), (B, …) -> (B,)."""
 
     @abstractmethod
-    def soften(self, shares: "Tensor", temperature: float) -> "Tensor":
+    def soften(self, probabilities: "Tensor", temperature: float) -> "Tensor":
         """Return a teacher's soft labels (N, C) at the `temperature`."""
 
     @abstractmethod
-    def teacher_loss(self, logits: "Tensor", shares: "Tensor", temperature: float) -> "Tensor":
+    def teacher_loss(self, logits: "Tensor", probabilities: "Tensor", temperature: float) -> "Tensor":
         """Return the loss of each row beside a teacher's softened labels: (B, C), (B, C) -> (B,)."""
 
     @abstractmethod
@@ -97,7 +93,7 @@ class Target(ABC):
         """Return the loss of each row (N,), by which what is kept is chosen, and its gradient in the logits (N, C)."""
 
     @abstractmethod
-    def losses_of_shares(self, shares: Shares, y: Y) -> NDArray[np.float64]:
+    def losses_of_probabilities(self, probabilities: Probabilities, y: Y) -> NDArray[np.float64]:
         """Return the loss of each row (N,) as `losses_and_gradient` does, given its probabilities (N, C)."""
 
     @abstractmethod
@@ -119,25 +115,25 @@ class Target(ABC):
 
     @abstractmethod
     def default_bias(self, bias: NDArray[np.float32], y: Y) -> NDArray[np.float32]:
-        """Return the bias (C,) of a linear model of rows with `y`, with that of labels which no row has in place of its own."""
+        """Return the bias (C,) of a linear model, with a default for labels that no row of `y` has."""
 
     @abstractmethod
     def constant_logits(self, y: Y) -> NDArray[np.float64]:
         """Return the logits (C,) for rows with `y` on which no linear model can be fitted (`linear_obstacle`)."""
 
     @abstractmethod
-    def probabilities(self, logits: Logits, rows: int = 0) -> Shares:
+    def probabilities(self, logits: Logits, rows: int = 0) -> Probabilities:
         """Return the probabilities (N, C) of logits (N, C).
 
         `rows` is the number of dev rows by which the model was chosen, which bounds them; 0: it is not known.
         """
 
     @abstractmethod
-    def decide(self, shares: Shares, thresholds: Sequence[float] = ()) -> Y:
+    def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         """Return the predictions (N, …) for probabilities or logits (N, C); `thresholds` (C,), or () for none."""
 
     @abstractmethod
-    def fit_thresholds(self, shares: Shares, y: Y, metric: str) -> dict[str, Any]:
+    def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
         """Choose the thresholds of the labels with the best `metric`. Returns the content of thresholds.json."""
 
     @abstractmethod
@@ -150,11 +146,17 @@ class Target(ABC):
 
     @abstractmethod
     def report(
-        self, y: Y, predictions: Y, shares: Shares | None, *, loss: float | None = None, unknown: Sequence[str] = ()
+        self,
+        y: Y,
+        predictions: Y,
+        probabilities: Probabilities | None,
+        *,
+        loss: float | None = None,
+        unknown: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Return the metrics of `predictions` (N, …) and of the probabilities `shares` (N, C), for the JSON.
+        """Return the metrics of `predictions` (N, …) and of the probabilities (N, C), for the JSON.
 
-        `shares` None: those of predictions alone.
+        `probabilities` None: those of predictions alone.
 
         `loss` is the mean loss in nats; None: unknown. `unknown` are the cells of the rows whose label is not known, in their
         order.
@@ -170,7 +172,7 @@ class Target(ABC):
         """Return the best constant prediction for rows with `y`, (N, …)."""
 
     @abstractmethod
-    def calibration(self, shares: Shares, y: Y) -> dict[str, Any]:
+    def calibration(self, probabilities: Probabilities, y: Y) -> dict[str, Any]:
         """Return the calibration of probabilities (N, C) on rows of known labels, for the JSON."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.metrics import CountMetric, counts_of, metric_named
-from recurcli.targets.target import Shares, Y
+from recurcli.targets.target import Probabilities, Y
 
 THRESHOLD_FOLDS = 5
 """Folds of the rows by which the score of thresholds is cross-validated."""
@@ -18,7 +18,7 @@ CUTS = 50
 """The most thresholds of a class that are tried in a pass."""
 
 
-def fit_thresholds(shares: Shares, y: Y, metric: str, labels: Sequence[str]) -> dict[str, Any]:
+def fit_thresholds(probabilities: Probabilities, y: Y, metric: str, labels: Sequence[str]) -> dict[str, Any]:
     """Choose the thresholds with the best `metric` on rows with these probabilities (N, C) and `y` (N,) [ours].
 
     The label is the one with the largest ratio of probability to threshold. The thresholds add up to 1, so that of two classes
@@ -34,12 +34,12 @@ def fit_thresholds(shares: Shares, y: Y, metric: str, labels: Sequence[str]) -> 
     fold[order] = np.arange(len(y)) % THRESHOLD_FOLDS
     for each in np.unique(fold):
         own = fold == each
-        held_out[own] = (shares[own] / _best_thresholds(shares[~own], y[~own], of_counts)).argmax(axis=1)
+        held_out[own] = (probabilities[own] / _best_thresholds(probabilities[~own], y[~own], of_counts)).argmax(axis=1)
     return {
         "metric": metric,
-        "thresholds": dict(zip(labels, _best_thresholds(shares, y, of_counts).tolist(), strict=True)),
+        "thresholds": dict(zip(labels, _best_thresholds(probabilities, y, of_counts).tolist(), strict=True)),
         "cross_validated": _score(of_counts, y, held_out, len(labels)),
-        "most_probable": _score(of_counts, y, shares.argmax(axis=1), len(labels)),
+        "most_probable": _score(of_counts, y, probabilities.argmax(axis=1), len(labels)),
         "folds": THRESHOLD_FOLDS,
         "rows": len(y),
     }
@@ -49,18 +49,18 @@ def _score(metric: CountMetric, y: Y, predictions: Y, classes: int) -> float:
     return float(metric(counts_of(y, predictions, range(classes)))[0])
 
 
-def _best_thresholds(shares: Shares, y: Y, metric: CountMetric) -> NDArray[np.float64]:
+def _best_thresholds(probabilities: Probabilities, y: Y, metric: CountMetric) -> NDArray[np.float64]:
     """Return the thresholds (C,) with the best metric, chosen for one class after the other, in PASSES over the classes.
 
     A class without a row keeps that of the beginning, which all classes share, relative to the others.
     """
-    classes, shares = shares.shape[1], shares.clip(min=1e-12)  # so that ratios are finite
+    classes, probabilities = probabilities.shape[1], probabilities.clip(min=1e-12)  # so that ratios are finite
     values = np.full(classes, 1 / classes)
     for _ in range(PASSES):
         for label in np.unique(y).tolist():
-            ratios = shares / values
+            ratios = probabilities / values
             ratios[:, label] = 0
-            otherwise, own = ratios.argmax(axis=1), shares[:, label] / ratios.max(axis=1)
+            otherwise, own = ratios.argmax(axis=1), probabilities[:, label] / ratios.max(axis=1)
             scores = {
                 cut: round(_score(metric, y, np.where(own >= cut, label, otherwise), classes), 12)
                 for cut in _cuts(own, y == label, values[label])

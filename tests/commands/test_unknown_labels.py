@@ -1,4 +1,4 @@
-"""Labelled rows with a label that the training had not: mistakes of `recur eval`, or left out by `--drop-unknown`."""
+"""Labelled rows with a label not seen in training: mistakes of `recur eval`, or left out by `--drop-unknown`."""
 
 import csv
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_unknown_labels_can_be_left_out(recur: Recur, trained: Path, files: tupl
     known, every = files
     wanted, (_, err) = recur.json("eval", trained, known), recur.ok("eval", trained, every, "--drop-unknown")
     found = recur.json("eval", trained, every, "--drop-unknown")
-    assert "warning: 3 of 43 rows have a label that the training had not ('999' 2, 'x' 1), left out" in err
+    assert "warning: 3 of 43 rows have a label not seen in training ('999' 2, 'x' 1), left out" in err
     assert (found.pop("dropped"), wanted.pop("dropped")) == (3, 0)
     for each in (found, wanted):
         del each["path"], each["sha256"]

@@ -63,7 +63,7 @@ def model(arguments: list[str]) -> int:
         "model.safetensors": weights,
         KNOWN_ROWS: known_to_bytes(None),
     }
-    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files)
+    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files, first=number == 0)
     return 0
 
 

@@ -137,8 +137,8 @@ def test_a_stop_in_the_last_evaluation_saves_no_weights_under_another_step(
     output = tmp_path / "x"
     last = output / "checkpoints" / str(untouched["finetune"]["last"])
 
-    def stopped(*arguments: Any) -> None:
-        write_model(*arguments)
+    def stopped(*arguments: Any, **named: Any) -> None:
+        write_model(*arguments, **named)
         if last.exists():  # after the last step the best weights are published, and in memory
             remove(last)
             os.kill(os.getpid(), signal.SIGTERM)

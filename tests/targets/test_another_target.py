@@ -20,7 +20,7 @@ from recurcli.models.data import RowsInMemory
 from recurcli.preset import compose
 from recurcli.requests.training import FinetuneRequest
 from recurcli.targets import TARGETS, Target
-from recurcli.targets.target import LinearWeights, Logits, RowWeights, Shares, Y
+from recurcli.targets.target import LinearWeights, Logits, Probabilities, RowWeights, Y
 
 WORDS = ("cold", "wet", "windy", "bright")
 
@@ -62,12 +62,12 @@ class Tags(Target):
         signs = 2 * y - 1
         return np.logaddexp(0, -signs * logits).sum(axis=1), -signs / (1 + np.exp(signs * logits))
 
-    def losses_of_shares(self, shares: Shares, y: Y) -> NDArray[np.float64]:
-        return -np.log(np.where(y == 1, shares, 1 - shares)).sum(axis=1)
+    def losses_of_probabilities(self, probabilities: Probabilities, y: Y) -> NDArray[np.float64]:
+        return -np.log(np.where(y == 1, probabilities, 1 - probabilities)).sum(axis=1)
 
     def curvature(self, logits: Logits, parts: Any, factors: Any) -> NDArray[np.float64]:
-        shares = self.probabilities(logits)
-        return np.einsum("n,nc,pnc,qnc->pq", factors, shares * (1 - shares), parts, parts)
+        probabilities = self.probabilities(logits)
+        return np.einsum("n,nc,pnc,qnc->pq", factors, probabilities * (1 - probabilities), parts, parts)
 
     def fit_linear(self, features: Any, y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
         fitted = [LinearSVC(C=c, tol=0.1, random_state=0).fit(features, own, row_weights) for own in y.T]
@@ -84,13 +84,13 @@ class Tags(Target):
     def constant_logits(self, y: Y) -> NDArray[np.float64]:
         return 2.0 * y.mean(axis=0) - 1
 
-    def probabilities(self, logits: Logits, rows: int = 0) -> Shares:
+    def probabilities(self, logits: Logits, rows: int = 0) -> Probabilities:
         return np.asarray(1 / (1 + np.exp(-logits)))
 
-    def decide(self, shares: Shares, thresholds: Sequence[float] = ()) -> Y:
-        return (shares >= np.array(thresholds or 0.5)).astype(np.int64)
+    def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
+        return (probabilities >= np.array(thresholds or 0.5)).astype(np.int64)
 
-    def fit_thresholds(self, shares: Shares, y: Y, metric: str) -> dict[str, Any]:
+    def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
         raise NotImplementedError("the test asks for none")
 
     def decode(self, y: Y) -> list[str]:
@@ -99,7 +99,7 @@ class Tags(Target):
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         return (y == predictions).all(axis=1)
 
-    def report(self, y: Y, predictions: Y, shares: Shares | None, **more: Any) -> dict[str, Any]:
+    def report(self, y: Y, predictions: Y, probabilities: Probabilities | None, **more: Any) -> dict[str, Any]:
         right = (y * predictions).sum()
         micro = 2 * right / (y.sum() + predictions.sum())
         return {"accuracy": float(self.hits(y, predictions).mean()), "micro_f1": float(micro), "loss": more.get("loss")}
@@ -108,8 +108,8 @@ class Tags(Target):
         rows, counts = np.unique(y, axis=0, return_counts=True)
         return np.tile(rows[counts.argmax()], (len(y), 1))
 
-    def calibration(self, shares: Shares, y: Y) -> dict[str, Any]:
-        return {"ece": float(np.abs(shares.mean(axis=0) - y.mean(axis=0)).mean())}
+    def calibration(self, probabilities: Probabilities, y: Y) -> dict[str, Any]:
+        return {"ece": float(np.abs(probabilities.mean(axis=0) - y.mean(axis=0)).mean())}
 
     def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
         return {}

@@ -9,6 +9,7 @@ import torch
 
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
+from recurcli.encoders.registry import LINEAR
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.result_block import result_block
 from recurcli.log import Log
@@ -65,16 +66,17 @@ def model_card(result: Mapping[str, Any]) -> str:
     if PREDICTIONS in result["holds"]:
         held += " `--set finetuning.keep_texts=false` trains a model without whole texts and their hashes."
     block = None if pretrained else result_block(Path("THIS_FOLDER"), result)
+    name = LINEAR if _kept_name(result) == "linear model" else result["encoder"]
     lines = [
         "---",
         "library_name: recurcli",
         f"pipeline_tag: {pipeline}",
-        f"tags: [{result['encoder']}, {result['task']}]",
+        f"tags: [{name}, {result['task']}]",
         "---",
         "",
         f"# {escaped(result['preset'])}",
         "",
-        f"A {kind} with the model `{result['encoder']}`, made by `recur {result['command']}` "
+        f"A {kind} with {_model_in_words(result)}, made by `recur {result['command']}` "
         f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
         "",
         *([] if block is None else [*_markdown(block.columns, block.rows), *(f"{note}\n" for note in block.notes)]),
@@ -90,6 +92,23 @@ def model_card(result: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _kept_name(result: Mapping[str, Any]) -> str:
+    """Return what the run keeps of its candidates. A pretrained run keeps its encoder."""
+    return str(result.get("kept", {"name": "encoder"})["name"])
+
+
+def _model_in_words(result: Mapping[str, Any]) -> str:
+    """Return what the kept model is, and the encoder that was trained beside it if it is not kept."""
+    encoder = f"the encoder `{result['encoder']}`"
+    not_kept = "" if result["encoder"] == LINEAR else f", in place of {encoder} that was trained too"
+    words = {
+        "encoder": encoder,
+        "ensemble": f"{encoder} and a linear model (an ensemble)",
+        "linear model": f"a linear model on n-grams{not_kept}",
+    }
+    return words[_kept_name(result)]
+
+
 def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table, and an empty one."""
     for line in (columns, ["---"] * len(columns), *rows):
@@ -99,7 +118,7 @@ def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator
 
 def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield name and value of the facts on a model and its data that the model card and the HTML page show."""
-    yield "model", result["encoder"]
+    yield "model", _model_in_words(result)
     yield from training_facts(result)
     if vectors := result.get("linear_baseline", {}).get("vectors"):
         of = f"{vectors['share']:.0%} of the distance between the two best labels in the linear model, on dev rows"

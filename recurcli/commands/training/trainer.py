@@ -116,7 +116,7 @@ class Training:
     stop: StopRequest
     request: TrainingRequest
     resolved: ResolvedPreset
-    """The preset as it was given, which preset.yaml holds."""
+    """The preset that preset.yaml holds: as it was given, with the delimiter and the vectors that were found."""
     preset: Preset
     """The preset with a value for each `auto` that the rows decide."""
     status: RunStatus
@@ -296,7 +296,7 @@ class Training:
                 files |= candidate.files()
         if self.dev is not None and self.dev.first_kept is not None:
             files[KEPT] = to_json(self.dev.first_kept.to_json())
-        write_model(self.run.path, self.config, {**files, **changed})
+        write_model(self.run.path, self.config, {**files, **changed}, first=not self.has_published)
         self.has_published = True
 
     def _finish(self, track: Add) -> None:
@@ -308,7 +308,7 @@ class Training:
             self.stop.raise_if_agreed()
             if ranks.is_main:
                 self.publish(changed)
-            report = {} if self.dev is None else self.dev.write_report(self.run.path)
+            report = {} if self.dev is None else self.dev.decide_and_score(self.run.path)
         except StopTraining:
             self.stop.leave(self.run.way_on)
         if ranks.is_main:

@@ -106,7 +106,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on the rows of unknown labels, and on the dev rows, among those that are scored."""
     if unknown := result["metrics"].get("unknown_labels"):
         rows = pluralize(sum(unknown.values()), "row", "have")
-        label = f"a label that the training had not ({quoted([*unknown])})"
+        label = f"a label not seen in training ({quoted([*unknown])})"
         yield f"{rows} {label}. Such a row is a mistake, but in no loss or calibration."
     known = result.get("dev_rows")
     selected = "encoder" in result["kept"]["alone"]  # dev rows select nothing of a linear model alone
