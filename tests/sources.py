@@ -6,7 +6,7 @@ from typing import Any
 from recurcli.config import DataConfig
 from recurcli.data.columns import TextColumns
 from recurcli.data.rows import Record, Records
-from recurcli.data.source import Source, find_source
+from recurcli.data.source import UNKNOWN, Source, find_source
 from recurcli.data.tasks import TASKS, task_with_columns
 
 
@@ -19,7 +19,7 @@ def like(
 
 
 def found(
-    content: str, *, like: Source | None = None, labelled: bool = False, is_input: bool = False, **told: Any
+    content: str, *, like: Source = UNKNOWN, labelled: bool = False, is_input: bool = False, **told: Any
 ) -> tuple[Source, Records, list[Record]]:
     """What a TSV of this content, called x.tsv, is decided to be like, and its rows. `told` are keys of DataConfig."""
     config = DataConfig(**told)

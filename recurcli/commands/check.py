@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from operator import itemgetter
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, Preset, with_options
 from recurcli.data.columns import absent_labels, check_labels, label_doubts, ordered_labels
-from recurcli.data.source import Source
+from recurcli.data.source import UNKNOWN
 from recurcli.data.splits import (
     FEWEST_DEV_ROWS,
     Examples,
@@ -229,7 +229,6 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
     config = replace(config, skip_bad_rows=False)
     splits: list[CheckedSplit] = []
     findings: list[Finding] = []
-    like: Source | None = None
     read = 0
     for name, place in find_files(task, config).items():
         trains = name in ("train", UNNAMED)
@@ -238,7 +237,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
             task,
             "train" if trains else name,
             config,
-            like=like,
+            like=splits[0].rows.source if splits else UNKNOWN,
             keep_faults=True,
             after_rows=partial(log.rows, before=read),
         )
@@ -252,7 +251,6 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
         except DataError as error:
             findings.append(Finding("error", escaped(error, limit=2000)))
             continue
-        like = like or rows.source
         read += rows.read
         alone = None
         if trains and not config.named_files and config.path == str(place.path):
@@ -349,11 +347,12 @@ def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, 
     """Return the counts of one split; labels with the most rows come first."""
     rows, labels = split.rows, dict(sorted(sorted(split.labels.items()), key=itemgetter(1), reverse=True))
     dev = () if split.alone is None or split.alone.dev is None else split.alone.dev.examples
+    columns = {key: names for key, names in asdict(rows.source.columns).items() if names}
     return {
         "split": split.name,
         "path": str(split.path),
         "format": rows.source.format,
-        "columns": {**rows.source.columns.to_json(), "label": rows.source.label, "id": rows.source.id},
+        "columns": {**columns, "label": rows.source.label, "id": rows.source.id},
         "read": rows.read,
         "rows": len(rows.examples),
         "dropped": rows.dropped,

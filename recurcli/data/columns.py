@@ -1,12 +1,8 @@
-"""The columns of text, second text, label and id: how their values are read, and how they are looked up.
-
-First come the values of a record, texts (`TextColumns`) and labels (`label_of`). Then come the columns of a file, which are
-looked up by name, by number or by usual names (`ColumnNames`).
-"""
+"""The values in the columns of a record: its texts (`TextColumns`) and its label (`label_of`), and what labels seem to be."""
 
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -16,25 +12,6 @@ from recurcli.data.rows import Record, kind_of
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, did_you_mean, escaped, quoted
 from recurcli.validation import STRICT
-
-TEXT_NAMES = (
-    *("text", "sentence", "sentence1", "premise", "question1", "text1", "text_a", "review", "content", "query"),
-    *("title", "question", "comment", "message", "tweet", "headline", "body"),
-)
-"""Usual names of the column of a text, the likelier first."""
-PAIR_NAMES = {
-    "text": "pair",
-    "sentence": "pair",
-    "sentence1": "sentence2",
-    "premise": "hypothesis",
-    "question1": "question2",
-    "text1": "text2",
-    "text_a": "text_b",
-}
-"""Usual name of the first text's column to that of the second text's."""
-SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
-LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
-ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
 JOINTS = ";|,"  # marks that may join several labels in one cell
 JOINT_LABELS = 3
@@ -101,11 +78,6 @@ class TextColumns:
         if found.fault or found.text.strip() or (found.pair or "").strip():
             return found
         return found._replace(fault="its text is empty" if found.pair is None else "both of its texts are empty")
-
-    def to_json(self) -> dict[str, list[str]]:
-        """Return the columns as result.json and `recur check --json` show them."""
-        named = {"text": [*self.text], "pair": [*self.pair], "spans": [self.spans] if self.spans else []}
-        return {key: names for key, names in named.items() if names}
 
 
 def value_of(fields: Mapping[str, Any], column: str) -> Any:
@@ -259,79 +231,6 @@ def absent_labels(split: str, trained: Mapping[str, int], labels: Iterable[str],
     return f"{what} ({share:.1%} of the train rows){way_out if are_folders and UNLABELLED in absent else ''}"
 
 
-@dataclass(frozen=True)
-class ColumnNames:
-    """The columns of a file, looked up by name, number or usual name."""
-
-    source: str
-    """Prefix of messages."""
-    names: tuple[str, ...]
-    keys: tuple[str, ...]
-    """The keys of `names` in the records."""
-    is_complete: bool = True
-    """Whether there are no others. JSON rows may have keys that the first one lacks."""
-
-    def find(self, word: str, what: str) -> str:
-        """Return the key of the column with the name `word`, else with that number from 1, which is to be the `what`.
-
-        Raises DataError with the way out if there is none.
-        """
-        if not self.is_complete:
-            return word
-        if (key := self.look_up(word)) is not None:
-            return key
-        way_out = escaped(did_you_mean(word, self.names), 400)
-        raise DataError(f"{self.source}: has no column '{escaped(word)}'{way_out}; {option(what)} names another")
-
-    def look_up(self, word: str) -> str | None:
-        """Return the key of the column with the name `word`, else with that number from 1, or None if there is none."""
-        if word in self.names:
-            return self._only(word)
-        return self.keys[int(word[:9]) - 1] if is_number(word) and 0 < int(word[:9]) <= len(self.keys) else None
-
-    def find_usual(self, usual: Iterable[str], taken: Collection[str] = ()) -> str | None:
-        """Return the key of the first of the `usual` names that is a column, in any case, or None if none is."""
-        spellings = {folded(name): name for name in reversed(self.names)}
-        for name in usual:
-            spelled = name if name in self.names else spellings.get(folded(name))
-            if spelled is not None and (key := self._only(spelled)) not in taken:
-                return key
-        return None
-
-    def name_of(self, key: str) -> str:
-        """Return the name of the column with this key; the key itself if there is none."""
-        return self.names[self.keys.index(key)] if key in self.keys else key
-
-    def ask(self, what: str, cells: Sequence[str] = ()) -> DataError:
-        """Return the error for a column that was not found. It names the option to add, and lists the columns.
-
-        `what` is "text" or "label", for example. `cells` are the cells of line 1 if that line is taken as a row.
-        """
-        if not self.names:
-            return DataError(f"{self.source}: has no rows, or its first rows cannot be read")
-        answer = f"add {option(what)}" + (", a name in line 1 or a number" if cells else "")
-        answer += f", or {option('delimiter', 'MARK')} if it has several columns" if len(self.names) == 1 else ""
-        shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
-        columns = f"{'line 1 is' if cells else 'the columns are'}: {shown}"
-        return DataError(f"{self.source}: which column is the {what}? {answer}; {columns}")
-
-    def read_twice(self, name: str | None, what: str) -> DataError:
-        """Return the error for the column `name`, which would be read as `what`."""
-        return DataError(
-            f"{self.source}: the column '{escaped(name)}' is taken as {what}; {option('text')} names another"
-        )
-
-    def _only(self, name: str) -> str:
-        if self.names.count(name) > 1:
-            raise DataError(f"{self.source}: has the column '{escaped(name)}' twice; give its number")
-        return self.keys[self.names.index(name)]
-
-
 def is_number(word: str) -> bool:
     """Return whether `word` consists of ASCII digits."""
     return word.isascii() and word.isdigit()
-
-
-def option(key: str, value: str = "COLUMN") -> str:
-    """Return the option of the commands that sets `data.<key>`, as messages show it."""
-    return f"--{key} {value}"

@@ -510,11 +510,10 @@ def read_records(
         rows: Iterator[Row] = iter(())
         if isinstance(source, str | Path):
             name = str(Path(source))
-            stream = None if format == "folders" else on_error.enter_context(open_file(Path(source)))
+            if format != "folders":
+                rows = rows_of(on_error.enter_context(open_file(Path(source))), name, decoder)
         else:
-            stream = source
-        if stream is not None:
-            rows = rows_of(stream, name, decoder)
+            rows = rows_of(source, name, decoder)
         named = format or format_of(name)
         kind: Format = named or "tsv"
         if named is None or is_table(named):

@@ -36,7 +36,7 @@ from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import with_class_names
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.rows import Record, Records, kind_of
-from recurcli.data.source import AS_ROW, Source, find_source, read_as_in_words
+from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
@@ -380,7 +380,7 @@ def load_split(
     *,
     labelled: bool | None = None,
     use_dev_split: bool = False,
-    like: Source | None = None,
+    like: Source = UNKNOWN,
     keep_faults: bool = False,
     keep_records: bool = False,
     any_label: bool = False,

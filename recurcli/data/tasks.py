@@ -23,8 +23,6 @@ class Layout:
     """Maps a split to the name of a file, or of a folder of folders named by label."""
     header: bool | None = None
     """TSV and CSV: whether the first row names the columns; without it they are "1", "2", …; None: see `is_header`."""
-    delimiter: str | None = None
-    """Field separator; None: a TAB in a TSV, a comma in a CSV."""
     text: tuple[str, ...] | None = None
     label: str | None = None
     label_names: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 import contextlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,7 +93,7 @@ class Data:
             target=self.target.kind,
             labels=self.target.labels,
             label_type=self.label_type,
-            source=self.train.source.to_json(),
+            source=asdict(self.train.source),
             network=network,
         )
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,12 @@ from sources import found, like, texts_of
 
 from recurcli.config import DataConfig
 from recurcli.data.columns import (
-    LABEL_NAMES,
-    PAIR_NAMES,
-    TEXT_NAMES,
     BadRow,
-    ColumnNames,
     TextColumns,
     marked,
 )
 from recurcli.data.rows import Record, Records
-from recurcli.data.source import Source
+from recurcli.data.source import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, ColumnNames, Source
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, ModelError
@@ -183,7 +179,7 @@ def test_a_later_file_has_the_label_and_the_id_of_the_training_rows_before_usual
 
 def test_a_source_is_stored_and_read_again() -> None:
     source = decided("a\tb\tc\td", text=("c", 1), pair="d", label=2)
-    stored = json.loads(json.dumps(source.to_json()))
+    stored = json.loads(json.dumps(asdict(source)))
     assert Source.from_json(stored, Path("config.json")) == source
     for bad in (
         {},
@@ -203,11 +199,6 @@ def test_lists_of_strings_and_several_columns_are_joined_by_spaces() -> None:
         text, pair, fault = TextColumns(("keyword",), ("title",)).read(Record(1, {"keyword": bad, "title": "a"}))
         assert (text, pair) == ("", "a")
         assert str(fault).startswith("'keyword' is ")
-
-
-def test_a_models_config_names_the_columns_that_are_set() -> None:
-    assert TextColumns(("a", "b"), ("c",)).to_json() == {"text": ["a", "b"], "pair": ["c"]}
-    assert TextColumns(("text",), spans="target").to_json() == {"text": ["text"], "spans": ["target"]}
 
 
 def target(first: str, at: object, second: str, there: object) -> dict[str, object]:

@@ -15,8 +15,7 @@ from sources import found, like
 
 from recurcli.commands.check import inspect, read_splits
 from recurcli.config import DataConfig
-from recurcli.data.columns import LABEL_NAMES, TEXT_NAMES
-from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source
+from recurcli.data.source import LABEL_NAMES, ROWS_FOR_HEADER, TEXT_NAMES, UNKNOWN, Source, find_source
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS, task_with_columns
 from recurcli.errors import DataError
@@ -41,7 +40,7 @@ def as_input(content: str, trained: Source = ON_TEXT, **told: object) -> Found:
     return left_of(content, like=trained, is_input=True, **told)
 
 
-def as_training_rows(content: str, labelled: bool = True, trained: Source | None = None, **told: object) -> Found:
+def as_training_rows(content: str, labelled: bool = True, trained: Source = UNKNOWN, **told: object) -> Found:
     """Read labelled rows as training, `check` and `eval` do."""
     return left_of(content, like=trained, labelled=labelled, **told)
 
@@ -167,14 +166,14 @@ TABLES = st.integers(1, 3).flatmap(
 )
 
 
-def is_header_in_full(table: list[list[str]], trained: Source | None, *, labelled: bool) -> bool:
+def is_header_in_full(table: list[list[str]], trained: Source, *, labelled: bool) -> bool:
     """Whether row 1 has every name that makes it a header, in other words than those of the code."""
     first = [cell.casefold() for cell in table[0]]
-    own = [] if trained is None else [name for name in trained.columns.names if name != "1"]
+    own = [name for name in trained.columns.names if name != "1"]
     if len(first) == 1:
         return first[0] in ("text", "sentence") or first == own
     label = [LABEL_NAMES] if labelled else []
-    pair = [("sentence2", "pair", "hypothesis")] if trained is not None and trained.columns.pair else []
+    pair = [("sentence2", "pair", "hypothesis")] if trained.columns.pair else []
     once = [all(row[place] != table[0][place] for row in table[1:]) for place in range(len(first))]
     return any(
         all(first[place] in names and once[place] for place, names in zip(places, wanted, strict=False))
@@ -184,16 +183,18 @@ def is_header_in_full(table: list[list[str]], trained: Source | None, *, labelle
     )
 
 
-@given(table=TABLES, trained=st.sampled_from([None, ON_TEXT, ON_QUESTION, ON_PAIRS, ON_NUMBER]), labelled=st.booleans())
+@given(
+    table=TABLES, trained=st.sampled_from([UNKNOWN, ON_TEXT, ON_QUESTION, ON_PAIRS, ON_NUMBER]), labelled=st.booleans()
+)
 def test_no_row_is_lost_but_a_header_in_full_which_a_note_names(
-    table: list[list[str]], trained: Source | None, labelled: bool
+    table: list[list[str]], trained: Source, labelled: bool
 ) -> None:
     content = "".join("\t".join(row) + "\n" for row in table)
     pairs = {"pair": "2"} if trained is ON_PAIRS else {}
     if len(table[0]) < 1 + len(pairs) + labelled:
         return  # a column is read for one thing
     try:
-        if trained is not None and not labelled:
+        if trained is not UNKNOWN and not labelled:
             rows, note = as_input(content, trained, text="1", **pairs)
         else:
             label = {"label": str(len(table[0]))} if labelled else {}

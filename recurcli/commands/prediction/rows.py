@@ -146,11 +146,6 @@ class Input(NamedTuple):
         """Whether rows have values of several types (JSON, Parquet) rather than strings in columns."""
         return self.source.delimiter is None
 
-    @property
-    def breaks(self) -> bool:
-        """Whether a value may hold TABs and line ends, which a TSV cannot."""
-        return self.source.format != "tsv"
-
 
 def scan(input: Input, progress: PredictionProgress, *, strict: bool) -> tuple[str, ...]:
     """Count the rows and faults of a file in `progress`, before any output is written. Return the names of its columns.
@@ -205,7 +200,7 @@ def check_holdable(record: Record, input: Input, *, name: str, delimiter: str | 
     `name` is the name of the input, `delimiter` what separates the fields of the TSV in place of a TAB.
     """
     place = f"{escaped(name, limit=4000)}:{record.line}"
-    if input.format == "tsv" and input.breaks:
+    if input.format == "tsv" and input.source.format != "tsv":
         fields = record.fields.items() if input.typed else zip(input.names, record.fields.values(), strict=False)
         for column, value in fields:
             if isinstance(value, str) and (found := tsv_obstacle(value, delimiter or "\t")):
@@ -278,7 +273,9 @@ class RowWriter:
         if self.format not in ("tsv", "csv") or not has_names:
             return b""
         added = self._added if self.with_reason else self._added[:-1]
-        return self._line([*self.input.names], added, f"{self.name}: the header", check_all=self.input.breaks)
+        return self._line(
+            [*self.input.names], added, f"{self.name}: the header", check_all=self.input.source.format != "tsv"
+        )
 
     def row(
         self, number: int, record: Record, prediction: Prediction, fault: str | None, why: Sequence[str] | None = None
