@@ -4,7 +4,7 @@ Commands call `current()`. Without torchrun it returns SINGLE_PROCESS, whose col
 nothing. Collectives send numbers and JSON, never a pickle.
 
 A rank that is killed breaks the connections on which the others wait, and torchrun ends them. One that is suspended is found
-by the time limit of `limited`. The first failure in torchrun's key-value store is that of the run: its rank prints it, and
+by the time limit of `time_limit`. The first failure in torchrun's key-value store is that of the run: its rank prints it, and
 all ranks exit with its code.
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 START = timedelta(minutes=2)
 """How long all ranks may take to start and to connect."""
-PATIENCE = timedelta(days=1)
+LONGEST_WAIT = timedelta(days=1)
 """How long a rank waits for others in a collective, while rank 0 reads, fits the linear model or writes."""
 LIMIT = timedelta(minutes=5)
-"""How long a rank waits in a collective within `limited`."""
+"""How long a rank waits in a collective within `time_limit`."""
 PARTING = 2.0
 """Seconds that a failed rank waits for the others: when it exits, torchrun sends them SIGTERM."""
 
@@ -74,11 +74,11 @@ class Ranks:
         group = {"store": self.store, "rank": self.rank, "world_size": self.world_size}
         with _torch_distributed() as distributed, _stdout_to_stderr():
             distributed.init_process_group(backend, timeout=START, **group)
-            self._group = distributed.new_group(timeout=PATIENCE)
+            self._group = distributed.new_group(timeout=LONGEST_WAIT)
             self._limited = distributed.new_group(timeout=LIMIT)
 
     @contextlib.contextmanager
-    def limited(self) -> Iterator[None]:
+    def time_limit(self) -> Iterator[None]:
         """Within the block collectives raise RankError if another rank does not answer within LIMIT.
 
         It is for training steps and evaluations, in which all ranks do the same. All of them must enter it.
@@ -89,8 +89,8 @@ class Ranks:
         finally:
             self._group = before
 
-    def wait_for_main(self) -> None:
-        """Wait until rank 0 is here too. All ranks must call it."""
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
         self.broadcast(None)
 
     def all_gather(self, value: Any) -> list[Any]:
@@ -223,7 +223,7 @@ def finish() -> None:
     from torch import distributed
 
     if distributed.is_initialized():
-        _current.all_gather(None)
+        _current.barrier()
         distributed.destroy_process_group()
 
 

@@ -233,7 +233,7 @@ def fit(loop: TrainingLoop, after_step: Callable[[Progress], bool]) -> None:
     """
     state, batches = loop.state, loop.batches(loop.state.step)
     while not loop.finished:
-        with loop.ranks.limited():
+        with loop.ranks.time_limit():
             if not loop.evaluation_due:
                 started, cpu_started = time.perf_counter(), time.process_time()
                 take_step(loop, next(batches))

@@ -226,7 +226,7 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
-        with self.ranks.limited():
+        with self.ranks.time_limit():
             agreed = max(int(number) for number in self.ranks.all_gather_(torch.tensor(self.signal or 0)))
         if agreed:  # a signal that arrives after all_gather is handled by the next call
             self.signal = agreed
@@ -240,7 +240,7 @@ class StopRequest:
     def leave(self, way_on: str) -> NoReturn:
         """Wait until rank 0 has written what it has to, then raise Interrupted with the signal, and with the `way_on`."""
         assert self.signal is not None
-        self.ranks.broadcast(None)  # a barrier: no rank exits before the files are written
+        self.ranks.barrier()  # no rank exits before the files are written
         stop = Interrupted(self.signal, f"stopped by {signal.Signals(self.signal).name}{self.place}")
         stop.add_note(way_on)
         raise stop
@@ -359,7 +359,7 @@ class Session:
     def train(self, log: Log) -> None:
         """Train to the end. On a signal, writes a checkpoint and raises Interrupted."""
         self._since = self.loop.state.tokens, time.perf_counter()
-        self.ranks.wait_for_main()
+        self.ranks.barrier()
         with contextlib.suppress(StopTraining):
             fit(self.loop, partial(self._after_step, log))
         self.stop.place = f" at step {self.loop.state.step:,}"
@@ -375,7 +375,7 @@ class Session:
                 tensors = self.loop.model.state_dict().items()
                 self.best = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors}
                 self.publish(self.best)
-            self.ranks.wait_for_main()
+            self.ranks.barrier()
         if progress.dev_metric is not None or progress.step % config.log_every == 0 or at_end:
             self._write_metrics(progress)
         if self.stop.agreed():
@@ -394,7 +394,7 @@ class Session:
         self.loop.read_losses()
         if self.ranks.is_main:
             self._write_checkpoint()
-        self.ranks.wait_for_main()
+        self.ranks.barrier()
 
     def _write_checkpoint(self) -> None:
         has_other_best = self.best is not None and self.loop.state.best_step != self.loop.state.step
