@@ -17,7 +17,7 @@ from tiny_task import write_rows
 
 from recurcli.commands.comparison.groups import differing_keys
 from recurcli.evaluation.decision import Kept
-from recurcli.files import to_json, write_manifest
+from recurcli.files import extend_manifest, to_json, write_manifest
 from recurcli.metrics import METRICS, percent
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import NETWORK_FILES, REQUIRED_FILES, Run, RunDirectory
@@ -226,7 +226,7 @@ def relabelled(line: Line) -> None:
     [
         (lambda line: line.update(id=f"{line['id']}x"), {}, "their dev rows have other ids or labels"),
         (relabelled, {}, "their dev rows have other ids or labels"),
-        (lambda line: line["probabilities"].update(new=0.0), {}, "their classes are 100, "),
+        (id, {"classes": "new"}, "their classes are 100, "),
         (id, {"task": "afqmc"}, "their tasks are tnews and afqmc; .*: name them, or a folder"),
         (id, {"metric": "mcc"}, "their metrics, of which --metric chooses one, are accuracy and mcc"),
         (id, {"data": {"dev": OTHER_ROWS}}, r"the sha256 of their dev rows is .*/dev.json\) and f{12} \(b/"),
@@ -237,6 +237,11 @@ def test_other_rows_and_labels_are_refused_by_name(
     change: Callable[[Line], None], stored: Line, reason: str, recur: Recur, runs: Path, trained: Path
 ) -> None:
     other = variant(trained, runs / "other", seed=3, change=change)
+    if new := stored.pop("classes", None):
+        config = json.loads((other / "config.json").read_text())
+        config["id2label"]["15"] = new
+        (other / "config.json").write_text(json.dumps(config))
+        extend_manifest(other, "config.json")
     with edited(other) as result:
         for key, value in stored.items():
             result[key] = {**result[key], **value} if isinstance(value, dict) else value
@@ -387,7 +392,8 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
         line["encoder_probabilities"] = {"y": 0.9, "n": 0.1} if line is lines[1] else shares
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (tmp_path / "predictions.dev.jsonl").write_text(content, encoding="utf-8")
-    write_manifest(tmp_path, ["predictions.dev.jsonl"])
+    (tmp_path / "config.json").write_text('{"target": "one", "id2label": {"0": "y", "1": "n"}}')
+    write_manifest(tmp_path, ["predictions.dev.jsonl", "config.json"])
     found = read_predictions(Run(tmp_path), "model")
     assert (found.ids, found.labels, found.predictions, found.target) == (
         odd,

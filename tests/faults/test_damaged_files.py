@@ -517,6 +517,7 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     """Each key with each wrong value, in the first row and in a later one."""
     rows = [json.loads(line) for line in (trained / "predictions.dev.jsonl").read_text().splitlines()[:2]]
     path = tmp_path / "predictions.dev.jsonl"
+    shutil.copy(trained / "config.json", tmp_path)
     readers: dict[str, Callable[[Run], Any]] = {
         **{part: partial(read_predictions, part=part) for part in ("model", "encoder", "linear")},
         "text": read_texts,
@@ -525,7 +526,7 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     for number in (0, 1):
         for key, junk, row in forgeries(rows[number], 60, random.Random(number)):
             path.write_text("".join(json.dumps(row if place == number else rows[place]) + "\n" for place in (0, 1)))
-            write_manifest(tmp_path, [path.name])
+            write_manifest(tmp_path, [path.name, "config.json"])
             for name, read in readers.items():
                 try:
                     read(Run(tmp_path))
@@ -539,8 +540,9 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     ("config", "reason"),
     [
         (None, "does not list config.json"),
-        ('{"id2label": {"0": ["neg"]}}', "config.json: .*id2label.0"),
-        ("{}", "config.json: .*id2label"),
+        ('{"target": "one", "id2label": {"0": ["neg"]}}', "config.json: .*id2label.0"),
+        ('{"target": "one"}', "config.json: .*id2label"),
+        ('{"target": "rank", "id2label": {}}', "config.json: .*target 'rank' is unknown"),
     ],
 )
 def test_names_of_many_classes_that_cannot_be_read_are_refused(config: str | None, reason: str, tmp_path: Path) -> None:
