@@ -30,12 +30,12 @@ MOMENTS = {
     "an epoch's end": ("recurcli.tokens.batching:epoch_batches",),
     "an evaluation": ("recurcli.models.encoder:Encoder.score",),
     "the logits of an evaluation": ("recurcli.evaluation.inference:compute_logits",),
-    "the last evaluation": ("recurcli.models.choice:Choice.write_report",),
+    "the last evaluation": ("recurcli.models.choice:Choice.decide_and_score",),
     "a checkpoint": ("recurcli.training.session:save_checkpoint",),
     "a rotation of checkpoints": ("shutil:rmtree",),
     "a line of metrics": ("recurcli.runs.run_directory:RunDirectory.append_metrics",),
     "the publishing of a model": ("recurcli.runs.model_files:write_model",),
-    "the end": ("recurcli.commands.training.report:result_of",),
+    "the end": ("recurcli.commands.training.report:model_card",),
     "the last file": ("recurcli.runs.run_directory:RunDirectory.write_result",),
 }
 """Moments of a command at which a fault can be asked for: each is the start of a call of these public functions."""

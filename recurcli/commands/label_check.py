@@ -52,6 +52,8 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     """
     if config.named_files and "train" not in config.named_files:
         raise UsageError("--out-of-fold and --suspects read training rows; name their file with --train")
+    if task.kind_of_target != OneLabel.kind:
+        raise UsageError(f"--out-of-fold and --suspects are not for labels of the kind {task.kind_of_target}")
     own = replace(config, unlabelled="drop")
     train = load_split(task, "train", own, labelled=True, use_dev_split=True, keep_records=True)
     dev = [] if train.dev is None else train.dev.examples

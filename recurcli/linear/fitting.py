@@ -252,7 +252,7 @@ def search_hyperparameters(
             logits[held_out] = vectors[held_out] @ weights + bias
         logits *= fit_calibration(logits, own, target, 1.0, factors[:rows])
         losses = factors[:rows] * target.losses_and_gradient(logits, own)[0]
-        return losses, float(target.hits(own, target.decide(logits)).mean())
+        return losses, float(target.hits(own, target.decide(target.probabilities(logits))).mean())
 
     def expected_losses(ngrams: NgramConfig, scale: float, rows: int) -> NDArray[np.float64]:
         """Return the losses (N,) that are expected of a model of all rows."""

@@ -6,8 +6,10 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic_core import SchemaValidator
 from pydantic_core import core_schema as cs
 
@@ -28,10 +30,6 @@ from recurcli.runs.run_directory import (
     read_json,
 )
 from recurcli.targets import Target, target_of_kind
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -105,8 +103,8 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
         row = _row(path, number, head + "}" if found and thresholds is None else line, validator)
         prediction = row["prediction"]
         if thresholds is not None:
-            ratios = {name: share / thresholds.get(name, 1) for name, share in row[key].items()}
-            prediction = max(ratios, key=ratios.__getitem__)
+            own = [[row[key].get(label, 0.0) for label in target.labels]]  # of many labels a row has the largest ones
+            [prediction] = target.decode(target.decide(np.array(own), [*thresholds.values()]))
         rows.append((row["id"], row["label"], prediction))
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
     if unknown := {*labels, *predictions} - {*target.labels}:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import FinetuningConfig
+from recurcli.errors import UsageError
 from recurcli.log import Note
 
 if TYPE_CHECKING:
@@ -72,21 +73,21 @@ class Target(ABC):
         Raises UsageError for a label that is not among `labels`.
         """
 
-    @abstractmethod
     def row_weights(self, weights: NDArray[np.float64], y: Y) -> NDArray[np.float64]:
         """Return the factor of each row's loss (N,), given the weights of the labels (C,)."""
+        return np.ones(len(y))
 
     @abstractmethod
     def loss(self, logits: "Tensor", y: "Tensor", config: FinetuningConfig) -> "Tensor":
         """Return the loss of each row that the encoder minimizes: (B, C), (B, …) -> (B,)."""
 
-    @abstractmethod
     def soften(self, probabilities: "Tensor", temperature: float) -> "Tensor":
         """Return a teacher's soft labels (N, C) at the `temperature`."""
+        raise UsageError(f"finetuning.teacher: labels of the kind {self.kind} are not learned from a teacher")
 
-    @abstractmethod
     def teacher_loss(self, logits: "Tensor", probabilities: "Tensor", temperature: float) -> "Tensor":
         """Return the loss of each row beside a teacher's softened labels: (B, C), (B, C) -> (B,)."""
+        raise UsageError(f"finetuning.teacher: labels of the kind {self.kind} are not learned from a teacher")
 
     @abstractmethod
     def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
@@ -113,9 +114,9 @@ class Target(ABC):
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, C) of the losses that `fit_linear` minimizes in the logits (B, C), for SGD."""
 
-    @abstractmethod
     def default_bias(self, bias: NDArray[np.float32], y: Y) -> NDArray[np.float32]:
         """Return the bias (C,) of a linear model, with a default for labels that no row of `y` has."""
+        return bias
 
     @abstractmethod
     def constant_logits(self, y: Y) -> NDArray[np.float64]:
@@ -130,11 +131,11 @@ class Target(ABC):
 
     @abstractmethod
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
-        """Return the predictions (N, …) for probabilities or logits (N, C); `thresholds` (C,), or () for none."""
+        """Return the predictions (N, …) for probabilities (N, C); `thresholds` (C,), or () for none."""
 
-    @abstractmethod
     def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
         """Choose the thresholds of the labels with the best `metric`. Returns the content of thresholds.json."""
+        raise UsageError(f"thresholds: labels of the kind {self.kind} have none")
 
     @abstractmethod
     def decode(self, y: Y) -> list[str]:
@@ -175,6 +176,6 @@ class Target(ABC):
     def calibration(self, probabilities: Probabilities, y: Y) -> dict[str, Any]:
         """Return the calibration of probabilities (N, C) on rows of known labels, for the JSON."""
 
-    @abstractmethod
     def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
         """Return the 95 % interval [low, high] of each metric, by name; None: the rows are too few."""
+        return {}

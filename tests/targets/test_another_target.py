@@ -46,17 +46,8 @@ class Tags(Target):
     def weights_of_labels(self, setting: Any, y: Y) -> NDArray[np.float64]:
         return np.ones(self.width)
 
-    def row_weights(self, weights: NDArray[np.float64], y: Y) -> NDArray[np.float64]:
-        return np.ones(len(y))
-
     def loss(self, *_: Any) -> Any:
         raise NotImplementedError("the linear preset trains no encoder")
-
-    def soften(self, *_: Any) -> Any:
-        raise NotImplementedError("the test has no teacher")
-
-    def teacher_loss(self, *_: Any) -> Any:
-        raise NotImplementedError("the test has no teacher")
 
     def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
         signs = 2 * y - 1
@@ -78,9 +69,6 @@ class Tags(Target):
         signs = 2.0 * y - 1
         return -2 * signs * (1 - signs * logits).clamp(min=0)
 
-    def default_bias(self, bias: NDArray[np.float32], y: Y) -> NDArray[np.float32]:
-        return bias
-
     def constant_logits(self, y: Y) -> NDArray[np.float64]:
         return 2.0 * y.mean(axis=0) - 1
 
@@ -89,9 +77,6 @@ class Tags(Target):
 
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         return (probabilities >= np.array(thresholds or 0.5)).astype(np.int64)
-
-    def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
-        raise NotImplementedError("the test asks for none")
 
     def decode(self, y: Y) -> list[str]:
         return ["+".join(label for label, has in zip(self.labels, row, strict=True) if has) for row in y.tolist()]
@@ -110,9 +95,6 @@ class Tags(Target):
 
     def calibration(self, probabilities: Probabilities, y: Y) -> dict[str, Any]:
         return {"ece": float(np.abs(probabilities.mean(axis=0) - y.mean(axis=0)).mean())}
-
-    def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
-        return {}
 
 
 def rows_of(number: int, seed: int) -> Split:
@@ -137,3 +119,42 @@ def test_a_second_kind_of_target_is_trained_and_scored(tmp_path: Path, monkeypat
     assert result["kept"]["name"] == "linear model"
     assert result["dev"]["micro_f1"] > 0.95
     assert result["dev"]["accuracy"] > result["baselines"]["majority"] + 0.3
+
+
+class Levels(OneLabel):
+    """Labels in an order. The prediction is the median of the probabilities."""
+
+    kind = "levels"
+
+    def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
+        return (probabilities.cumsum(axis=1) < 0.5).sum(axis=1).clip(max=self.width - 1)
+
+
+def test_another_rule_of_decision_holds_wherever_labels_are_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels, run = ("low", "mid", "high"), tmp_path / "run"
+    monkeypatch.setitem(TARGETS, "levels", Levels)
+    monkeypatch.setitem(tasks.TASKS, "sizes", Task(name="sizes", labels=levels, kind_of_target="levels"))
+    preset, draw = tmp_path / "sizes.yaml", np.random.default_rng(3)
+    preset.write_text("extends: linear-custom\ntask: sizes\n")
+    source = replace(like(), label="level", sha256="0")
+    splits = []
+    for split in range(2):
+        numbers = draw.integers(3, size=300)
+        words = [["tiny", "some", "huge"][(number + (draw.random() < 0.35)) % 3] for number in numbers]
+        rows = [Example(f"{n}", f"{word} w{draw.integers(30)}", None, levels[numbers[n]]) for n, word in enumerate(words)]
+        hashes = np.arange(300, dtype=np.uint64) + 300 * split
+        splits.append(Split(examples=Examples(), source=source).with_examples(rows, hashes))
+    request = FinetuneRequest(preset=str(preset), output=run)
+    finetune(request, KeptLog(), compose(str(preset), section="finetuning"), RowsInMemory(*splits, "str"))
+    predictor, stored = Predictor.load(run), read_predictions(Run(run), "model")
+    probabilities = predictor.kept.probabilities(predictor.logits([text for text, _ in splits[1].texts]))
+    assert (predictor.kept.decide(probabilities) != probabilities.argmax(axis=1)).any()
+    assert {one.label for one in predictor.predict(["tiny some huge"])} <= {*levels}
+    shares = [line["probabilities"] for line in map(json.loads, (run / "predictions.dev.jsonl").read_text().splitlines())]
+    medians = Levels(levels).decide(np.array([[*share.values()] for share in shares]))
+    assert stored.predictions == [levels[number] for number in medians]
+    assert read_predictions(Run(run), "linear").predictions == stored.predictions
+    with pytest.raises(UsageError, match="labels of the kind levels are not exported"):
+        export_onnx([TrainedRun.open(run)], tmp_path / "onnx", KeptLog())
