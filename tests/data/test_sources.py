@@ -14,6 +14,7 @@ from recurcli.data.readers import read_records
 from recurcli.data.splits import Split, load_split, notes_on_dev_rows
 from recurcli.data.tasks import TASKS, has_split
 from recurcli.errors import DataError
+from recurcli.files import sha256_of
 
 ENDINGS = {".tsv": "text\tlabel\n{}\ta\n", ".csv": 'text,label\n"{}",a\n', ".jsonl": '{{"text": "{}", "label": "a"}}\n'}
 
@@ -189,3 +190,17 @@ def test_bad_rows_of_a_divided_file_are_counted_once(tmp_path: Path) -> None:
     train = load_split(TASKS["custom"], "train", config, use_dev_split=True)
     assert train.dev is not None
     assert (len(train.bad), len(train.dev.bad)) == (1, 0)
+
+
+@pytest.mark.parametrize(("name", "mark"), [("x.csv", ","), ("x.csv", ";"), ("x.tsv", "\t"), ("x.txt", "|")])
+def test_a_later_file_is_read_by_its_own_delimiter_or_that_of_the_training_rows(
+    name: str, mark: str, tmp_path: Path
+) -> None:
+    before, later = tmp_path / "before.csv", tmp_path / name
+    before.write_text("words;verdict\n'a;b';p\nc;n\n")
+    later.write_text(f"verdict{mark}words\np{mark}a\n")
+    trained = load(before, "test", delimiter=";", text="words", label="verdict", quote="'").source
+    assert (trained.delimiter, trained.quote, trained.sha256) == (";", "'", sha256_of(before))
+    split = load_split(TASKS["custom"], "test", DataConfig(path=str(later)), like=trained)
+    assert [(example.text, example.label) for example in split.examples] == [("a", "p")]
+    assert (split.source.delimiter, split.source.quote) == (mark, None if name == "x.tsv" else "'")
