@@ -155,9 +155,11 @@ def test_the_one_sided_fixed_point_with_even_attention_is_a_recurrence() -> None
 def test_attention_shown_by_a_diagnosis_has_rows_that_sum_to_one_and_no_future(name: str) -> None:
     encoder = language_model(name, {}, torch.float64).eval().encoder
     layer, x = encoder.layers[0], torch.randn(1, 5, SIZE, dtype=torch.float64)
-    if not hasattr(layer, "stats") or name in ("mingru", "s4d", "gated-linear-attention"):
+    if not hasattr(layer, "stats"):
         return
     arguments = (x, x, None) if name == "starsaber" else (x, None)
-    weights = cast(Any, layer).stats(*arguments)["attention"]
+    weights = cast(Any, layer).stats(*arguments).get("attention")
+    if weights is None:  # a recurrence has none
+        return
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones_like(weights[..., 0]), atol=1e-6, rtol=0)
     assert (weights.triu(1) == 0).all()
