@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from recurcli.encoders.encoder import Encoder, LayerStats
-from recurcli.model.models import Backbone, LanguageModel
+from recurcli.network import Backbone, LanguageModel
 
 Stat = float | list[float]
 

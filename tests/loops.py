@@ -7,7 +7,7 @@ import torch
 
 from recurcli.config import FinetuningConfig, ModelConfig, OptimizationConfig, PretrainingConfig, TokenizerConfig
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
-from recurcli.model.models import Classifier, LanguageModel
+from recurcli.network import Classifier, LanguageModel
 from recurcli.targets import OneLabel
 from recurcli.tokens.texts import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer

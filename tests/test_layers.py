@@ -18,7 +18,7 @@ LAYERS = [
     {"evaluation", "diagnostics"},
     {"runs"},
     {"linear"},
-    {"model", "tokens"},
+    {"network", "tokens"},
     {"data"},
     {"targets"},
     {"config"},

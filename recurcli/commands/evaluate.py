@@ -39,9 +39,9 @@ from recurcli.files import (
 from recurcli.linear.model import Logits
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL, metric_named
-from recurcli.model.models import Backbone, LanguageModel
 from recurcli.models.candidate import note_on_capped_layers
 from recurcli.models.data import warn_of_unlearned_positions
+from recurcli.network import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import build_trained, read_known_rows, read_linear_model, read_model
 from recurcli.runs.predictions import read_current_result

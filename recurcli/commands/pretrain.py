@@ -22,9 +22,9 @@ from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevPerplexity
 from recurcli.linear.static_vectors import resolve_vectors_of_tokens
 from recurcli.log import Log
-from recurcli.model.models import LanguageModel
 from recurcli.models.build import build_loop, build_model, resolve_tokens, settle, settle_kernel
 from recurcli.models.candidate import Network
+from recurcli.network import LanguageModel
 from recurcli.preset import Preset
 from recurcli.requests.training import PretrainRequest
 from recurcli.tokens.batching import TokenRows

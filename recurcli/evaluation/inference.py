@@ -26,7 +26,7 @@ from recurcli.evaluation.decision import Kept
 from recurcli.files import naming_damage
 from recurcli.linear.model import LinearModel
 from recurcli.log import AfterBatch, Log, ignore
-from recurcli.model.models import Classifier, LanguageModel
+from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_linear_model, read_model
 from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, NETWORK_FILES, THRESHOLDS, Run, read_json
 from recurcli.targets import target_of_kind

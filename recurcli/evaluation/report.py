@@ -19,7 +19,7 @@ from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
 from recurcli.files import to_json
 from recurcli.metrics import PERPLEXITY, score_in
-from recurcli.model.models import LanguageModel
+from recurcli.network import LanguageModel
 from recurcli.runs.model_files import write_listed
 from recurcli.runs.run_directory import TEXT_LOSSES
 from recurcli.significance import tango

@@ -27,7 +27,7 @@ from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.linear import ngram_hashes
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
-from recurcli.model.models import Classifier
+from recurcli.network import Classifier
 from recurcli.process import interruptible
 from recurcli.runs.model_files import config_to_dict, read_linear_model
 from recurcli.runs.predictions import RowText, read_texts

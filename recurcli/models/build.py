@@ -29,7 +29,7 @@ from recurcli.evaluation.report import DevScore
 from recurcli.linear.static_vectors import tokenizer_of_vectors, vectors_of_tokens
 from recurcli.log import Log
 from recurcli.metrics import metric_named
-from recurcli.model.models import Classifier, LanguageModel
+from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.folder_weights import find_weights, load_folder
 from recurcli.runs.model_files import build_shapes
 from recurcli.tokens.pretrained import PretrainedTokenizer

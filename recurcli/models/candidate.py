@@ -16,7 +16,7 @@ from recurcli.files import sha256_of
 from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, format_score, words_of
-from recurcli.model.models import forward_flops_per_token
+from recurcli.network import forward_flops_per_token
 from recurcli.runs.model_files import Files, count_parameters, save_tensors
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingLoop

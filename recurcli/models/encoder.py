@@ -22,10 +22,10 @@ from recurcli.evaluation.report import DevScore, report_of
 from recurcli.files import naming_damage
 from recurcli.log import Log
 from recurcli.metrics import score_in
-from recurcli.model.models import Classifier
 from recurcli.models.build import build_loop, build_model, resolve_tokens, settle, settle_kernel
 from recurcli.models.candidate import Network
 from recurcli.models.data import Data
+from recurcli.network import Classifier
 from recurcli.runs.model_files import NetworkFiles, TrainedFiles, load_weights
 from recurcli.runs.run_directory import PRESET, first_difference
 from recurcli.targets.target import Logits

@@ -10,7 +10,7 @@ from recurcli.encoders.folder import weight_files
 from recurcli.encoders.pretrained import Pretrained, TokenHead
 from recurcli.errors import ModelError, escaped
 from recurcli.files import OpenedFile, read_header
-from recurcli.model.models import Backbone, LanguageModel
+from recurcli.network import Backbone, LanguageModel
 from recurcli.runs.model_files import load_tensors
 
 _OLD_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}

@@ -39,7 +39,7 @@ from recurcli.linear.model import LinearModel
 from recurcli.linear.static_vectors import StaticVectors
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
-from recurcli.model.models import Classifier, LanguageModel
+from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.run_directory import (
     CANDIDATE_FILES,
     KEPT,

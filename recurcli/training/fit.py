@@ -21,7 +21,7 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
 from recurcli.evaluation.report import DevScore
 from recurcli.log import Progress
-from recurcli.model.models import Backbone
+from recurcli.network import Backbone
 from recurcli.tokens.batching import epoch_batches
 from recurcli.training.objectives import Objective
 

@@ -18,7 +18,7 @@ from recurcli.data.teacher import Teacher
 from recurcli.device import mask_to_device, to_device
 from recurcli.distributed.group import Ranks
 from recurcli.encoders.encoder import CarriedState
-from recurcli.model.models import Classifier, LanguageModel
+from recurcli.network import Classifier, LanguageModel
 from recurcli.targets import Target
 from recurcli.targets.target import Y
 from recurcli.tokens.batching import TokenRows, collate, drop_words, mask_tokens

@@ -22,7 +22,7 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, escaped
 from recurcli.files import CommittedFolder, commit_directory, remove, storage_errors, to_json
 from recurcli.log import Log, Progress
-from recurcli.model.models import Backbone
+from recurcli.network import Backbone
 from recurcli.process import signal_handlers
 from recurcli.runs.model_files import load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, check_same, checkpoint_folders, first_difference

@@ -36,7 +36,7 @@ from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
 from recurcli.files import OpenedFile
 from recurcli.log import Log
-from recurcli.model.models import Classifier
+from recurcli.network import Classifier
 from recurcli.requests.export import ExportRequest
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer

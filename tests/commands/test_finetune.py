@@ -101,7 +101,7 @@ def test_unknown_tokens_are_a_warning(recur: Recur, pretrained: Path, tiny_tnews
 def test_dev_batches_are_micro_batches(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recurcli.model.models import Classifier
+    from recurcli.network import Classifier
 
     sizes, forward = set(), Classifier.forward
 

@@ -19,7 +19,7 @@ from recurcli.data.tasks import task_named
 from recurcli.encoders.registry import ENCODERS, causal_key
 from recurcli.errors import DataError
 from recurcli.files import extend_manifest, sha256_of
-from recurcli.model.models import LanguageModel
+from recurcli.network import LanguageModel
 from recurcli.preset import compose
 from recurcli.requests.training import PretrainRequest
 from recurcli.runs.model_files import build_trained, read_model

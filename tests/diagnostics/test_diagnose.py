@@ -10,7 +10,7 @@ from sized_encoders import SIZED
 
 from recurcli.config import ModelConfig
 from recurcli.diagnostics import diagnose, scaled_entropy
-from recurcli.model.models import Backbone
+from recurcli.network import Backbone
 
 IDS = torch.randint(1, 20, (6, 9), generator=torch.Generator().manual_seed(0))
 MASK = torch.arange(9) < torch.tensor([9, 9, 7, 4, 2, 9])[:, None]

@@ -7,7 +7,7 @@ from sized_encoders import SIZED
 
 from recurcli.config import ModelConfig
 from recurcli.encoders import build_encoder
-from recurcli.model.models import forward_flops_per_token
+from recurcli.network import forward_flops_per_token
 
 FEW = ("bilstm", "linear-transformer", "rsa", "skyformer", "starsaber", "transject", "transformer-xl")
 """Encoders of all kinds of products: of torch's own layers, of attention in each form, of recurrences and inverses."""

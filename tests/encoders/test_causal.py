@@ -12,7 +12,7 @@ from recurcli.config import ModelConfig
 from recurcli.encoders.registry import ENCODERS, causal_key
 from recurcli.encoders.s4d import S4D
 from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
-from recurcli.model.models import LanguageModel
+from recurcli.network import LanguageModel
 from recurcli.ops import attention
 from recurcli.ops.attention import past_attention_, past_attention_loop
 

@@ -59,7 +59,7 @@ def test_lengths_need_no_compilation_of_their_own(name: str) -> None:
 def test_long_texts_are_computed_without_a_graph_and_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._dynamo.testing import CompileCounter
 
-    monkeypatch.setattr("recurcli.model.models.LONG", 8)
+    monkeypatch.setattr("recurcli.network.LONG", 8)
     monkeypatch.setattr("recurcli.ops.attention.LONG", 8)
     blocks, plain = [0], attention.blockwise_attention
 

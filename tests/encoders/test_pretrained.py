@@ -16,7 +16,7 @@ from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError
-from recurcli.model.models import Classifier, LanguageModel
+from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.folder_weights import find_weights, load_folder
 from recurcli.runs.model_files import NetworkFiles, build_shapes, build_trained
 from recurcli.tokens.batching import collate

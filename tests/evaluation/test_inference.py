@@ -11,7 +11,7 @@ from torch import Tensor
 from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.evaluation.inference import InferenceConfig, compute_logits
 from recurcli.layers import CachedMap
-from recurcli.model.models import Classifier
+from recurcli.network import Classifier
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]

@@ -10,7 +10,7 @@ from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.errors import NumericError
 from recurcli.evaluation import inference
 from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
-from recurcli.model.models import LanguageModel
+from recurcli.network import LanguageModel
 from recurcli.tokens.texts import Windows, cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.training.objectives import NextTokenObjective

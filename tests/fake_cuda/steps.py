@@ -27,7 +27,7 @@ from recurcli.data.teacher import Teacher
 from recurcli.device import SettledPrecision
 from recurcli.encoders.registry import PRETRAINED, causal_key
 from recurcli.evaluation.inference import InferenceConfig, compute_logits, score_text
-from recurcli.model.models import Backbone, Classifier, LanguageModel
+from recurcli.network import Backbone, Classifier, LanguageModel
 from recurcli.targets import OneLabel
 from recurcli.tokens.texts import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer

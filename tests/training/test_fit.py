@@ -14,7 +14,7 @@ from recurcli.distributed.group import Ranks
 from recurcli.errors import NumericError
 from recurcli.evaluation.report import DevScore
 from recurcli.log import Progress
-from recurcli.model.models import Backbone
+from recurcli.network import Backbone
 from recurcli.training.fit import TrainingLoop, TrainingState, build_optimizer, fit
 from recurcli.training.session import optimizer_tensors
 

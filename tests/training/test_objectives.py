@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recurcli.config import FinetuningConfig, ModelConfig, PretrainingConfig, TokenizerConfig
 from recurcli.data.teacher import Teacher
 from recurcli.errors import UsageError
-from recurcli.model.models import LanguageModel
+from recurcli.network import LanguageModel
 from recurcli.ops.losses import distillation_loss, multiclass_hinge, soften
 from recurcli.targets import OneLabel
 from recurcli.tokens.tokenizer import Tokenizer

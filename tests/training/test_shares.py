@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recurcli.distributed.group import Ranks
 from recurcli.evaluation.inference import InferenceConfig, compute_logits
-from recurcli.model.models import Classifier
+from recurcli.network import Classifier
 from recurcli.training.session import StopRequest
 
 CPU = torch.device("cpu")

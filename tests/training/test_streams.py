@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recurcli.evaluation.inference import InferenceConfig, score_text
 from recurcli.log import Progress
-from recurcli.model.models import LanguageModel
+from recurcli.network import LanguageModel
 from recurcli.tokens.texts import Windows, cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, take_step

@@ -25,7 +25,7 @@ from recurcli.data.splits import load_split
 from recurcli.diagnostics import diagnose
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import CommittedFolder
-from recurcli.model.models import Classifier
+from recurcli.network import Classifier
 from recurcli.runs.model_files import load_tensors
 from recurcli.runs.run_directory import checkpoint_folders, open_run
 from recurcli.tokens.batching import collate

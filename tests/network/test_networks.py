@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from recurcli.config import ModelConfig
 from recurcli.encoders import build_encoder
 from recurcli.layers import CachedMap, computed_once
-from recurcli.model.models import LanguageModel
+from recurcli.network import LanguageModel
 
 IDS = torch.randint(1, 30, (3, 7), generator=torch.Generator().manual_seed(0))
 MASK = torch.arange(7) < torch.tensor([7, 4, 2])[:, None]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recurcli.config import ModelConfig, PairPooling
-from recurcli.model.models import Classifier
+from recurcli.network import Classifier
 
 SEPARATOR = 3
 ROWS = [[5, 6, SEPARATOR, 6, 7], [5, SEPARATOR, 5], [8, 9, 8], [SEPARATOR, 4], [4, SEPARATOR], [6, 6, SEPARATOR, 6]]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recurcli.config import Pooling
-from recurcli.model.models import ClassificationHead, pool
+from recurcli.network import ClassificationHead, pool
 
 STATES = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0)) - 5
 LENGTHS = (5, 3, 1, 0)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recurcli.config import FinetuningConfig, ModelConfig
 from recurcli.encoders import Encoder
-from recurcli.model.models import Backbone, Classifier, LanguageModel, TokenEmbedding
+from recurcli.network import Backbone, Classifier, LanguageModel, TokenEmbedding
 from recurcli.runs.model_files import build_trained, read_model
 from recurcli.training.fit import build_optimizer
 
