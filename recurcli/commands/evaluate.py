@@ -104,7 +104,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     is_dev = request.data is None and request.split in (None, "dev")
     if is_dev and run.is_finished and "cross_validation" in run.read_result():
         return _cross_validated(request, run, predictor.kept, task, log)
-    split, rows, own_dev, overlap, trained = _read_rows(request, run, task, predictor.source, log)
+    split, rows, own_dev, overlap, trained_on = _read_rows(request, run, task, predictor.source, log)
     log.stage("scoring the rows")
     of = dict[str, Logits]()
     if encoder is not None:
@@ -118,12 +118,14 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         linear = read_linear_model(run, len(predictor.labels), first_fit=own_dev)
     if linear is not None:
         of["linear"] = linear.logits(rows.texts)
-    warn_of_unlearned_positions(split, run.read_preset()["encoder"], log)
-    known = task.baselines if split == "dev" else {}
+    preset = run.read_preset()
+    if encoder is not None:
+        warn_of_unlearned_positions(split, preset["encoder"], log)
+    baselines = task.baselines if split == "dev" else {}
     if request.fit_thresholds is not None:
         kept = kept.with_thresholds(kept.probabilities(kept.logits(of)), rows.y, request.fit_thresholds)
-    metric = run.read_preset().get("finetuning", {}).get("metric", "accuracy")
-    metrics, facts, logits = report_with_parts(kept, of, rows, known, metric, trained)
+    metric = preset.get("finetuning", {}).get("metric", "accuracy")
+    metrics, facts, logits = report_with_parts(kept, of, rows, baselines, metric, trained_on)
     shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
         ids=None if isinstance(rows.examples.ids, array) else rows.examples.ids,
