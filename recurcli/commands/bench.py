@@ -221,7 +221,7 @@ def prepared_step(candidate: Candidate, setting: Setting, device: torch.device) 
 def train_step(
     model: Encoder, optimizer: torch.optim.Optimizer, x: Tensor, wanted: Tensor, precision: SettledPrecision
 ) -> None:
-    """Do one optimizer step on the mean squared error of the hidden states of `x` to `wanted`, both (B, T, D).
+    """Take one optimizer step on the mean squared error between the hidden states of `x` and `wanted`, both (B, T, D).
 
     Gradients are computed for the weights and for the embeddings `x`, as in a training.
     """

@@ -405,7 +405,7 @@ class _Finder:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The usual names of the column of a label, after its name in the rows `like` these."""
+        """The names that the label column may have: its name in the rows `like` these first, then the usual ones."""
         return LABEL_NAMES if self.like.label is None else (self.like.label, *LABEL_NAMES)
 
 

@@ -597,7 +597,7 @@ def _read_split(
     after_rows: AfterBatch,
     kept: list[Record] | None,
 ) -> Split:
-    """Read the examples of `records`, whose file is like `source`. `kept` gets the records unless it is None."""
+    """Read the examples of `records` from the columns that `source` names. The records are appended to `kept`, if given."""
     examples = Examples()
     numbers = array("q")  # of the examples among all rows
     bad: list[str] = []

@@ -29,7 +29,7 @@ class Kept:
     rows: int = 0
     """Number of dev rows by which it was chosen, which bounds the probabilities; 0: it was not chosen yet."""
     thresholds: Mapping[str, Any] | None = None
-    """The content of thresholds.json (`Target.fit_thresholds`). None: the prediction needs none."""
+    """The thresholds of the labels (`Target.fit_thresholds`), as thresholds.json has them. None: none were chosen."""
 
     @classmethod
     def as_is(cls, target: Target) -> "Kept":
@@ -59,7 +59,7 @@ class Kept:
         return self.decide(self.probabilities(logits))
 
     def with_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> "Kept":
-        """Return it with the thresholds that have the best `metric` on rows with these probabilities (N, C) and labels."""
+        """Return a copy with the thresholds of the best `metric` on rows with these probabilities (N, C) and labels `y`."""
         return replace(self, thresholds=self.target.fit_thresholds(probabilities, y, metric))
 
     @property

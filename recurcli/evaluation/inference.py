@@ -249,7 +249,7 @@ class TrainedEncoder:
 
 
 def read_kept(run: Run, config: RunConfig) -> Kept:
-    """Read what a run keeps of its candidates, without thresholds. Raises ModelError if it is damaged."""
+    """Read kept.json of a run, without its thresholds. Raises ModelError if it is damaged."""
     with naming_damage(run.path / "config.json"):
         target = target_of_kind(config.target, config.labels)
     if KEPT not in run:

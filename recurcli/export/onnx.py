@@ -176,7 +176,7 @@ def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, A
 
 
 def _network(encoder: TrainedEncoder) -> dict[str, Any]:
-    """Return what predict.py needs to tokenise texts for the graph, and the keys of the network."""
+    """Return the settings of the network and of its tokenizer, which predict.py reads."""
     tokenizer = encoder.tokenizer
     return {
         **asdict(encoder.model.config),

@@ -39,9 +39,9 @@ class Target(ABC):
     kind: ClassVar[str]
     """Its name in config.json, and its key in `TARGETS`."""
     scores: ClassVar[tuple[str, ...]]
-    """The numbers that each report has, as far as result.json is checked."""
+    """The numbers that `report` always has. A result.json without them is damaged."""
     tables: ClassVar[tuple[str, ...]] = ()
-    """The lists that each report has."""
+    """The lists that `report` always has."""
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 
@@ -60,7 +60,7 @@ class Target(ABC):
 
     @abstractmethod
     def strata(self, y: Y) -> NDArray[np.int64]:
-        """Return the stratum of each row (N,): draws and folds keep the share of each."""
+        """Return the stratum of each row (N,), by which draws and folds are stratified."""
 
     @abstractmethod
     def linear_obstacle(self, y: Y) -> str:
@@ -155,9 +155,7 @@ class Target(ABC):
         loss: float | None = None,
         unknown: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Return the metrics of `predictions` (N, …) and of the probabilities (N, C), for the JSON.
-
-        `probabilities` None: those of predictions alone.
+        """Return the metrics of `predictions` (N, …), and of the `probabilities` (N, C) if they are given, for the JSON.
 
         `loss` is the mean loss in nats; None: unknown. `unknown` are the cells of the rows whose label is not known, in their
         order.

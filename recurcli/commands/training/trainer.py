@@ -116,7 +116,7 @@ class Training:
     stop: StopRequest
     request: TrainingRequest
     resolved: ResolvedPreset
-    """The preset that preset.yaml holds: as it was given, with the delimiter and the vectors that were found."""
+    """The preset that preset.yaml holds: as it was given, with the static vectors that were found."""
     preset: Preset
     """The preset with a value for each `auto` that the rows decide."""
     status: RunStatus
@@ -124,14 +124,14 @@ class Training:
     config: RunConfig
     """The content of config.json."""
     candidates: Sequence[Candidate]
-    """What is trained, and what a run keeps one of, or an ensemble. The linear model is on rank 0 alone."""
+    """The models that are trained. The run keeps one of them, or an ensemble. Only rank 0 has the linear model."""
     data: Mapping[str, Mapping[str, Any]]
     """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
     dev: Choice | DevPerplexity | None = None
     """What chooses the model by dev data, and scores it. None in masked pre-training, which keeps the last model."""
     known: KnownRows | None = None
     """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
-    texts too, and in a dry run."""
+    texts too, with `keep_texts: false`, and where the rows of the run of --init are not known."""
     teacher: Mapping[str, Any] | None = None
     init_sha256: str | None = None
     has_published: bool = False
