@@ -97,14 +97,17 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
         target = target_of_kind(stored["target"], tuple(stored["id2label"].values()))
     thresholds, key = (_new_thresholds(run), "probabilities") if part == "model" else ({}, f"{part}_probabilities")
     validator = _row_validator() if thresholds is None else _row_validator(key)
-    rows = []
+    rows, places = [], {label: place for place, label in enumerate(target.labels)}
     for number, line in enumerate(lines, 1):
         head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
         row = _row(path, number, head + "}" if found and thresholds is None else line, validator)
         prediction = row["prediction"]
         if thresholds is not None:
-            own = [[row[key].get(label, 0.0) for label in target.labels]]  # of many labels a row has the largest ones
-            [prediction] = target.decode(target.decide(np.array(own), [*thresholds.values()]))
+            probabilities = np.zeros((1, target.width))  # of many labels a row has the largest ones
+            for label, probability in row[key].items():
+                if label in places:
+                    probabilities[0, places[label]] = probability
+            [prediction] = target.decode(target.decide(probabilities, [*thresholds.values()]))
         rows.append((row["id"], row["label"], prediction))
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
     if unknown := {*labels, *predictions} - {*target.labels}:
