@@ -94,8 +94,16 @@ class DataConfig:
     """Column (or JSON key) of the text, or of the first text of a pair; several columns are joined by a space."""
     pair: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
     """Column (or JSON key) of the second text of a pair."""
-    label: Column | None = None
-    """Column (or JSON key) of the label."""
+    target: Literal["auto", "one", "several", "number"] = "auto"
+    """What the label of a row is: one of several classes, any number of labels, or a number to predict. auto: several labels if
+    the column holds lists, if several columns of 0 and 1 are named, or with a `label_separator`; numbers if more than 20 differ
+    and some are not whole; else one. The labels of a task of CLUE and of other known tasks are one a row."""
+    label: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
+    """Column (or JSON key) of the label; of several columns each holds 0 or 1 and is one of several labels of a row."""
+    label_separator: str | None = None
+    """Mark that joins several labels in one cell; null: a cell is one label."""
+    at_least_one: bool = False
+    """Whether a row gets its most probable label where none of several labels is probable enough."""
     extra_rows: tuple[Column, ...] = ()
     """Columns (or JSON keys), such as keywords, whose texts become additional training rows with the label of their row. A
     missing column or an empty text adds no row. Dev and test rows are not changed."""
@@ -125,6 +133,10 @@ class DataConfig:
                 raise ValueError(f"{name} must be one character that is not a line end, not {mark!r}")
         if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
             raise ValueError(f"quote must not be the delimiter, {quote!r}")
+        if self.label_separator is not None and (not self.label_separator or self.label_separator.isspace()):
+            raise ValueError(f"label_separator must be a mark that is not white space, not {self.label_separator!r}")
+        if self.label_separator is not None and self.target in ("one", "number"):
+            raise ValueError(f"label_separator must be null with target {self.target}; it joins several labels")
         canonical_encoding(UTF8 if self.encoding is None else self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:
@@ -337,8 +349,8 @@ class RunConfig:
     __pydantic_config__ = STRICT
 
     task: str
-    target: str = "one"
-    """What a label is, a key of `recurcli.targets.TARGETS`."""
+    target: dict[str, Any] = field(default_factory=lambda: {"kind": "one"})
+    """What a label is, as `recurcli.targets.Target` stores itself."""
     labels: tuple[str, ...] = ()
     """Labels in the order of the logits. It is empty for a pretrained network."""
     label_type: LabelType = "str"

@@ -40,8 +40,8 @@ class ClassCounts(NamedTuple):
         return self.support.sum(axis=-1) + self.unknown
 
 
-CountMetric = Callable[[ClassCounts], "np.ndarray"]
-"""A metric of each resample: ClassCounts -> (B,), or of each of its classes: (B, C)."""
+CountMetric = Callable[[Any], "np.ndarray"]
+"""A metric of each resample: counts or sums over its rows, such as ClassCounts -> (B,), or of each of its classes: (B, C)."""
 
 
 def counts_of(labels: "ArrayLike", predictions: "ArrayLike", classes: Sequence[int] | None = None) -> ClassCounts:
@@ -133,6 +133,8 @@ class Metric(NamedTuple):
     """The smallest and the largest value."""
     minimize: bool = False
     """Whether a smaller value is better."""
+    decimals: int | None = None
+    """The decimals with which it is shown; None: it is a share, shown in per cent."""
 
 
 METRICS: dict[str, Metric] = {
@@ -190,8 +192,8 @@ def metric_named(name: str, names: Sequence[str] = ()) -> Metric:
         place, (words, of_classes) = names.index(label) if names else 0, OF_LABEL[kind]
         own = slice(place, place + 1)  # counts may end before it
         return Metric(f"{words} of {escaped(label)}", lambda counts: of_classes(counts)[:, own].sum(axis=1))
-    words = {**OF_PROBABILITIES, LOG_LOSS: "log loss"}.get(name, name)
-    return METRICS.get(name) or Metric(words, undefined, (-1e9, 1e9), minimize=name in (PERPLEXITY, LOG_LOSS))
+    words, decimals = {**OF_PROBABILITIES, LOG_LOSS: "log loss"}.get(name, name), {PERPLEXITY: 2, LOG_LOSS: 4}.get(name)
+    return METRICS.get(name) or Metric(words, undefined, (-1e9, 1e9), minimize=decimals is not None, decimals=decimals)
 
 
 def score_in(report: Mapping[str, Any], name: str) -> Any:
@@ -206,11 +208,11 @@ def words_of(metric: str) -> str:
 
 
 def format_score(metric: str, score: float, sign: str = "") -> str:
-    """Return a score as text: a perplexity with two decimals, a log loss with four, others in per cent.
+    """Return a score as text: a share in per cent, others with the decimals of their metric.
 
     `sign` is "+" for a difference.
     """
-    decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(metric)
+    decimals = metric_named(metric).decimals
     return percent(score, sign) if decimals is None else f"{score:{sign}.{decimals}f}"
 
 

@@ -172,6 +172,18 @@ def resampled_scores(
     return np.concatenate(parts, axis=1)
 
 
+def resampled_sums(columns: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator["np.ndarray"]:
+    """Yield the sums of the `columns` (R, N, K) of each run over rows drawn with replacement, for some resamples: (R, B, K)."""
+    import numpy as np
+
+    generator, rows = np.random.default_rng(seed), columns.shape[1]
+    step = max(1, CELLS_AT_ONCE // rows)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        drawn = [np.bincount(generator.integers(rows, size=rows), minlength=rows) for _ in range(size)]
+        yield np.array(drawn, float) @ columns
+
+
 def resampled_perplexities(
     nats: "np.ndarray", tokens: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> "np.ndarray":

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, Preset, with_options
-from recurcli.data.columns import absent_labels, check_labels, label_doubts, ordered_labels
+from recurcli.data.labels import absent_labels, check_labels, label_doubts
 from recurcli.data.source import UNKNOWN
 from recurcli.data.splits import (
     FEWEST_DEV_ROWS,
@@ -490,7 +490,7 @@ def _split_findings(
     names = ordered_labels(split.labels)
     if names and not task.labels and split.name in ("train", UNNAMED):
         try:
-            check_labels(names, count, f"the label column '{escaped(rows.source.label)}'")
+            check_labels(names, count, f"the label column '{escaped(' + '.join(rows.source.label))}'")
         except DataError as error:
             yield Finding("error", f"{file}: {error}")
     elif len(names) == 1 < count:

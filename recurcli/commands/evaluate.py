@@ -249,7 +249,8 @@ def _read_rows(
     Rows that the training has not read may have labels that it had not. Raises DataError for rows without labels, for rows of
     which none has a label of the training, and for rows of the run's own that changed since the training.
     """
-    is_own = request.data is None
+    target, is_own = task.target, request.data is None
+    assert target is not None
     split, config = _scored_split(request, run, task, "rows")
     if split != "file" and not (is_own and config.named_file(split)) and not task.has_labels(split):
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
@@ -260,7 +261,7 @@ def _read_rows(
     sha256 = _trained_sha256(run, split) if is_own else None
     source, is_divided = ("dev", False) if is_file else (split, divided)
     rows = load_split(task, source, config, use_dev_split=is_divided, like=like, any_label=sha256 is None)
-    if rows.source.label is None:
+    if not rows.source.label:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     _check_rows_of_training(run, split, rows, sha256)
     log.add(*rows.notes)
@@ -268,7 +269,7 @@ def _read_rows(
         log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
     if rows.dropped:
         log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
-    rows = _with_unknown_labels(rows.encoded(task.target), task.target, log, drop=request.drop_unknown)
+    rows = _with_unknown_labels(rows.encoded(target), target, log, drop=request.drop_unknown)
     return split, rows, own_dev, *_training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
 
 

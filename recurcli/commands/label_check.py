@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.config import DataConfig, LinearConfig
-from recurcli.data.columns import ordered_labels
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -28,6 +27,7 @@ from recurcli.linear.static_vectors import resolve_vectors
 from recurcli.log import Log
 from recurcli.requests.check import CheckRequest
 from recurcli.targets import OneLabel
+from recurcli.targets.one_label import ordered_labels
 
 ROWS = OutputKind("a file of rows", (".tsv", ".csv"))
 Table = list[list[str]]
@@ -52,8 +52,8 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     """
     if config.named_files and "train" not in config.named_files:
         raise UsageError("--out-of-fold and --suspects read training rows; name their file with --train")
-    if task.kind_of_target != OneLabel.kind:
-        raise UsageError(f"--out-of-fold and --suspects are not for labels of the kind {task.kind_of_target}")
+    if train.target is not None and not isinstance(train.target, OneLabel):
+        raise UsageError(f"--out-of-fold and --suspects are not for labels of the kind {train.target.kind}")
     own = replace(config, unlabelled="drop")
     train = load_split(task, "train", own, labelled=True, use_dev_split=True, keep_records=True)
     dev = [] if train.dev is None else train.dev.examples
@@ -146,7 +146,7 @@ def _table(train: Split) -> Table:
     source = train.source
     if source.delimiter is not None and not source.header:
         texts = ("text",) if len(source.columns.names) == 1 else ("text1", "text2")
-        names |= dict(zip([*source.columns.names, str(source.label)], [*texts, "label"], strict=False))
+        names |= dict(zip([*source.columns.names, *source.label], [*texts, "label"], strict=False))
     return [[*names.values()], *([as_text(record.fields.get(name, "")) for name in names] for record in train.records)]
 
 

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig
-from recurcli.data.columns import BadRow, Unlabelled, label_of
+from recurcli.data.columns import BadRow, Unlabelled
+from recurcli.data.labels import label_of
 from recurcli.data.splits import Example, RowHashes, Split, canonical_texts, hash_of, hashes_of, load_split, text_key
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize
 from recurcli.log import Log
+from recurcli.targets import OneLabel
 
 PREFIX = "probability_"
 SEPARATE = f"{PREFIX}LABEL"
@@ -63,14 +65,15 @@ def read_teacher(
     first_texts = _first_texts_of_drawn(train)
     soft_labels: dict[tuple[str, str], tuple[Row, Example]] = {}
     target, without, left_out = task.target, 0, 0
+    assert target is not None
     own = replace(config, path=str(path), files=None, header=True, skip_bad_rows=False, label=None, id=None)
     rows = load_split(task, "train", own, labelled=False, like=train.source, keep_records=True)
     names = tuple(rows.records[0].fields)
     column = _column_of(names, str(path))
-    numbers, unlabelled = {label: number for number, label in enumerate(task.labels)}, replace(task, labels=())
+    numbers = {label: number for number, label in enumerate(task.labels)}
     for record, (text, pair), digest in zip(rows.records, rows.texts, rows.hashes.tolist(), strict=True):
         try:
-            probabilities = _read_soft_label(record.fields, column, unlabelled, numbers)
+            probabilities = _read_soft_label(record.fields, column, numbers)
         except ValueError as reason:
             raise DataError(f"{path}:{record.line}: {reason}") from None
         if probabilities is None or not (text.strip() or pair):  # such as a row that `recur predict` could not read
@@ -129,10 +132,10 @@ def _column_of(names: Collection[str], source: str) -> str:
     raise DataError(f"{source}: has none of the columns {SEPARATE}, probabilities, prediction and label")
 
 
-def _read_soft_label(fields: dict[str, Any], column: str, task: Task, numbers: Mapping[str, int]) -> Row | None:
+def _read_soft_label(fields: dict[str, Any], column: str, numbers: Mapping[str, int]) -> Row | None:
     """Return the soft label in the `column` of a row; None: it has none. Raises ValueError if it cannot be used.
 
-    `numbers` maps the labels of the training rows to their classes. `task` has no labels, so that these are not checked twice.
+    `numbers` maps the labels of the training rows to their classes.
     """
     shares: Any
     if column in ("probabilities", SEPARATE):
@@ -147,7 +150,7 @@ def _read_soft_label(fields: dict[str, Any], column: str, task: Task, numbers: M
         if "probabilities" in fields:  # of a JSON row, whose keys are its own
             raise ValueError("has probabilities, which the first row has not; give all rows the same keys")
         try:
-            shares = {label_of(fields, column, task, {}): 1.0}
+            shares = {label_of(fields, (column,), (), {}, OneLabel): 1.0}
         except Unlabelled:
             return None
         except BadRow as reason:

@@ -29,7 +29,7 @@ from recurcli.log import AfterBatch, Log, ignore
 from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_linear_model, read_model
 from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, NETWORK_FILES, THRESHOLDS, Run, read_json
-from recurcli.targets import target_of_kind
+from recurcli.targets import target_from_json
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
@@ -251,7 +251,7 @@ class TrainedEncoder:
 def read_kept(run: Run, config: RunConfig) -> Kept:
     """Read kept.json of a run, without its thresholds. Raises ModelError if it is damaged."""
     with naming_damage(run.path / "config.json"):
-        target = target_of_kind(config.target, config.labels)
+        target = target_from_json(config.target, config.labels)
     if KEPT not in run:
         return Kept.as_is(target)
     with naming_damage(run[KEPT].path):
@@ -305,7 +305,7 @@ class Predictor:
             model = build_trained(Classifier, network, inference.device)
             encoder = TrainedEncoder(model, network.tokenizer, inference)
         if "linear" in kept.weights:
-            linear = read_linear_model(folder, len(config.labels))
+            linear = read_linear_model(folder, kept.target.width)
         for name, part, file in (("linear", linear, LINEAR_MODEL), ("encoder", encoder, NETWORK_FILES[0])):
             if name in kept.weights and part is None:
                 raise ModelError(f"{folder.path / KEPT}: is damaged: it needs {file}")

@@ -57,9 +57,9 @@ def export_onnx(
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
-    if predictor.config.target != OneLabel.kind:
+    if not isinstance(predictor.kept.target, OneLabel):
         raise UsageError(
-            f"{run.path}: labels of the kind {predictor.config.target} are not exported; use `recur predict`"
+            f"{run.path}: labels of the kind {predictor.kept.target.kind} are not exported; use `recur predict`"
         )
     linear, finished = predictor.linear, run.folder.is_finished
     encoder = predictor.encoder if "encoder" in predictor.kept.weights else None

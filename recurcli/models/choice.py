@@ -133,7 +133,7 @@ class Choice:
         data, target, y = self.data, self.data.target, self.data.choosing.y
         shares, predictions = np.empty((len(y), target.width)), np.empty_like(y)
         group_ids = RowHashes.of(data.choosing.texts).group_ids
-        halves = draw_folds(group_ids, target.strata(y), self.halves_seed or 0, folds=2)
+        halves = draw_folds(group_ids, y, target, self.halves_seed or 0, folds=2)
         for half in (0, 1):
             own, kept = halves == half, self._choose(encoder, halves != half)
             of_all = kept.probabilities(kept.logits(self._logits_of(data.choosing, encoder)))

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, FinetuningConfig, LabelType, ModelConfig, Preset, RunConfig
-from recurcli.data.columns import absent_labels, label_doubts
 from recurcli.data.known import KnownRows, log_known_rows
+from recurcli.data.labels import absent_labels, label_doubts
 from recurcli.data.source import check_same_kind
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, splits_of, task_named
@@ -90,7 +90,7 @@ class Data:
         """Return the content of config.json of a run with this `network` of an encoder; None: without one."""
         return RunConfig(
             task=self.task.name,
-            target=self.target.kind,
+            target=self.target.to_json(),
             labels=self.target.labels,
             label_type=self.label_type,
             source=asdict(self.train.source),
@@ -129,7 +129,7 @@ def read_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Ta
             continue
         try:
             test = load_split(task, split, config, like=like)
-            if test.source.label is not None:
+            if test.source.label:
                 splits[split] = test
         except DataError as error:
             if named:
@@ -155,6 +155,7 @@ def prepare(
     for name in splits:
         warn_of_unlearned_positions(name, preset.encoder, log)
     target = task.target
+    assert target is not None
     splits = {name: rows.encoded(target) for name, rows in splits.items()}
     train, dev = splits["train"], splits.get("dev")
     _check_metrics(config, task, train if dev is None else dev)
@@ -285,7 +286,7 @@ def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
         f"'{escaped(' + '.join(names))}'" for names in (train.source.columns.text, train.source.columns.pair) if names
     )
     log.note(
-        f"texts from {read}, {len(task.labels)} labels from '{escaped(train.source.label)}': {quoted(task.labels)}"
+        f"texts from {read}, {len(task.labels)} labels from '{escaped(' + '.join(train.source.label))}': {quoted(task.labels)}"
     )
     for doubt in label_doubts(task.labels):
         log.warn(doubt)

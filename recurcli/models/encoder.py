@@ -65,7 +65,7 @@ class Encoder(Network):
             log.note(f"{most:,} of {count:,} dev rows choose the step (data.max_dev_rows); in the end all are scored")
         rows, pretrained = len(train.examples), init is not None
         preset = settle(preset, "finetuning", tokenizer, max_length, rows, log, pretrained=pretrained, pairs=pairs)
-        config, classes = preset.finetuning, len(data.task.labels)
+        config, classes = preset.finetuning, data.target.width
         self.model = build_model(Classifier, preset, tokenizer, log, pairs=pairs, num_classes=classes)
         settle_kernel(self.model, preset, device, log)
         if init is not None:

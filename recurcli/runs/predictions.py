@@ -29,7 +29,7 @@ from recurcli.runs.run_directory import (
     keys,
     read_json,
 )
-from recurcli.targets import Target, target_of_kind
+from recurcli.targets import Target, target_from_json
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -38,7 +38,7 @@ FILES: Mapping[ScoredSplit, str] = {"dev": PREDICTIONS, **TEST_PREDICTIONS}
 _SHARES = cs.dict_schema(TEXT, NUMBER, min_length=1)
 _LOSSES = cs.list_schema(FINITE, min_length=1)
 _LOSSES_FILE = SchemaValidator(keys({"nats": _LOSSES, "tokens": _LOSSES}))
-_LABEL_SPACE = SchemaValidator(keys({"target": TEXT, "id2label": cs.dict_schema(TEXT, TEXT)}))
+_LABEL_SPACE = SchemaValidator(keys({"target": cs.dict_schema(), "id2label": cs.dict_schema(TEXT, TEXT)}))
 """config.json, for a reader of its target alone."""
 _THRESHOLDS_OF_RESULT = SchemaValidator(keys({"thresholds?": cs.nullable_schema(cs.dict_schema())}))
 """result.json, for a reader of its thresholds alone."""
@@ -94,7 +94,7 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
         part = "model"
     stored = read_json(run["config.json"], _LABEL_SPACE, limit=1 << 24)
     with naming_damage(run["config.json"].path):
-        target = target_of_kind(stored["target"], tuple(stored["id2label"].values()))
+        target = target_from_json(stored["target"], tuple(stored["id2label"].values()))
     thresholds, key = (_new_thresholds(run), "probabilities") if part == "model" else ({}, f"{part}_probabilities")
     validator = _row_validator() if thresholds is None else _row_validator(key)
     rows, places = [], {label: place for place, label in enumerate(target.labels)}

@@ -1,17 +1,25 @@
 """What the label of a row is: one class of several. Another kind is a further subclass of `Target` and a row of `TARGETS`."""
 
-from recurcli.errors import escaped
-from recurcli.targets.one_label import OneLabel
-from recurcli.targets.target import Target
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["TARGETS", "OneLabel", "Target", "target_of_kind"]
+from recurcli.errors import UsageError, escaped
+from recurcli.targets.one_label import OneLabel
+from recurcli.targets.target import Cell, Target
+from recurcli.validation import parse_config
+
+__all__ = ["TARGETS", "Cell", "OneLabel", "Target", "target_from_json"]
 
 TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel,)}
 """The kinds of targets by their name in config.json."""
 
 
-def target_of_kind(kind: str, labels: tuple[str, ...]) -> Target:
-    """Return the target of this `kind` with the `labels`. Raises ValueError for a kind that is not among `TARGETS`."""
+def target_from_json(stored: Mapping[str, Any], labels: tuple[str, ...]) -> Target:
+    """Return the target with these `labels` that `Target.to_json` stored. Raises ValueError if it is damaged."""
+    kind, others = stored.get("kind"), {key: value for key, value in stored.items() if key != "kind"}
     if kind not in TARGETS:
         raise ValueError(f"target '{escaped(kind)}' is unknown to this recur")
-    return TARGETS[kind](labels)
+    try:
+        return parse_config(TARGETS[kind], {**others, "labels": labels})
+    except UsageError as error:
+        raise ValueError(f"target: {error}") from None

@@ -4,20 +4,20 @@ Shapes: N rows, C classes, V features, P parts of a model.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import FinetuningConfig
-from recurcli.errors import UsageError, did_you_mean, escaped, quoted
+from recurcli.config import DataConfig, FinetuningConfig
+from recurcli.errors import UsageError, did_you_mean, escaped, pluralize, quoted
 from recurcli.log import Note
-from recurcli.metrics import METRICS, cells_of, classification_report, rank_report
+from recurcli.metrics import METRICS, cells_of, classification_report, counts_of, metric_named, rank_report
 from recurcli.process import interruptible
-from recurcli.significance import intervals
-from recurcli.targets.target import LinearWeights, Logits, Probabilities, RowWeights, Target, Y
+from recurcli.significance import RESAMPLES, intervals, resampled_scores, share_interval, tango
+from recurcli.targets.target import Cell, LinearWeights, Logits, Probabilities, RowWeights, Target, Y
 from recurcli.targets.thresholds import fit_thresholds
 
 if TYPE_CHECKING:
@@ -37,16 +37,50 @@ def mixed_share(rows: int, classes: int) -> float:
     return classes / ((classes - 1) * (rows + 2)) if rows and classes > 1 else 0.0
 
 
+def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return the different labels in the order of their classes: by value if all are whole numbers, else as text."""
+    known = sorted(set(labels))
+    are_numbers = all(is_number(label) and len(label) < 10 for label in known)
+    return tuple(sorted(known, key=int) if are_numbers else known)
+
+
+def is_number(word: str) -> bool:
+    """Return whether `word` consists of ASCII digits."""
+    return word.isascii() and word.isdigit()
+
+
 class OneLabel(Target):
     """One label a row. The encoder learns it by cross-entropy or hinge loss, the linear model by one SVM a class."""
 
     kind = "one"
     scores = tuple(METRICS)
     tables = ("names",)
+    metrics = METRICS
+    headline = "accuracy"
+    constant_words = "majority class"
 
-    def encode(self, cells: Iterable[str]) -> Y:
+    @classmethod
+    def of(cls, cells: Collection[Cell], config: DataConfig, labels: tuple[str, ...] = ()) -> Self:
+        """Return the target whose classes are the `labels`, or else the different cells, in `ordered_labels`' order."""
+        return cls(labels or ordered_labels(map(str, {*cells})))
+
+    @classmethod
+    def cell_of(cls, cell: Cell) -> Cell:
+        """Return the label. Raises ValueError for a list of none or several labels."""
+        if not isinstance(cell, tuple):
+            return cell
+        if len(cell) != 1:
+            shown = f" ({quoted(cell)})" if cell else ""
+            raise ValueError(f"has {pluralize(len(cell), 'label')}{shown}; a row has one")
+        return cell[0]
+
+    def unknown_in(self, cell: Cell) -> str | None:
+        """Return the label if it is not among `labels`."""
+        return None if cell in self.labels else str(cell)
+
+    def encode(self, cells: Iterable[Cell]) -> Y:
         """Return the class number of each label (N,), and -1 for one that is not among `labels`."""
-        number = {label: index for index, label in enumerate(self.labels)}
+        number: dict[Cell, int] = {label: index for index, label in enumerate(self.labels)}
         return np.fromiter((number.get(cell, -1) for cell in cells), np.int64)
 
     def is_known(self, y: Y) -> NDArray[np.bool_]:
@@ -56,6 +90,10 @@ class OneLabel(Target):
     def strata(self, y: Y) -> NDArray[np.int64]:
         """Return the classes (N,)."""
         return y
+
+    def strata_names(self, y: Y) -> Sequence[str]:
+        """Return the label of each row (N)."""
+        return [*map(str, self.decode(y))]
 
     def linear_obstacle(self, y: Y) -> str:
         """Return what a linear model would need if all rows have one class, else ""."""
@@ -180,13 +218,28 @@ class OneLabel(Target):
         known = self.is_known(y)
         return fit_thresholds(probabilities[known], y[known], metric, self.labels)
 
-    def decode(self, y: Y) -> list[str]:
+    def decode(self, y: Y) -> list[Cell]:
         """Return the labels (N) of class numbers (N,)."""
         return [self.labels[number] for number in y.tolist()]
 
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         """Return whether each predicted class (N,) is that of the row, (N,)."""
         return y == predictions
+
+    def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
+        """Return the probability of the predicted class of each row whose prediction is wrong, and 0 for the others (N,)."""
+        return np.where(self.hits(y, predictions), 0.0, probabilities[np.arange(len(y)), predictions])
+
+    def score(self, metric: str, y: Y, predictions: Y) -> float:
+        """Return a metric of predicted classes (N,)."""
+        return float(metric_named(metric, self.labels).of_counts(counts_of(y, predictions, range(self.width)))[0])
+
+    def resampled(
+        self, metric: str, y: Y, predictions: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
+    ) -> NDArray[np.float64]:
+        """Return a metric of predicted classes (R, N) on resamples (`significance.resampled_scores`)."""
+        of_counts = metric_named(metric, self.labels).of_counts
+        return resampled_scores(of_counts, y, predictions, resamples=resamples, seed=seed)
 
     def report(
         self,
@@ -245,3 +298,12 @@ class OneLabel(Target):
     def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
         """Return the 95 % interval of each metric of predicted classes (`significance.intervals`)."""
         return intervals(y, predictions, self.labels)
+
+    def interval(self, y: Y, predictions: Y) -> tuple[float, float]:
+        """Return the 95 % interval of the accuracy (Wilson, 1927)."""
+        return share_interval(int(self.hits(y, predictions).sum()), len(y))
+
+    def paired_interval(self, y: Y, first: Y, second: Y) -> tuple[float, float] | None:
+        """Return the 95 % interval of the accuracy of the predictions `first` less that of `second` (Tango, 1998)."""
+        right, other = self.hits(y, first), self.hits(y, second)
+        return tango(int((right & ~other).sum()), int((other & ~right).sum()), len(y)).interval

@@ -5,20 +5,26 @@ entry a row (N, …). Its form is the target's own: `OneLabel` has class numbers
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import FinetuningConfig
+from recurcli.config import DataConfig, FinetuningConfig
 from recurcli.errors import UsageError
 from recurcli.log import Note
+from recurcli.metrics import Metric
+from recurcli.significance import RESAMPLES
+from recurcli.validation import STRICT
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from torch import Tensor
+
+Cell = str | tuple[str, ...] | float
+"""The label of a row as its file has it: a label, the labels in the order of their names, or a number."""
 
 Y = NDArray[Any]
 """Encoded labels (N, …)."""
@@ -36,12 +42,20 @@ RowWeights = NDArray[np.float64] | None
 class Target(ABC):
     """The labels of a task, and how they are read, learned, predicted and scored."""
 
+    __pydantic_config__ = STRICT
+
     kind: ClassVar[str]
     """Its name in config.json, and its key in `TARGETS`."""
     scores: ClassVar[tuple[str, ...]]
     """The numbers that `report` always has. A result.json without them is damaged."""
     tables: ClassVar[tuple[str, ...]] = ()
     """The lists that `report` always has."""
+    metrics: ClassVar[Mapping[str, Metric]]
+    """The metrics of predictions by name, in the order of the tables."""
+    headline: ClassVar[str]
+    """The metric with which results open, and which selects the encoder's step unless a setting names another."""
+    constant_words: ClassVar[str]
+    """What `constant` predicts, in words."""
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 
@@ -50,9 +64,41 @@ class Target(ABC):
         """C, the number of logits of a row."""
         return len(self.labels)
 
+    @classmethod
     @abstractmethod
-    def encode(self, cells: Iterable[str]) -> Y:
-        """Return the labels of rows, as their file has them, as `y` (N, …)."""
+    def of(cls, cells: Collection[Cell], config: DataConfig, labels: tuple[str, ...] = ()) -> Self:
+        """Return the target of training rows with these cells; `labels`: those that a setting or a task names.
+
+        Raises DataError, without the name of a file, for cells that cannot be learned.
+        """
+
+    def doubts(self) -> Iterable[str]:
+        """Return warnings on the labels of the training rows."""
+        return ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `targets.target_from_json` reads: the kind, and all fields but the labels."""
+        return {
+            "kind": self.kind,
+            **{key.name: getattr(self, key.name) for key in fields(self) if key.name != "labels"},
+        }
+
+    @classmethod
+    @abstractmethod
+    def cell_of(cls, cell: Cell) -> Cell:
+        """Return the cell of a row of this kind, given one as it was read. Raises ValueError with the reason if it is none."""
+
+    def unknown_in(self, cell: Cell) -> str | None:
+        """Return the first label of a cell that is not among `labels`, or None if there is none."""
+        return None
+
+    def text_of(self, cell: Cell) -> str:
+        """Return a cell as a table shows it."""
+        return str(cell)
+
+    @abstractmethod
+    def encode(self, cells: Iterable[Cell]) -> Y:
+        """Return the cells of rows as `y` (N, …)."""
 
     @abstractmethod
     def is_known(self, y: Y) -> NDArray[np.bool_]:
@@ -61,6 +107,19 @@ class Target(ABC):
     @abstractmethod
     def strata(self, y: Y) -> NDArray[np.int64]:
         """Return the stratum of each row (N,), by which draws and folds are stratified."""
+
+    def strata_names(self, y: Y) -> Sequence[str]:
+        """Return the name of the stratum of each row (N)."""
+        return [*map(str, self.strata(y).tolist())]
+
+    def divide(
+        self, y: Y, group_ids: NDArray[np.uint64], shares: Sequence[float], seed: int
+    ) -> NDArray[np.int64] | None:
+        """Return the part of each row (N,), if this kind divides rows otherwise than by strata: part i has `shares[i]` of them.
+
+        Rows of a group are in one part.
+        """
+        return None
 
     @abstractmethod
     def linear_obstacle(self, y: Y) -> str:
@@ -138,12 +197,29 @@ class Target(ABC):
         raise UsageError(f"thresholds: labels of the kind {self.kind} have none")
 
     @abstractmethod
-    def decode(self, y: Y) -> list[str]:
+    def decode(self, y: Y) -> list[Cell]:
         """Return the predictions `y` (N, …) as the cells of a file (N)."""
 
     @abstractmethod
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         """Return whether each prediction (N, …) is right, (N,)."""
+
+    @abstractmethod
+    def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
+        """Return how wrong each prediction is (N,), 0 where it is right, by which lists of mistakes are ordered."""
+
+    @abstractmethod
+    def score(self, metric: str, y: Y, predictions: Y) -> float:
+        """Return a metric of the predictions (N, …). Raises UsageError for one that predictions of this kind do not have."""
+
+    @abstractmethod
+    def resampled(
+        self, metric: str, y: Y, predictions: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
+    ) -> NDArray[np.float64]:
+        """Return a metric of each of R runs with `predictions` (R, N, …) on resamples of the rows, (R, B).
+
+        The rows of a resample are drawn with replacement, the same for all runs.
+        """
 
     @abstractmethod
     def report(
@@ -174,6 +250,14 @@ class Target(ABC):
     def calibration(self, probabilities: Probabilities, y: Y) -> dict[str, Any]:
         """Return the calibration of probabilities (N, C) on rows of known labels, for the JSON."""
 
+    @abstractmethod
     def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
         """Return the 95 % interval [low, high] of each metric, by name; None: the rows are too few."""
-        return {}
+
+    @abstractmethod
+    def interval(self, y: Y, predictions: Y) -> tuple[float, float]:
+        """Return the 95 % interval of the `headline`."""
+
+    @abstractmethod
+    def paired_interval(self, y: Y, first: Y, second: Y) -> tuple[float, float] | None:
+        """Return the 95 % interval of the `headline` of the predictions `first` less that of `second`; None: unknown."""
