@@ -478,9 +478,9 @@ class FinetuningConfig(OptimizationConfig):
 
     loss: Literal["hinge", "cross_entropy"] = "cross_entropy"
     """hinge: the hinge loss (StarSaber, section 4) in Crammer and Singer's multi-class form (ours); cross_entropy."""
-    metric: str = "accuracy"
-    """Dev metric that selects the best model; a name in `recurcli.metrics`, such as macro_f1, or f1, precision or
-    recall of one label: f1:spam."""
+    metric: str = "auto"
+    """Dev metric that selects the best model; a name in `recurcli.metrics`, such as macro_f1, or f1, precision or recall of one
+    label: f1:spam. auto: accuracy, of several labels micro_f1, of numbers mae."""
     thresholds: str | None = None
     """Metric of predicted labels for which thresholds of the labels are chosen on the dev rows in the end; null: the label is
     the most probable one."""
@@ -523,8 +523,8 @@ class FinetuningConfig(OptimizationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_of_labels(self.metric) and self.metric not in OF_PROBABILITIES:
-            known = ", ".join((*LABEL_METRICS, *OF_PROBABILITIES))
+        if self.metric != "auto" and not is_of_labels(self.metric) and self.metric not in OF_PROBABILITIES:
+            known = ", ".join(("auto", *LABEL_METRICS, *OF_PROBABILITIES))
             raise ValueError(f"metric must be one of {known}, not {self.metric!r}")
         if self.thresholds is not None and not is_of_labels(self.thresholds):
             raise ValueError(f"thresholds must be null or one of {', '.join(LABEL_METRICS)}, not {self.thresholds!r}")
@@ -684,5 +684,5 @@ def json_schema() -> dict[str, Any]:
     for kind in (PretrainingConfig, FinetuningConfig):
         properties = schema["$defs"][kind.__name__]["properties"]
         properties |= {key: inherited[key] for key in properties.keys() & inherited.keys()}
-    properties["metric"]["pattern"] = f"^({'|'.join((*METRICS, *OF_PROBABILITIES))}|({'|'.join(OF_LABEL)}):.+)$"
+    properties["metric"]["pattern"] = f"^({'|'.join(('auto', *METRICS, *OF_PROBABILITIES))}|({'|'.join(OF_LABEL)}):.+)$"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -288,6 +288,7 @@ class _PythonWarnings(Log):
 
     def __init__(self, shown: Log) -> None:
         self.note, self.progress = shown.note, shown.progress  # type: ignore[method-assign]
+        self.scored_by = shown.scored_by  # type: ignore[method-assign]
 
     def warn(self, text: str) -> None:
         package, level, frame = str(Path(__file__).parent), 1, currentframe()

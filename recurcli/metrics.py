@@ -9,7 +9,7 @@ without its import, which takes longer than a small evaluation. numpy is importe
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from recurcli.errors import UsageError, did_you_mean, escaped
@@ -229,37 +229,6 @@ def percent(share: float, sign: str = "") -> str:
 def percent_interval(limits: Sequence[float]) -> str:
     """Return the two ends of an interval of shares in per cent."""
     return format_interval("accuracy", limits)
-
-
-def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each dev and test metric in result.json, and of the accuracies of the task's baselines."""
-    if result.get("metric") == PERPLEXITY:
-        yield from perplexity_rows(result["dev"], "dev ", carry=result.get("carry", False))
-        return
-    for split in [split for split in ("dev", *TEST_SPLITS) if split in result]:
-        facts = result if split == "dev" else {"metric": result["metric"]}
-        for words, value, _ in metric_rows({**facts, **result[split]}):
-            yield f"{split} {words}", value
-
-
-def metric_rows(scores: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the name, the value and the interval, if it is known, of each metric, and of the task's baselines."""
-    limits = scores.get("intervals", {})
-    for name in dict.fromkeys((*METRICS, *OF_PROBABILITIES, scores["metric"])):
-        if (score := score_in(scores, name)) is not None:
-            yield [words_of(name), format_score(name, score), percent_interval(limits.get(name) or ())]
-    yield ["calibration error (ECE)", percent(scores["calibration"]["ece"]), ""]
-    for name, share in scores["baselines"].items():
-        if name not in ("majority", "linear"):  # which stand in the block
-            yield [f"{name.replace('_', ' ')} baseline: accuracy", percent(share), ""]
-
-
-def perplexity_rows(score: Mapping[str, Any], split: str = "", *, carry: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the perplexity of a text and its loss for a table. `carry`: whether a state was carried over windows."""
-    how = "; state carried over windows" if carry else ""
-    shown = format_score(PERPLEXITY, score["perplexity"])
-    yield f"{split}perplexity", f"{shown} (of {score['tokens']:,} tokens, `<eos>` included{how})"
-    yield f"{split}loss", f"{score['loss']:.4f} nats a token"
 
 
 def label_names(metrics: Mapping[str, Any]) -> list[str]:

@@ -49,6 +49,8 @@ from recurcli.log import Log
 from recurcli.preset.compose import compose, trains_encoder
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
+from recurcli.targets.one_label import ordered_labels
+from recurcli.targets.target import labels_in
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
 
 UNNAMED = "rows"
@@ -203,12 +205,12 @@ class CheckedSplit:
             texts = [text for text in row if text is not None]
             if not all(map(str.strip, texts)):
                 blank.append(line)
-            if any(map(has_invisible, [*texts, label or ""])):
+            named = () if label is None else labels_in(label)
+            if any(map(has_invisible, [*texts, *named])):
                 invisible.append(line)
             if self.rows.source.format == "tsv" and any(map(_QUOTED.fullmatch, texts)):
                 quoted.append(line)
-            if label is not None:
-                self.labels[label] += 1
+            self.labels.update(named)
         self.issues = {"blank": blank, "quoted": quoted, "invisible": invisible}
 
 
@@ -449,7 +451,7 @@ def _near_finding(name: str, found: Mapping[str, Any], of: str) -> Iterator[Find
 def _labels_of(split: CheckedSplit, rows: Sequence[int]) -> dict[str, None]:
     """Return the different labels of the rows with these indices, in their order."""
     labels = map(split.rows.examples.labels.__getitem__, rows)
-    return dict.fromkeys(label for label in labels if label is not None)
+    return dict.fromkeys(str(label) for label in labels if label is not None)
 
 
 def _split_findings(

@@ -23,7 +23,7 @@ from recurcli.data.source import Source
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_place, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
-from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize, quoted
+from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
@@ -38,7 +38,7 @@ from recurcli.files import (
 )
 from recurcli.linear.model import Logits
 from recurcli.log import Log
-from recurcli.metrics import MAX_IN_FULL, metric_named
+from recurcli.metrics import MAX_IN_FULL
 from recurcli.models.candidate import note_on_capped_layers
 from recurcli.models.data import warn_of_unlearned_positions
 from recurcli.network import Backbone, LanguageModel
@@ -56,8 +56,8 @@ from recurcli.runs.run_directory import (
     open_run,
     reopen_run,
 )
-from recurcli.significance import FEWEST_ROWS_OF_CLASS
 from recurcli.targets import Target
+from recurcli.targets.target import cell_from_json, labels_in
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
@@ -100,7 +100,6 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
 
     task = task_of(run, predictor)
-    metric_named(request.fit_thresholds or "accuracy", task.labels)  # refuses an unknown label
     is_dev = request.data is None and request.split in (None, "dev")
     if is_dev and run.is_finished and "cross_validation" in run.read_result():
         return _cross_validated(request, run, predictor.kept, task, log)
@@ -124,7 +123,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     baselines = task.baselines if split == "dev" else {}
     if request.fit_thresholds is not None:
         kept = kept.with_thresholds(kept.probabilities(kept.logits(of)), rows.y, request.fit_thresholds)
-    metric = preset.get("finetuning", {}).get("metric", "accuracy")
+    metric = kept.target.metric_of(preset.get("finetuning", {}).get("metric", "auto"))
     metrics, facts, logits = report_with_parts(kept, of, rows, baselines, metric, trained_on)
     shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
@@ -132,7 +131,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         lines=rows.examples.lines,
         texts=rows.texts,
         target=kept.target,
-        labels=[*map(str, rows.examples.labels)],
+        labels=rows.cells,
         y=rows.y,
         probabilities=shares,
         predictions=kept.decide(shares),
@@ -157,7 +156,8 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
     """Return the scores of a cross-validated run, from its stored out-of-fold predictions."""
     trained, names, target = read_current_result(run), task.labels, kept.target
     rows, shares = _stored_predictions(run, PREDICTIONS, names)
-    labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
+    labels = [cell_from_json(row["label"]) for row in rows]
+    texts = [(row.get("text", ""), row.get("pair")) for row in rows]
     ids, lines = [row["id"] for row in rows], [row.get("line", 0) for row in rows]
     y, metrics, facts = target.encode(labels), trained["dev"], trained["data"]["train"]
     if "text" not in rows[0] and (request.errors or request.report):
@@ -172,7 +172,10 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
     own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are not ids
     evaluated = EvaluatedRows(own_ids, lines, texts, target, labels, y, shares, kept.decide(shares))
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
-    scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "kept", "calibration")}
+    scores = {
+        key: trained[key]
+        for key in ("metric", "cross_validation", "baselines", "model_intervals", "kept", "calibration")
+    }
     return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
 
 
@@ -212,10 +215,11 @@ def _finish(
     if request.errors is not None:
         _write_errors(request.errors, rows)
         log.note(f"{request.errors}: {pluralize(len(rows.mistakes), 'row')} predicted wrongly")
-    _warn_of_few_rows(scores["metrics"]["per_class"], log)
+    log.add(*rows.target.notes_on_rows(scores["metrics"]))
     result = {
         "run": str(request.run),
         "task": run.read_preset()["task"],
+        "target": rows.target.kind,
         **about_rows,
         **scores,
         "intervals": rows.target.intervals(rows.y, rows.predictions),
@@ -281,7 +285,8 @@ def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -
     known = target.is_known(rows.y)
     if known.all():
         return rows
-    counts = Counter(map(str, rows.examples.take(~known).labels)).most_common()
+    others = (label for cell in rows.take(~known).cells for label in labels_in(cell))
+    counts = Counter(label for label in others if target.unknown_in(label) is not None).most_common()
     named = ", ".join(f"'{escaped(label)}' {count:,}" for label, count in counts[:MOST_NAMED])
     named += ", …" if len(counts) > MOST_NAMED else ""
     if not known.any():
@@ -364,18 +369,6 @@ def _training_overlap(
     return {**counts}, known.trains(hashes)
 
 
-def _warn_of_few_rows(per_class: Mapping[str, Any], log: Log) -> None:
-    """Log a note with the classes that have no row, and a warning with those that have too few rows for `intervals`."""
-    if missing := [name for name, own in per_class.items() if not own["support"]]:
-        of = f"{len(missing):,} of {len(per_class):,} classes ({quoted(missing)})"
-        log.note(f"no row for {of}, which the scores leave out")
-    rare = {name: own["support"] for name, own in per_class.items() if 0 < own["support"] < FEWEST_ROWS_OF_CLASS}
-    if rare:
-        named = escaped(", ".join(f"'{name}' has {rows}" for name, rows in rare.items()))
-        few = f"{'a class has' if len(rare) == 1 else f'{len(rare):,} classes have'} fewer than {FEWEST_ROWS_OF_CLASS} rows"
-        log.warn(f"{few} ({named}), so only the accuracy and the recall of such a class have an interval")
-
-
 def _diagnosis(
     request: EvaluateRequest,
     model: Backbone,
@@ -407,24 +400,24 @@ def _diagnosis(
 def _write_errors(path: Path, rows: EvaluatedRows) -> None:
     """Write the wrongly predicted rows to `path`, the most confident one first, with the number of their first line.
 
-    There is a column `id` if rows have ids, and `pair` if they are pairs. An unknown label has no probability. TABs and line
-    ends in a text are written as \\t, \\n and \\r.
+    There is a column `id` if rows have ids, and `pair` if they are pairs. TABs and line ends in a text are written as \\t, \\n
+    and \\r.
     """
-    columns = ["line", "id", "label", "prediction", "score", "label_probability", "text", "pair"]
+    more = rows.target.mistake(rows.y[0], rows.predictions[0], rows.probabilities[0])
+    columns = ["line", "id", "label", "prediction", *more, "text", "pair"]
     if rows.ids is None:
         columns.remove("id")
     if all(pair is None for _, pair in rows.texts):
         columns.remove("pair")
     escapes, lines = escapes_of("\t"), ["\t".join(columns)]
     for row in rows.mistakes.tolist():
-        label, (text, pair) = rows.y[row], rows.texts[row]
+        text, pair = rows.texts[row]
         fields = {
             "line": str(rows.lines[row]),
             "id": "" if rows.ids is None else rows.ids[row],
-            "label": rows.labels[row],
-            "prediction": rows.target.labels[rows.predictions[row]],
-            "score": f"{rows.scores[row]:.6f}",
-            "label_probability": f"{rows.probabilities[row, label]:.6f}" if label >= 0 else "",
+            "label": rows.target.text_of(rows.labels[row]),
+            "prediction": rows.target.text_of(rows.predicted[row]),
+            **rows.target.mistake(rows.y[row], rows.predictions[row], rows.probabilities[row]),
             "text": text,
             "pair": pair or "",
         }

@@ -52,10 +52,10 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     """
     if config.named_files and "train" not in config.named_files:
         raise UsageError("--out-of-fold and --suspects read training rows; name their file with --train")
-    if train.target is not None and not isinstance(train.target, OneLabel):
-        raise UsageError(f"--out-of-fold and --suspects are not for labels of the kind {train.target.kind}")
     own = replace(config, unlabelled="drop")
     train = load_split(task, "train", own, labelled=True, use_dev_split=True, keep_records=True)
+    if not isinstance(train.target, OneLabel):
+        raise UsageError("--out-of-fold and --suspects are for one label a row")
     dev = [] if train.dev is None else train.dev.examples
     label_of = {row.line: str(row.label) for row in (*train.examples, *dev)}
     target = OneLabel(ordered_labels(label_of.values()))
@@ -77,7 +77,7 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     weight = fit_calibration(logits[fitted], y[fitted], target)
     shares = target.probabilities(logits * weight, rows=int(fitted.sum()))
     predictions = target.decide(shares)
-    best = target.decode(predictions)
+    best = [*map(str, target.decode(predictions))]
     counts = {
         "rows": len(y),
         "fitted": int(fitted.sum()),

@@ -42,7 +42,7 @@ def label_of(
     """Return the label of a row in the `columns`: one column, or several of 0 and 1, one for each label.
 
     `kind`: what it is to be; None: that is not decided, and the cell is returned as it was read. A string is one label, or
-    labels joined by the `separator`. `renamed`: label in this file to one of the `labels` of the task, () if these are not known.
+    labels joined by the `separator`. `renamed`: label in this file to one of the task's `labels`, () if these are not known.
 
     Raises Unlabelled for a label that is missing, null or blank; BadRow for one that is not of this kind.
     """

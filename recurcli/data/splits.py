@@ -36,7 +36,7 @@ from recurcli.files import sha256_of
 from recurcli.log import AfterBatch, Log, Note, ignore
 from recurcli.targets import TARGETS, Cell, OneLabel, Target
 from recurcli.targets.one_label import ordered_labels
-from recurcli.targets.target import Y
+from recurcli.targets.target import Y, labels_in
 
 Line = TypeVar("Line")
 
@@ -374,8 +374,7 @@ class Split:
     @property
     def labels(self) -> tuple[str, ...]:
         """The different labels in the order of `ordered_labels`."""
-        each = (cell if isinstance(cell, tuple) else (str(cell),) for cell in {*self.cells})
-        return ordered_labels(label for labels in each for label in labels)
+        return ordered_labels(label for cell in {*self.cells} for label in labels_in(cell))
 
 
 def load_split(
@@ -450,7 +449,9 @@ def load_split(
 
 
 def split_in_memory(
-    rows: Iterable[tuple[str, str | None, Cell]], target: Target, weights: Iterable[float] | None = None
+    rows: Iterable[tuple[str, str | None, Cell]],
+    weights: Iterable[float] | None = None,
+    kind: type[Target] = OneLabel,
 ) -> Split:
     """Return a split of rows in memory: (text, second text or None, label). `weights` are factors of the rows' losses."""
     weighted = zip(rows, repeat(1.0) if weights is None else weights, strict=False)
@@ -458,7 +459,8 @@ def split_in_memory(
     pairs = any(pair is not None for _, pair in examples.texts)
     columns = TextColumns(("text",), ("pair",) if pairs else ())
     source = Source(name="texts", format="jsonl", columns=columns, label=("label",), sha256=_sha256_of_rows(examples))
-    return Split(examples, source, target=target)
+    split = Split(examples, source)
+    return replace(split, target=kind.of(split.cells, DataConfig()))
 
 
 def dev_share(task: Task, config: DataConfig, rows: int) -> float:

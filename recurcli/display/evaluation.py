@@ -17,8 +17,8 @@ from recurcli.display.screen import (
     to_rich,
 )
 from recurcli.errors import pluralize
-from recurcli.evaluation.result_block import ResultBlock
-from recurcli.metrics import cells_of, label_names, metric_rows, percent, percent_interval, perplexity_rows
+from recurcli.evaluation.result_block import ResultBlock, metric_rows, perplexity_rows
+from recurcli.metrics import cells_of, label_names, percent, percent_interval
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""

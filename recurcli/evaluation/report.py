@@ -22,8 +22,7 @@ from recurcli.metrics import PERPLEXITY, score_in
 from recurcli.network import LanguageModel
 from recurcli.runs.model_files import write_listed
 from recurcli.runs.run_directory import TEXT_LOSSES
-from recurcli.significance import tango
-from recurcli.targets import Target
+from recurcli.targets import Cell, Target
 from recurcli.targets.target import Logits, Probabilities, Y
 from recurcli.tokens.texts import Windows
 
@@ -38,7 +37,7 @@ class EvaluatedRows:
     """The number of the first line of each row in its file, from 1; of Parquet that of the row. 0: it has no file."""
     texts: Sequence[tuple[str, str | None]]
     target: Target
-    labels: Sequence[str]
+    labels: Sequence[Cell]
     """The labels of the rows as their file has them."""
     y: Y
     """These labels, as the target encodes them."""
@@ -47,14 +46,20 @@ class EvaluatedRows:
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
-        """(N,) the probability of the predicted class."""
+        """(N,) the probability of the predicted class, of rows with one label."""
         return self.probabilities[np.arange(len(self.labels)), self.predictions]
 
     @cached_property
+    def predicted(self) -> list[Cell]:
+        """The predictions as their file would have them."""
+        return self.target.decode(self.predictions)
+
+    @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """(M,) numbers of the wrongly predicted rows, in descending order of their scores."""
-        wrong = np.flatnonzero(~self.target.hits(self.y, self.predictions))
-        return wrong[np.argsort(-self.scores[wrong], kind="stable")]
+        """(M,) numbers of the wrongly predicted rows, those with the largest errors first."""
+        errors = self.target.errors(self.y, self.predictions, self.probabilities)
+        wrong = np.flatnonzero(errors > 0)
+        return wrong[np.argsort(-errors[wrong], kind="stable")]
 
 
 def report_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
@@ -73,11 +78,6 @@ def scores_of(report: Mapping[str, Any], metric: str) -> dict[str, float | None]
     """Return the metrics and the loss of a `report_of` without its tables, and `metric`, which may be in one of them."""
     scores = {name: value for name, value in report.items() if not isinstance(value, dict | list)}
     return scores | {metric: score_in(report, metric)}
-
-
-def paired_interval(right: NDArray[np.bool_], other: NDArray[np.bool_]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the accuracy of a model less that of another, which have these rows (N,) right."""
-    return tango(int((right & ~other).sum()), int((other & ~right).sum()), len(right)).interval
 
 
 def calibration_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
@@ -99,11 +99,12 @@ def report_with_parts(
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
     """Return the report on the kept model, facts for the JSON, and its logits (N, C).
 
-    `of` has the logits (N, C) of each candidate. The facts are the `baselines` (the accuracy of the best constant prediction,
-    of the linear model beside an encoder, and the task's own, which are given), and the `calibration`. With two candidates
-    they have `paired`: by candidate the 95 % interval of the accuracy of the kept model less that of the candidate. Where
-    both could be kept, they also have the scores of both `parts`, by `metric` too. Where some of the rows, but not all, were
-    `trained_on` (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which
+    `of` has the logits (N, C) of each candidate. Scores are those of the target's `headline`. The facts are the `baselines`
+    (the score of the best constant prediction, of the linear model beside an encoder, and the task's own, which are given),
+    `model_intervals`, the 95 % interval of the score of the model and of each candidate, and the `calibration`. With two
+    candidates they have `paired`: by candidate the 95 % interval of the score of the kept model less that of the candidate.
+    Where both could be kept, they also have the scores of both `parts`, by `metric` too. Where some of the rows, but not all,
+    were `trained_on` (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which
     were.
 
     `refitted` are the logits of the linear model that was fitted again, which takes the place of the one in `of` in what is
@@ -111,9 +112,10 @@ def report_with_parts(
     leaves out rows of an unknown label; at least one row has a known label.
     """
     logits = kept.logits(of if refitted is None else {**of, "linear": refitted})
-    target, plain = kept.target, Kept.as_is(kept.target)
-    majority = float(target.hits(rows.y, target.constant(rows.y)).mean())
-    facts: dict[str, Any] = {"baselines": {"majority": majority, **baselines}}
+    target, plain, predictions = kept.target, Kept.as_is(kept.target), kept.predict(logits)
+    constant = target.score(target.headline, rows.y, target.constant(rows.y))
+    facts: dict[str, Any] = {"baselines": {target.constant_name: constant, **baselines}}
+    facts["model_intervals"] = {"model": target.interval(rows.y, predictions)}
     if trained_on is not None and 0 < (unseen := int((~trained_on).sum())) < len(trained_on):
         report = report_of(kept, logits[~trained_on], rows.take(~trained_on))
         facts["unseen"] = {"rows": unseen, **scores_of(report, metric)}
@@ -122,13 +124,12 @@ def report_with_parts(
             "encoder": scores_of(report_of(plain, of["encoder"], rows), metric),
             "linear": linear_scores or scores_of(report_of(plain, of["linear"], rows), metric),
         }
-        facts["baselines"]["linear"] = parts["linear"]["accuracy"]
+        facts["baselines"]["linear"] = parts["linear"][target.headline]
         if len(kept.alone) > 1:
             facts["parts"] = parts
-        right = target.hits(rows.y, kept.predict(logits))
-        facts["paired"] = {
-            part: paired_interval(right, target.hits(rows.y, plain.predict(own))) for part, own in of.items()
-        }
+        alone = {part: plain.predict(own) for part, own in of.items()}
+        facts["model_intervals"] |= {part: target.interval(rows.y, own) for part, own in alone.items()}
+        facts["paired"] = {part: target.paired_interval(rows.y, predictions, own) for part, own in alone.items()}
     facts["calibration"] = calibration_of(kept, logits, rows)
     return report_of(kept, logits, rows), facts, logits
 

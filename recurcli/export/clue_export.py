@@ -41,7 +41,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
     for submission, run, rows in answers:
         logits = run.predictor.logits_of_pairs(rows.texts, partial(log.rows, before=done, total=total))
         kept = run.predictor.kept
-        labels[submission.name] = kept.target.decode(kept.predict(logits))
+        labels[submission.name] = [*map(str, kept.target.decode(kept.predict(logits)))]
         done += len(rows.examples)
     write_submission(output, labels)
     for finding in validate(output):

@@ -49,7 +49,7 @@ class Choice:
     @property
     def metric_name(self) -> str:
         """The dev metric that selects the encoder's step."""
-        return self.preset.finetuning.metric
+        return self.data.metric
 
     @cached_property
     def first_kept(self) -> Kept:
@@ -173,6 +173,6 @@ class Choice:
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
         lines = split.examples.lines if are_numbered else ()
         shown = split.texts if self.preset.finetuning.keep_texts and is_dev else None
-        labels, predictions = [*map(str, split.examples.labels)], kept.decide(shares["probabilities"])
+        labels, predictions = split.cells, kept.decide(shares["probabilities"])
         write_predictions(path, ids, labels, data.target.labels, shares, data.target.decode(predictions), shown, lines)
         return report, facts

@@ -62,6 +62,8 @@ class Data:
     """(C,) the weight of each label."""
     label_type: LabelType
     """Python's type of the labels."""
+    metric: str
+    """The dev metric that selects the encoder's step."""
 
     @property
     def choosing(self) -> Split:
@@ -171,6 +173,7 @@ def prepare(
         weights=target.row_weights(label_weights, train.y) * train.examples.weights,
         label_weights=label_weights,
         label_type="str" if in_memory is None else in_memory.label_type,
+        metric=target.metric_of(config.metric),
     )
 
 

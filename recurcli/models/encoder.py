@@ -74,7 +74,7 @@ class Encoder(Network):
         self.objective = ClassificationObjective(
             self.tokens["train"], train.y, data.target, data.weights, config, tokenizer, data.teacher
         )
-        self.metric_name = config.metric
+        self.metric_name = data.metric
         self.inference = InferenceConfig(device, batch_size=config.micro_batch_size, ranks=current())
         self.precision = choose_precision(preset.runtime.precision, device) if device.type == "cuda" else "fp32"
         loop = build_loop(preset, "finetuning", self.model, self.objective, device, self, log)

@@ -51,6 +51,7 @@ from recurcli.runs.run_directory import (
     Run,
     open_run,
 )
+from recurcli.targets import Cell
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.validation import parse_config
@@ -233,10 +234,10 @@ def write_listed(path: Path, content: str) -> None:
 def write_predictions(
     path: Path,
     ids: Sequence[str],
-    labels: Sequence[str],
+    labels: Sequence[Cell],
     names: Sequence[str],
     probabilities: Mapping[str, NDArray[np.float64]],
-    predictions: Sequence[str],
+    predictions: Sequence[Cell],
     texts: Sequence[tuple[str, str | None]] | None = None,
     numbers: Sequence[int] = (),
 ) -> None:

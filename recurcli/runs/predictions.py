@@ -29,7 +29,8 @@ from recurcli.runs.run_directory import (
     keys,
     read_json,
 )
-from recurcli.targets import Target, target_from_json
+from recurcli.targets import Cell, Target, target_from_json
+from recurcli.targets.target import cell_from_json
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -42,8 +43,9 @@ _LABEL_SPACE = SchemaValidator(keys({"target": cs.dict_schema(), "id2label": cs.
 """config.json, for a reader of its target alone."""
 _THRESHOLDS_OF_RESULT = SchemaValidator(keys({"thresholds?": cs.nullable_schema(cs.dict_schema())}))
 """result.json, for a reader of its thresholds alone."""
-_ROW = dict.fromkeys(("id", "label", "prediction"), TEXT)
-_ROW_TEXT = SchemaValidator(keys({"label": TEXT, "text": TEXT, "pair?": cs.nullable_schema(TEXT)}))
+_CELL = cs.union_schema([TEXT, FINITE, cs.list_schema(TEXT)])
+_ROW = {"id": TEXT, "label": _CELL, "prediction": _CELL}
+_ROW_TEXT = SchemaValidator(keys({"label": _CELL, "text": TEXT, "pair?": cs.nullable_schema(TEXT)}))
 """A line of predictions, for a reader of its text."""
 
 
@@ -51,8 +53,8 @@ class Predictions(NamedTuple):
     """The dev or test rows of a run (N), each with its label and its prediction."""
 
     ids: list[str]
-    labels: list[str]
-    predictions: list[str]
+    labels: list[Cell]
+    predictions: list[Cell]
     target: Target
     part: Part
     """The part of the model that made the predictions. It is the whole model if the file has none of the requested part."""
@@ -108,9 +110,10 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
                 if label in places:
                     probabilities[0, places[label]] = probability
             [prediction] = target.decode(target.decide(probabilities, [*thresholds.values()]))
-        rows.append((row["id"], row["label"], prediction))
+        rows.append((row["id"], cell_from_json(row["label"]), cell_from_json(prediction)))
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
-    if unknown := {*labels, *predictions} - {*target.labels}:
+    unknown = [label for cell in {*labels, *predictions} if (label := target.unknown_in(cell)) is not None]
+    if unknown:
         raise ModelError(f"{path}: has the label '{escaped(min(unknown))}' without a probability")
     return Predictions(ids, labels, predictions, target, part)
 

@@ -16,7 +16,7 @@ from recurcli.errors import UsageError, did_you_mean, escaped, pluralize, quoted
 from recurcli.log import Note
 from recurcli.metrics import METRICS, cells_of, classification_report, counts_of, metric_named, rank_report
 from recurcli.process import interruptible
-from recurcli.significance import RESAMPLES, intervals, resampled_scores, share_interval, tango
+from recurcli.significance import FEWEST_ROWS_OF_CLASS, RESAMPLES, intervals, resampled_scores, share_interval, tango
 from recurcli.targets.target import Cell, LinearWeights, Logits, Probabilities, RowWeights, Target, Y
 from recurcli.targets.thresholds import fit_thresholds
 
@@ -57,7 +57,7 @@ class OneLabel(Target):
     tables = ("names",)
     metrics = METRICS
     headline = "accuracy"
-    constant_words = "majority class"
+    constant_name, constant_words = "majority", "majority class"
 
     @classmethod
     def of(cls, cells: Collection[Cell], config: DataConfig, labels: tuple[str, ...] = ()) -> Self:
@@ -268,6 +268,24 @@ class OneLabel(Target):
         if len(predicted) == 1 < len(labelled):
             only = escaped(names[predicted.pop()])
             yield Note(f"every dev row is predicted as '{only}': the model tells no classes apart", "warning")
+
+    @staticmethod
+    def notes_on_rows(report: Mapping[str, Any]) -> Iterator[Note]:
+        """Yield a note with the classes that have no row, and a warning with those that have too few rows for `intervals`."""
+        support = {name: own["support"] for name, own in report["per_class"].items()}
+        if missing := [name for name, rows in support.items() if not rows]:
+            of = f"{len(missing):,} of {len(support):,} classes ({quoted(missing)})"
+            yield Note(f"no row for {of}, which the scores leave out")
+        if rare := {name: rows for name, rows in support.items() if 0 < rows < FEWEST_ROWS_OF_CLASS}:
+            named = escaped(", ".join(f"'{name}' has {rows}" for name, rows in rare.items()))
+            few = f"{'a class has' if len(rare) == 1 else f'{len(rare):,} classes have'} fewer than {FEWEST_ROWS_OF_CLASS} rows"
+            what = f"{few} ({named}), so only the accuracy and the recall of such a class have an interval"
+            yield Note(what, "warning")
+
+    def mistake(self, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return the probability of the predicted class, and of the right one, which is empty for an unknown label."""
+        own = f"{probabilities[y]:.6f}" if y >= 0 else ""
+        return {"score": f"{probabilities[prediction]:.6f}", "label_probability": own}
 
     def constant(self, y: Y) -> Y:
         """Return the most frequent class for each row (N,)."""

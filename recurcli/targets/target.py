@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 Cell = str | tuple[str, ...] | float
 """The label of a row as its file has it: a label, the labels in the order of their names, or a number."""
 
+
+def cell_from_json(value: Any) -> Cell:
+    """Return the cell that JSON holds as a string, a number or a list."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def labels_in(cell: Cell) -> tuple[str, ...]:
+    """Return the labels of a cell."""
+    return cell if isinstance(cell, tuple) else (str(cell),)
+
+
 Y = NDArray[Any]
 """Encoded labels (N, …)."""
 Logits = NDArray[np.float64]
@@ -54,6 +65,8 @@ class Target(ABC):
     """The metrics of predictions by name, in the order of the tables."""
     headline: ClassVar[str]
     """The metric with which results open, and which selects the encoder's step unless a setting names another."""
+    constant_name: ClassVar[str]
+    """The key of the score of `constant` among the baselines of the JSON."""
     constant_words: ClassVar[str]
     """What `constant` predicts, in words."""
     labels: tuple[str, ...]
@@ -107,6 +120,11 @@ class Target(ABC):
     @abstractmethod
     def strata(self, y: Y) -> NDArray[np.int64]:
         """Return the stratum of each row (N,), by which draws and folds are stratified."""
+
+    @classmethod
+    def metric_of(cls, setting: str) -> str:
+        """Return the metric that `finetuning.metric` names; auto: the `headline`."""
+        return cls.headline if setting == "auto" else setting
 
     def strata_names(self, y: Y) -> Sequence[str]:
         """Return the name of the stratum of each row (N)."""
@@ -239,8 +257,17 @@ class Target(ABC):
 
     @staticmethod
     def notes(report: Mapping[str, Any]) -> Iterable[Note]:
-        """Return notes on a report of dev rows."""
+        """Return notes on a report of dev rows in a training."""
         return ()
+
+    @staticmethod
+    def notes_on_rows(report: Mapping[str, Any]) -> Iterable[Note]:
+        """Return notes on what the rows of a report are too few for, in an evaluation."""
+        return ()
+
+    def mistake(self, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return what a list of mistakes shows of one row beside label and prediction, by column; `probabilities` are (C,)."""
+        return {}
 
     @abstractmethod
     def constant(self, y: Y) -> Y:

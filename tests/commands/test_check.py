@@ -13,7 +13,7 @@ import pytest
 from running import Recur
 from test_command_line import CHECKOUT
 
-from recurcli.data.columns import label_doubts
+from recurcli.data.labels import label_doubts
 
 Report = Callable[..., dict[str, Any]]
 

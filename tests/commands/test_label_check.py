@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from class_numbers import fit_calibration, out_of_fold_logits, probabilities, search_hyperparameters
+from class_numbers import fit_calibration, numbered, out_of_fold_logits, probabilities, search_hyperparameters
 from predicting import Recur
 from tiny_task import write_rows
 
@@ -63,7 +63,7 @@ def test_folds_keep_sides_together_and_deal_out_every_class() -> None:
     targets = np.arange(200) % 5  # as many classes as folds, in turns
     sides = np.arange(200, dtype=np.uint64)
     sides[100:105] = 7
-    folds = draw_folds(sides, targets)
+    folds = draw_folds(sides, targets, numbered(5))
     assert len({folds[7], *folds[100:105]}) == 1
     assert all(np.bincount(folds[targets == name], minlength=OUTER_FOLDS).min() > 5 for name in range(5))
 

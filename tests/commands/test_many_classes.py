@@ -8,7 +8,7 @@ import pytest
 from running import Recur, lines_of
 from tiny_task import tiny
 
-from recurcli.data.columns import MAX_LABELS, check_labels
+from recurcli.data.labels import MAX_LABELS, check_labels
 from recurcli.errors import DataError
 from recurcli.files import to_json, write_manifest
 from recurcli.runs.model_files import write_predictions

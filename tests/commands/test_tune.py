@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from class_numbers import choose, probabilities
+from class_numbers import choose, numbered, probabilities
 from forked import ForkServer
 from running import Recur, lines_of, result_of
 from tiny_task import TINY, rows, write_rows
@@ -134,7 +134,9 @@ def test_an_ensemble_is_scored_on_rows_that_did_not_fit_its_weights(
     shares = [[[*line[f"{part}_probabilities"].values()] for line in lines] for part in ("encoder", "linear")]
     encoder, linear = np.log((np.array(shares) - mixed / len(names)) / (1 - mixed))
     weights = np.where(targets == names.index("100"), 5.0, 1.0)
-    halves = draw_folds(RowHashes.of((line["text"], None) for line in lines).group_ids, targets, seed=3, folds=2)
+    halves = draw_folds(
+        RowHashes.of((line["text"], None) for line in lines).group_ids, targets, numbered(len(names)), seed=3, folds=2
+    )
     assert sorted(np.bincount(halves)) == [12, 12]
     losses, alone = np.empty(len(lines)), np.empty(len(lines))
     for half in (0, 1):

@@ -11,11 +11,12 @@ from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 from recurcli.preset import compose
+from recurcli.targets import Cell
 
 LINES = "__label__pos good film\n__label__neg  bad\tfilm \nno more __label__neg\n"
 
 
-def load(path: Path, split: str = "train") -> list[tuple[str, str | None]]:
+def load(path: Path, split: str = "train") -> list[tuple[str, Cell | None]]:
     found = load_split(TASKS["custom"], split, DataConfig(path=str(path)))
     return [(example.text, example.label) for example in found.examples]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recurcli.config import DataConfig
-from recurcli.data.columns import label_doubts
+from recurcli.data.labels import label_doubts
 from recurcli.data.splits import Split, load_split, with_labels_of
 from recurcli.data.tasks import TASKS, Task
 from recurcli.errors import DataError

@@ -15,6 +15,7 @@ from recurcli.metrics import is_of_labels, metric_named, score_in
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import reopen_run
+from recurcli.targets import Cell
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class Baseline:
 
     name: str
     score: float
-    predictions: Sequence[str] | None
+    predictions: Sequence[Cell] | None
     """The predictions; None: the runs store their accuracy alone."""
     groups: list[Group]
     """The groups whose linear model it is."""
