@@ -71,7 +71,7 @@ class OneLabel(Target):
             return cell
         if len(cell) != 1:
             shown = f" ({quoted(cell)})" if cell else ""
-            raise ValueError(f"has {pluralize(len(cell), 'label')}{shown}; a row has one")
+            raise ValueError(f"has {pluralize(len(cell), 'label')}{shown}; a row has one; --target several takes more")
         return cell[0]
 
     def unknown_in(self, cell: Cell) -> str | None:
