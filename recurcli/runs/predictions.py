@@ -143,7 +143,9 @@ def read_current_result(run: Run) -> dict[str, Any]:
         if name in run:
             rows, scores = read_predictions(run, "model", split), result[split]
             scores |= rows.report(scores["loss"])
-            (result if split == "dev" else scores)["model_intervals"]["model"] = rows.target.interval(*rows.encoded())
+            (result if split == "dev" else scores)["model_intervals"]["model"] = [
+                *rows.target.interval(*rows.encoded())
+            ]
             for key in ("paired", "unseen"):
                 (result if split == "dev" else scores).pop(key, None)
     return {**result, "thresholds": thresholds}
