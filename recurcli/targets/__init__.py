@@ -1,16 +1,20 @@
-"""What the label of a row is: one class of several. Another kind is a further subclass of `Target` and a row of `TARGETS`."""
+"""What the label of a row is: one class of several, or a number.
+
+Another kind is a further subclass of `Target` and a row of `TARGETS`.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from recurcli.errors import UsageError, escaped
+from recurcli.targets.number import Number
 from recurcli.targets.one_label import OneLabel
 from recurcli.targets.target import Cell, Target
 from recurcli.validation import parse_config
 
-__all__ = ["TARGETS", "Cell", "OneLabel", "Target", "target_from_json"]
+__all__ = ["TARGETS", "Cell", "Number", "OneLabel", "Target", "target_from_json"]
 
-TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel,)}
+TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel, Number)}
 """The kinds of targets by their name in config.json."""
 
 
