@@ -1,16 +1,19 @@
-"""What the label of a row is: one class of several. Another kind is a further subclass of `Target` and a row of `TARGETS`."""
+"""What the label of a row is: one class of several, or any number of labels. Another kind is a further subclass of `Target` and
+a row of `TARGETS`.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from recurcli.errors import UsageError, escaped
 from recurcli.targets.one_label import OneLabel
+from recurcli.targets.several_labels import SeveralLabels
 from recurcli.targets.target import Cell, Target
 from recurcli.validation import parse_config
 
-__all__ = ["TARGETS", "Cell", "OneLabel", "Target", "target_from_json"]
+__all__ = ["TARGETS", "Cell", "OneLabel", "SeveralLabels", "Target", "target_from_json"]
 
-TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel,)}
+TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel, SeveralLabels)}
 """The kinds of targets by their name in config.json."""
 
 
