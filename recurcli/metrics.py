@@ -68,17 +68,17 @@ def accuracy(counts: ClassCounts) -> "np.ndarray":
     return counts.hits.sum(axis=-1) / counts.rows
 
 
-def precision(counts: ClassCounts) -> "np.ndarray":
+def precision(counts: "ClassCounts | LabelSetCounts") -> "np.ndarray":
     """Return the precision of each class (B, C), or 0 for a class that is never predicted."""
     return counts.hits / counts.predicted.clip(min=1)
 
 
-def recall(counts: ClassCounts) -> "np.ndarray":
+def recall(counts: "ClassCounts | LabelSetCounts") -> "np.ndarray":
     """Return the recall of each class (B, C), or 0 for a class that no row has."""
     return counts.hits / counts.support.clip(min=1)
 
 
-def f1(counts: ClassCounts) -> "np.ndarray":
+def f1(counts: "ClassCounts | LabelSetCounts") -> "np.ndarray":
     """Return the F1 of each class (B, C), or 0 for a class that no row has and none is predicted as."""
     return 2 * counts.hits / (counts.predicted + counts.support).clip(min=1)
 
@@ -115,10 +115,7 @@ def rank_report(labels: "np.ndarray", probabilities: "np.ndarray") -> dict[str, 
     if len(present) < 2:
         return dict.fromkeys(OF_PROBABILITIES)
     for each in present if probabilities.shape[1] > 2 else [int(2 * labels.sum() <= len(labels))]:
-        order = np.argsort(-probabilities[:, each], kind="stable")
-        last = np.flatnonzero(np.diff(probabilities[order, each], append=-1))  # of the rows of equal probability
-        above = np.append(0, last + 1)  # (K + 1,) rows with a probability or a larger one, from the largest
-        hits = np.append(0, (labels[order] == each).cumsum()[last])
+        above, hits = cumulated(labels == each, probabilities[:, each])
         recalls, others = (rows / rows[-1] for rows in (hits, above - hits))
         scores.append((np.diff(recalls) @ (hits[1:] / above[1:]), np.trapezoid(recalls, others)))
     return dict(zip(OF_PROBABILITIES, np.mean(scores, axis=0).tolist(), strict=True))
@@ -213,6 +210,84 @@ def rank_columns(y: "np.ndarray", predictions: "np.ndarray") -> "np.ndarray":
     return plain_columns(ranks(y), np.apply_along_axis(ranks, -1, predictions))
 
 
+def cumulated(has_label: "np.ndarray", probabilities: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
+    """Return (K + 1,) each: 0, and the rows with each of the K different probabilities (N,) or a larger one, from the largest,
+    and those of them that have the label (N,).
+    """
+    import numpy as np
+
+    order = np.argsort(-probabilities, kind="stable")
+    last = np.flatnonzero(np.diff(probabilities[order], append=-1))  # of the rows of equal probability
+    return np.append(0, last + 1), np.append(0, has_label[order].cumsum()[last])
+
+
+def average_precision(has_label: "np.ndarray", probabilities: "np.ndarray") -> float | None:
+    """Return the average precision of one of several labels (see `rank_report`), or None if no row (N,) has it."""
+    import numpy as np
+
+    if not has_label.any():
+        return None
+    above, hits = cumulated(has_label, probabilities)
+    return float(np.diff(hits / hits[-1]) @ (hits[1:] / above[1:]))
+
+
+def ranking_average_precision(has_label: "np.ndarray", probabilities: "np.ndarray") -> float:
+    """Return the mean over rows of the mean over the labels that a row has of: the share of labels that it has among those
+    that are as probable or more so (Schapire and Singer, 2000). Rows with all labels or none count 1. (N, C), (N, C) -> number.
+    """
+    import numpy as np
+
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    has, sorted_ = (np.take_along_axis(each, order, axis=1) for each in (has_label, probabilities))
+    ends = np.where(np.diff(sorted_, axis=1, append=-1) != 0, np.arange(sorted_.shape[1]), sorted_.shape[1])
+    last = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]  # of the labels of equal probability
+    shares = np.take_along_axis(has.cumsum(axis=1), last, axis=1) / (last + 1)
+    count = has.sum(axis=1)
+    return float(np.where(count == 0, 1.0, (shares * has).sum(axis=1) / count.clip(min=1)).mean())
+
+
+class LabelSetCounts(NamedTuple):
+    """Sums over rows with several labels (`label_set_columns`): (B,), and of each of L labels (B, L) as in ClassCounts."""
+
+    rows: "np.ndarray"
+    right: "np.ndarray"
+    """Labels that are given rightly."""
+    given: "np.ndarray"
+    labelled: "np.ndarray"
+    """Labels of the rows, with unknown ones."""
+    row_f1: "np.ndarray"
+    """F1 of the labels of each row; 1 for a row without labels that gets none."""
+    exact: "np.ndarray"
+    wrong: "np.ndarray"
+    """Share of the C labels that are wrongly given or missed."""
+    hits: "np.ndarray"
+    predicted: "np.ndarray"
+    support: "np.ndarray"
+
+    @classmethod
+    def of_sums(cls, sums: "np.ndarray") -> "LabelSetCounts":
+        """Return the counts with these sums of columns (B, 7 + 3 L)."""
+        import numpy as np
+
+        return cls(*np.moveaxis(sums[..., :7], -1, 0), *np.split(sums[..., 7:], 3, axis=-1))
+
+
+def label_set_columns(labels: "np.ndarray", predictions: "np.ndarray", of_labels: slice) -> "np.ndarray":
+    """Return what `LabelSetCounts` sums, with the L labels `of_labels`: (N, C + 1), (N, C + 1) -> (N, 7 + 3 L).
+
+    An entry is 1 where a row has a label, or gets it. The last column is the number of its unknown labels.
+    """
+    import numpy as np
+
+    has, gets = labels[:, :-1], predictions[:, :-1]
+    hits = has * gets
+    right, given, labelled = hits.sum(axis=1), gets.sum(axis=1), labels.sum(axis=1)
+    both, wrong = given + labelled, (has != gets).mean(axis=1)
+    row_f1 = np.where(both == 0, 1.0, 2 * right / both.clip(min=1))
+    totals = [np.ones(len(has)), right, given, labelled, row_f1, both == 2 * right, wrong]
+    return np.column_stack([*totals, *(each[:, of_labels] for each in (hits, gets, has))]).astype(float)
+
+
 class Metric(NamedTuple):
     """A metric of a model on dev or test data. One of them selects the best model."""
 
@@ -255,6 +330,16 @@ NUMBER_METRICS: dict[str, Metric] = {
     ),
 }
 """The metrics of predicted numbers by name, in the order of the tables. The last one is of whole numbers alone."""
+LABEL_SET_METRICS: dict[str, Metric] = {
+    "micro_f1": Metric("micro F1", lambda counts: 2 * counts.right / (counts.given + counts.labelled).clip(min=1)),
+    "macro_f1": Metric("macro F1", lambda counts: f1(counts).mean(axis=-1)),
+    "samples_f1": Metric("sample F1", lambda counts: counts.row_f1 / counts.rows),
+    "exact_match": Metric("exact match", lambda counts: counts.exact / counts.rows),
+    "hamming_loss": Metric("Hamming loss", lambda counts: counts.wrong / counts.rows, minimize=True, decimals=4),
+}
+"""The metrics of several labels a row, of LabelSetCounts. Macro F1 is the mean over all labels, 0 for one that no row has."""
+OF_LABEL_SET_PROBABILITIES = {"ranking_average_precision": "label ranking average precision"}
+"""The metric of the probabilities of several labels, with its name in tables (`ranking_average_precision`)."""
 OF_LABEL = {"f1": ("F1", f1), "precision": ("precision", precision), "recall": ("recall", recall)}
 """The metrics of one label, such as `f1:LABEL`, by the part of their name before the colon."""
 AT_LEAST = {f"{kind}_at_least": (words, of_classes) for kind, (words, of_classes) in OF_LABEL.items()}
@@ -263,7 +348,7 @@ NUMBER_METRIC_NAMES = (*NUMBER_METRICS, *(f"{kind}:X" for kind in AT_LEAST))
 """The names of the metrics of predicted numbers, for messages."""
 OF_PROBABILITIES = {"average_precision": "average precision", "roc_auc": "ROC AUC"}
 """The names of the metrics of probabilities, with those in tables (`rank_report`)."""
-LABEL_METRICS = (*METRICS, *(f"{kind}:LABEL" for kind in OF_LABEL))
+LABEL_METRICS = (*dict.fromkeys((*METRICS, *LABEL_SET_METRICS)), *(f"{kind}:LABEL" for kind in OF_LABEL))
 """The names of the metrics that predicted labels decide, for messages."""
 
 
@@ -283,9 +368,9 @@ def undefined(counts: ClassCounts) -> "np.ndarray":
 
 
 def is_of_labels(name: str) -> bool:
-    """Return whether `name` is that of a metric that predicted labels decide: in METRICS, or of one label."""
+    """Return whether `name` is that of a metric that predicted labels decide, one or several a row, or of one label."""
     kind, _, label = name.partition(":")
-    return name in METRICS or (kind in OF_LABEL and label != "")
+    return name in METRICS or name in LABEL_SET_METRICS or (kind in OF_LABEL and label != "")
 
 
 def is_of_numbers(name: str) -> bool:
@@ -324,19 +409,21 @@ def metric_named(name: str, names: Sequence[str] = ()) -> Metric:
             raise UsageError(f"metric {escaped(name)}: unknown label '{escaped(label)}'{did_you_mean(label, names)}")
         place, (words, of_classes) = names.index(label) if names else 0, OF_LABEL[kind]
         own = slice(place, place + 1)  # counts may end before it
-        return Metric(f"{words} of {escaped(label)}", lambda counts: of_classes(counts)[:, own].sum(axis=1))
+        return Metric(f"{words} of {escaped(label)}", lambda counts: of_classes(counts)[..., own].sum(axis=-1))
     if is_of_numbers(name):
         return NUMBER_METRICS.get(name) or cut_metric(kind, label)
-    words, decimals = {**OF_PROBABILITIES, LOG_LOSS: "log loss"}.get(name, name), {PERPLEXITY: 2, LOG_LOSS: 4}.get(name)
-    return METRICS.get(name) or Metric(words, undefined, (-1e9, 1e9), minimize=decimals is not None, decimals=decimals)
+    words = {**OF_PROBABILITIES, **OF_LABEL_SET_PROBABILITIES, LOG_LOSS: "log loss"}.get(name, name)
+    decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(name)
+    return {**LABEL_SET_METRICS, **METRICS}.get(name) or Metric(
+        words, undefined, (-1e9, 1e9), minimize=decimals is not None, decimals=decimals
+    )
 
 
 def score_in(report: Mapping[str, Any], name: str) -> Any:
-    """Return the metric `name` of a `classification_report`: a number, or None where it is not defined."""
+    """Return the metric `name` of a report of a target: a number, or None where it is not defined."""
     kind, _, label = name.partition(":")
-    return (
-        report.get("per_class", {}).get(label, {}).get(kind) if label in report.get("names", ()) else report.get(name)
-    )
+    by_label = report.get("per_class") or report.get("per_label", {})
+    return by_label[label].get(kind) if label in by_label else report.get(name)
 
 
 def words_of(metric: str) -> str:

@@ -14,14 +14,13 @@ from recurcli.data.tasks import Task
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize, quoted
 from recurcli.targets import TARGETS, Cell, Target
 from recurcli.targets.one_label import ordered_labels
+from recurcli.targets.target import MAX_LABELS
 
 JOINTS = ";|,"  # marks that may join several labels in one cell
 JOINT_LABELS = 3
 """Joint labels that have a part in common if they are several labels a row (see `label_doubts`)."""
 UNLABELLED = "unsup"
 """The folder of texts without a label beside those of the labels, as Maas et al. (2011) named it."""
-MAX_LABELS = 10_000
-"""The largest number of classes, which a test trains."""
 
 _LOOK_LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ", "abekmhopctyxijsabehikmnoptyx")
 """Cyrillic and Greek letters, case-folded, that look like Latin ones as small or as capital letters."""

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from recurcli.linear.ensemble import fit_calibration, fit_ensemble
 from recurcli.targets import Target
-from recurcli.targets.target import Logits, Probabilities, RowWeights, Y
+from recurcli.targets.target import Calibration, Logits, Probabilities, RowWeights, Y
 
 KeptName = Literal["encoder", "linear model", "ensemble"]
 
@@ -30,6 +32,8 @@ class Kept:
     """Number of dev rows by which it was chosen, which bounds the probabilities; 0: it was not chosen yet."""
     thresholds: Mapping[str, Any] | None = None
     """The thresholds of the labels (`Target.fit_thresholds`), as thresholds.json has them. None: none were chosen."""
+    calibrations: Mapping[str, Calibration] | None = None
+    """Slopes and offsets of the labels' logits of each candidate, which come before its weight. None: the target needs none."""
 
     @classmethod
     def as_is(cls, target: Target) -> "Kept":
@@ -38,8 +42,15 @@ class Kept:
 
     def logits(self, of: Mapping[str, Logits]) -> Logits:
         """Return the logits (N, C) of the kept model, given those `of` the candidates by name."""
-        first, *others = (weight * of[name] for name, weight in self.weights.items())
+        first, *others = (weight * self.calibrated(name, of[name]) for name, weight in self.weights.items())
         return sum(others, first)
+
+    def calibrated(self, part: str, logits: Logits) -> Logits:
+        """Return the logits (N, C) of a candidate after its calibration by label, if there is one."""
+        if self.calibrations is None:
+            return logits
+        slopes, offsets = map(np.array, self.calibrations[part])
+        return slopes * logits + offsets
 
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return the probabilities (N, C) of its logits (N, C)."""
@@ -65,20 +76,28 @@ class Kept:
     @property
     def only_linear(self) -> "Kept":
         """The linear model in place of what is kept, by its own calibration and without thresholds."""
-        return _single(self.target, "linear", self.alone, self.rows)
+        return replace(_single(self.target, "linear", self.alone, self.rows), calibrations=self.calibrations)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of kept.json."""
-        return {key: value for key, value in vars(self).items() if key not in ("target", "thresholds")}
+        omitted = ("target", "thresholds", *(["calibrations"] if self.calibrations is None else []))
+        return {key: value for key, value in vars(self).items() if key not in omitted}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], target: Target) -> "Kept":
-        """Return what `to_json` stored. Raises ValueError if its name is not that of its weights, or `alone` lacks one."""
+        """Return what `to_json` stored.
+
+        Raises ValueError if its name is not that of its weights, `alone` lacks one, or calibrations do not fit the target.
+        """
         kept = cls(target, **stored)
         parts = {"ensemble": {"encoder", "linear"}, "linear model": {"linear"}, "encoder": {"encoder"}}[kept.name]
         if kept.weights.keys() != parts or not parts <= kept.alone.keys():
             named = f"{sorted(kept.weights)} and {sorted(kept.alone)}"
             raise ValueError(f"its weights and alone are of {named}, but it is named {kept.name}")
+        if kept.calibrations is not None:
+            shapes = {np.shape(kept.calibrations.get(part, ())) for part in kept.alone}
+            if shapes != {(2, target.width)}:
+                raise ValueError(f"its calibrations are not a slope and an offset of each of {target.width:,} labels")
         return kept
 
 
@@ -90,9 +109,18 @@ def _single(target: Target, candidate: str, alone: Mapping[str, float], rows: in
 def choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: RowWeights = None) -> Kept:
     """Choose what is kept, by the logits (N, C) of each candidate on rows that it was not fitted on.
 
-    The rows have the labels `y` and the `row_weights` (N,). An encoder that is the only candidate has a fitted temperature;
-    otherwise the candidates have fitted weights (`fit_ensemble`).
+    The rows have the labels `y` and the `row_weights` (N,). Where the target calibrates labels, the candidates are first
+    calibrated. An encoder that is the only candidate has a fitted temperature; otherwise the candidates have fitted weights
+    (`fit_ensemble`).
     """
+    found = {name: target.fit_calibration(logits, y, row_weights) for name, logits in held_out.items()}
+    calibrations = {name: own for name, own in found.items() if own is not None} or None
+    before = replace(Kept.as_is(target), calibrations=calibrations)
+    kept = _choose({name: before.calibrated(name, logits) for name, logits in held_out.items()}, y, target, row_weights)
+    return replace(kept, calibrations=calibrations)
+
+
+def _choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: RowWeights) -> Kept:
     rows = len(y)
     if held_out.keys() == {"encoder"}:
         temperature = 1 / fit_calibration(held_out["encoder"], y, target, 1.0, row_weights)

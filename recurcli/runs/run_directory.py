@@ -134,6 +134,9 @@ _KEPT = keys(
         "alone": _WEIGHTS,
         "temperature": cs.float_schema(ge=1e-6, le=1e6),
         "rows": COUNT,
+        "calibrations?": cs.dict_schema(
+            cs.literal_schema(["encoder", "linear"]), cs.list_schema(cs.list_schema(FINITE), min_length=2, max_length=2)
+        ),
     }
 )
 _OF_LABELS = cs.dict_schema(TEXT, cs.float_schema(gt=0, le=1))

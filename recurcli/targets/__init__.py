@@ -1,4 +1,4 @@
-"""What the label of a row is: one class of several, or a number.
+"""What the label of a row is: one class of several, any number of labels, or a number.
 
 Another kind is a further subclass of `Target` and a row of `TARGETS`.
 """
@@ -9,12 +9,13 @@ from typing import Any
 from recurcli.errors import UsageError, escaped
 from recurcli.targets.number import Number
 from recurcli.targets.one_label import OneLabel
+from recurcli.targets.several_labels import SeveralLabels
 from recurcli.targets.target import Cell, Target
 from recurcli.validation import parse_config
 
-__all__ = ["TARGETS", "Cell", "Number", "OneLabel", "Target", "target_from_json"]
+__all__ = ["TARGETS", "Cell", "Number", "OneLabel", "SeveralLabels", "Target", "target_from_json"]
 
-TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel, Number)}
+TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel, SeveralLabels, Number)}
 """The kinds of targets by their name in config.json."""
 
 

@@ -51,7 +51,7 @@ class Number(Target):
     scores = ("mae", "rmse", "r2", "pearson", "spearman")
     metrics = NUMBER_METRICS
     headline = "mae"
-    constant_words = "mean"
+    constant_name, constant_words = "mean", "mean"
 
     low: float
     """The smallest number of the training rows, and the smallest that is predicted."""

@@ -49,6 +49,43 @@ def is_number(word: str) -> bool:
     return word.isascii() and word.isdigit()
 
 
+def weights_by_name(setting: Any, labels: Sequence[str]) -> NDArray[np.float64]:
+    """Return the weight of each of the `labels` (C,) in `finetuning.class_weights`, 1 for one that it does not name.
+
+    Raises UsageError for an unknown label.
+    """
+    weights = np.ones(len(labels))
+    for label, weight in setting.items() if isinstance(setting, dict) else ():
+        if label not in labels:
+            raise UsageError(f"finetuning.class_weights: unknown label '{escaped(label)}'{did_you_mean(label, labels)}")
+        weights[labels.index(label)] = weight
+    return weights
+
+
+def binned(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return the expected calibration error (Guo et al., ICML 2017, equation 3) and its bins, for the JSON.
+
+    `ece` is the mean of |accuracy - confidence| of the bins, by their number of decisions, each of which has a `confidence` and
+    is `right` or not, (N,). `bins` lists the bins that have some, with their limits.
+    """
+    place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    bins = [
+        {
+            "low": number / BINS,
+            "high": (number + 1) / BINS,
+            "rows": int(inside.sum()),
+            "confidence": float(confidence[inside].mean()),
+            "accuracy": float(right[inside].mean()),
+        }
+        for number in range(BINS)
+        if (inside := place == number).any()
+    ]
+    return {
+        "ece": sum(own["rows"] * abs(own["accuracy"] - own["confidence"]) for own in bins) / len(right),
+        "bins": bins,
+    }
+
+
 class OneLabel(Target):
     """One label a row. The encoder learns it by cross-entropy or hinge loss, the linear model by one SVM a class."""
 
@@ -104,16 +141,9 @@ class OneLabel(Target):
 
         Raises UsageError for an unknown label.
         """
-        classes = len(self.labels)
         if setting == "balanced":
-            return len(y) / (classes * np.maximum(np.bincount(y, minlength=classes), 1))
-        weights = np.ones(classes)
-        for label, weight in setting.items() if isinstance(setting, dict) else ():
-            if label not in self.labels:
-                unknown = f"unknown label '{escaped(label)}'{did_you_mean(label, self.labels)}"
-                raise UsageError(f"finetuning.class_weights: {unknown}")
-            weights[self.labels.index(label)] = weight
-        return weights
+            return len(y) / (self.width * np.maximum(np.bincount(y, minlength=self.width), 1))
+        return weights_by_name(setting, self.labels)
 
     def row_weights(self, weights: NDArray[np.float64], y: Y) -> NDArray[np.float64]:
         """Return the weight of the class of each row (N,)."""
@@ -297,21 +327,8 @@ class OneLabel(Target):
         `ece` is the expected calibration error (equation 3): the mean over the rows of |accuracy - confidence| of their bin.
         `bins` lists the bins that have rows, with their limits. `loss` is the mean cross-entropy in nats.
         """
-        confidence, right = probabilities.max(axis=1), self.hits(y, self.decide(probabilities))
-        place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-        bins = [
-            {
-                "low": number / BINS,
-                "high": (number + 1) / BINS,
-                "rows": int(inside.sum()),
-                "confidence": float(confidence[inside].mean()),
-                "accuracy": float(right[inside].mean()),
-            }
-            for number in range(BINS)
-            if (inside := place == number).any()
-        ]
-        error = sum(own["rows"] * abs(own["accuracy"] - own["confidence"]) for own in bins) / len(y)
-        return {"ece": error, "loss": float(self.losses_of_probabilities(probabilities, y).mean()), "bins": bins}
+        found = binned(probabilities.max(axis=1), self.hits(y, self.decide(probabilities)))
+        return {**found, "loss": float(self.losses_of_probabilities(probabilities, y).mean())}
 
     def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
         """Return the 95 % interval of each metric of predicted classes (`significance.intervals`)."""

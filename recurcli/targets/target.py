@@ -47,6 +47,10 @@ LinearWeights = tuple[NDArray[np.float32], NDArray[np.float32]]
 """W (V, C) and b (C,) of a linear model: logits = features W + b."""
 RowWeights = NDArray[np.float64] | None
 """(N,) factors of the rows' losses; None: 1."""
+Calibration = Sequence[Sequence[float]]
+"""The slope and the offset of each logit, (2, C)."""
+MAX_LABELS = 10_000
+"""The largest number of classes or labels, which a test trains."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,10 @@ class Target(ABC):
         """
         return None
 
+    def check_settings(self, config: FinetuningConfig) -> None:
+        """Raise UsageError for a setting that labels of this kind do not have."""
+        return
+
     @abstractmethod
     def linear_obstacle(self, y: Y) -> str:
         """Return what a linear model would need and these rows lack; "" if it can be fitted."""
@@ -153,6 +161,13 @@ class Target(ABC):
     def row_weights(self, weights: NDArray[np.float64], y: Y) -> NDArray[np.float64]:
         """Return the factor of each row's loss (N,), given the weights of the labels (C,)."""
         return np.ones(len(y))
+
+    def weighted(self, weights: NDArray[np.float64]) -> Self:
+        """Return the target by whose losses a model is learned and chosen, given the weights of the labels (C,).
+
+        It is another one where rows have several labels, whose weights `row_weights` cannot express.
+        """
+        return self
 
     @abstractmethod
     def loss(self, logits: "Tensor", y: "Tensor", config: FinetuningConfig) -> "Tensor":
@@ -182,6 +197,10 @@ class Target(ABC):
 
         The `logits` (N, C) are the weighted sum of the parts (P, N, C).
         """
+
+    def fit_calibration(self, logits: Logits, y: Y, row_weights: RowWeights = None) -> Calibration | None:
+        """Return the slope and the offset of each logit of a candidate, given held-out logits (N, C); None: it needs none."""
+        return None
 
     @abstractmethod
     def fit_linear(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:

@@ -8,13 +8,14 @@ import pytest
 from running import Recur, lines_of
 from tiny_task import tiny
 
-from recurcli.data.labels import MAX_LABELS, check_labels
+from recurcli.data.labels import check_labels
 from recurcli.errors import DataError
 from recurcli.files import to_json, write_manifest
 from recurcli.runs.model_files import write_predictions
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import PREDICTIONS, Run
 from recurcli.significance import intervals
+from recurcli.targets.target import MAX_LABELS
 
 
 @pytest.mark.parametrize("classes", [100, 101])
