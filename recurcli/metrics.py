@@ -348,6 +348,8 @@ NUMBER_METRIC_NAMES = (*NUMBER_METRICS, *(f"{kind}:X" for kind in AT_LEAST))
 """The names of the metrics of predicted numbers, for messages."""
 OF_PROBABILITIES = {"average_precision": "average precision", "roc_auc": "ROC AUC"}
 """The names of the metrics of probabilities, with those in tables (`rank_report`)."""
+PROBABILITY_METRICS = (*OF_PROBABILITIES, *OF_LABEL_SET_PROBABILITIES)
+"""The names of the metrics of probabilities, for messages."""
 LABEL_METRICS = (*dict.fromkeys((*METRICS, *LABEL_SET_METRICS)), *(f"{kind}:LABEL" for kind in OF_LABEL))
 """The names of the metrics that predicted labels decide, for messages."""
 
@@ -371,6 +373,11 @@ def is_of_labels(name: str) -> bool:
     """Return whether `name` is that of a metric that predicted labels decide, one or several a row, or of one label."""
     kind, _, label = name.partition(":")
     return name in METRICS or name in LABEL_SET_METRICS or (kind in OF_LABEL and label != "")
+
+
+def is_selecting(name: str) -> bool:
+    """Return whether `name` is that of a metric that may select a model of one of the kinds of labels."""
+    return is_of_labels(name) or is_of_numbers(name) or name in PROBABILITY_METRICS
 
 
 def is_of_numbers(name: str) -> bool:

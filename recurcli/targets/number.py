@@ -50,7 +50,7 @@ class Number(Target):
     kind = "number"
     scores = ("mae", "rmse", "r2", "pearson", "spearman")
     metrics = NUMBER_METRICS
-    headline = "mae"
+    headline, has_labels = "mae", False
     constant_name, constant_words = "mean", "mean"
 
     low: float
@@ -102,6 +102,10 @@ class Number(Target):
             raise ValueError(f"label '{escaped(cell)}' is not a finite number")
         return number
 
+    def describe(self, column: str) -> str:
+        """Return the range of the numbers in words."""
+        return f"numbers from '{escaped(column)}': {self.low:g} to {self.high:g}"
+
     def text_of(self, cell: Cell) -> str:
         """Return a number with 6 significant digits at most."""
         return f"{self.cell_of(cell):.6g}"
@@ -130,9 +134,8 @@ class Number(Target):
 
     def check_settings(self, config: FinetuningConfig) -> None:
         """Raise UsageError for a setting that is of classes."""
-        if config.metric != "auto" and not is_of_numbers(config.metric):
-            known = ", ".join(NUMBER_METRIC_NAMES)
-            raise UsageError(f"finetuning.metric: numbers have {known}, not {escaped(config.metric)}")
+        if config.metric != "auto":
+            self.check_metric("finetuning.metric", config.metric)
         settings = {
             "loss": config.loss == "hinge",
             "label_smoothing": config.label_smoothing > 0,
@@ -141,6 +144,12 @@ class Number(Target):
         }
         for name in (name for name, is_set in settings.items() if is_set):
             raise UsageError(f"finetuning.{name} is for classes, and the labels are numbers; leave it out")
+
+    def check_metric(self, whose: str, name: str) -> None:
+        """Raise UsageError for a metric of labels, and for that of whole numbers if there are others."""
+        if not is_of_numbers(name) or (name in NUMBER_METRICS and name not in self._names):
+            known = ", ".join((*self._names, *NUMBER_METRIC_NAMES[len(NUMBER_METRICS) :]))
+            raise UsageError(f"{whose}: these numbers have {known}, not {escaped(name)}")
 
     def weights_of_labels(self, setting: Any, y: Y) -> NDArray[np.float64]:
         """Return [1]. Raises UsageError for weights of classes."""
@@ -306,9 +315,7 @@ class Number(Target):
 
     def _metric(self, name: str) -> Metric:
         """Return a metric by name. Raises UsageError for one of classes, and for that of whole numbers if there are others."""
-        if not is_of_numbers(name) or (name in NUMBER_METRICS and name not in self._names):
-            known = ", ".join((*self._names, *NUMBER_METRIC_NAMES[len(NUMBER_METRICS) :]))
-            raise UsageError(f"metric {escaped(name)}: these numbers have {known}")
+        self.check_metric("metric", name)
         return metric_named(name)
 
     def _standardized(self, numbers: Any) -> Any:
