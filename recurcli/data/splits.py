@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from recurcli.config import UTF8, DataConfig
 from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
-from recurcli.data.labels import check_known, check_labels, decided_cells, kind_of_cells, label_of
+from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import with_class_names
 from recurcli.data.recurrence_tasks import recurrence_rows
@@ -702,6 +702,8 @@ def _read_split(
     if unlabelled and not leaves_out:
         rows = pluralize(unlabelled, "row")
         hint += f"; a training with --set data.unlabelled=drop leaves out the {rows} without a label"
+        if doubt := joint_doubt(sorted(cell for cell in {*examples.labels} if isinstance(cell, str))):
+            hint += f"; {doubt}"
     faults = [bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)]
     if not examples:
         faults.append(f"{name}: no row is left of {read}" if read else f"{name}: has no rows")
