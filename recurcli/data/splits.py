@@ -562,7 +562,8 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
         return
     own = dev_share(task, config, len(train.examples) + len(train.dev.examples))
     is_capped = own < (config.dev_fraction or task.dev_fraction)
-    share = f"the share {own:g} of each class (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
+    stratum = "class" if train.target is None else train.target.stratum
+    share = f"the share {own:g} of each {stratum} (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
     drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
     log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
