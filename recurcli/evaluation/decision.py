@@ -4,12 +4,12 @@ Shapes: N rows, C logits of a row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from recurcli.linear.ensemble import fit_calibration, fit_ensemble
+from recurcli.linear.ensemble import PRIOR_WEIGHTS, fit_calibration, fit_ensemble
 from recurcli.targets import Target
 from recurcli.targets.target import Calibration, Logits, Probabilities, RowWeights, Y
 
@@ -32,8 +32,9 @@ class Kept:
     """Number of dev rows by which it was chosen, which bounds the probabilities; 0: it was not chosen yet."""
     thresholds: Mapping[str, Any] | None = None
     """The thresholds of the labels (`Target.fit_thresholds`), as thresholds.json has them. None: none were chosen."""
-    calibrations: Mapping[str, Calibration] | None = None
-    """Slopes and offsets of the labels' logits of each candidate, which come before its weight. None: the target needs none."""
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    """The calibration by label of each candidate, "encoder" or "linear", which comes before its weight, and that of the
+    "ensemble", which comes after the sum. A target that calibrates no labels has none."""
 
     @classmethod
     def as_is(cls, target: Target) -> "Kept":
@@ -43,14 +44,11 @@ class Kept:
     def logits(self, of: Mapping[str, Logits]) -> Logits:
         """Return the logits (N, C) of the kept model, given those `of` the candidates by name."""
         first, *others = (weight * self.calibrated(name, of[name]) for name, weight in self.weights.items())
-        return sum(others, first)
+        return self.calibrated("ensemble", sum(others, first))
 
-    def calibrated(self, part: str, logits: Logits) -> Logits:
-        """Return the logits (N, C) of a candidate after its calibration by label, if there is one."""
-        if self.calibrations is None:
-            return logits
-        slopes, offsets = map(np.array, self.calibrations[part])
-        return slopes * logits + offsets
+    def calibrated(self, model: str, logits: Logits) -> Logits:
+        """Return the logits (N, C) of a candidate, or of the ensemble, after its calibration by label, if it has one."""
+        return calibrated_logits(logits, self.calibrations.get(model))
 
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return the probabilities (N, C) of its logits (N, C)."""
@@ -76,11 +74,12 @@ class Kept:
     @property
     def only_linear(self) -> "Kept":
         """The linear model in place of what is kept, by its own calibration and without thresholds."""
-        return replace(_single(self.target, "linear", self.alone, self.rows), calibrations=self.calibrations)
+        own = {name: own for name, own in self.calibrations.items() if name == "linear"}
+        return replace(_single(self.target, "linear", self.alone, self.rows), calibrations=own)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of kept.json."""
-        omitted = ("target", "thresholds", *(["calibrations"] if self.calibrations is None else []))
+        omitted = ("target", "thresholds", *(() if self.calibrations else ("calibrations",)))
         return {key: value for key, value in vars(self).items() if key not in omitted}
 
     @classmethod
@@ -94,11 +93,18 @@ class Kept:
         if kept.weights.keys() != parts or not parts <= kept.alone.keys():
             named = f"{sorted(kept.weights)} and {sorted(kept.alone)}"
             raise ValueError(f"its weights and alone are of {named}, but it is named {kept.name}")
-        if kept.calibrations is not None:
-            shapes = {np.shape(kept.calibrations.get(part, ())) for part in kept.alone}
-            if shapes != {(2, target.width)}:
-                raise ValueError(f"its calibrations are not a slope and an offset of each of {target.width:,} labels")
+        of_width = all(len(numbers) == target.width for own in kept.calibrations.values() for numbers in own)
+        if kept.calibrations and not (of_width and kept.alone.keys() <= kept.calibrations.keys()):
+            raise ValueError(f"its calibrations are not a slope and an offset of each of {target.width:,} labels")
         return kept
+
+
+def calibrated_logits(logits: Logits, calibration: Calibration | None) -> Logits:
+    """Return the logits (N, C) times the slopes of the labels, plus their offsets; None: as they are."""
+    if calibration is None:
+        return logits
+    slopes, offsets = map(np.array, calibration)
+    return slopes * logits + offsets
 
 
 def _single(target: Target, candidate: str, alone: Mapping[str, float], rows: int) -> Kept:
@@ -109,26 +115,28 @@ def _single(target: Target, candidate: str, alone: Mapping[str, float], rows: in
 def choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: RowWeights = None) -> Kept:
     """Choose what is kept, by the logits (N, C) of each candidate on rows that it was not fitted on.
 
-    The rows have the labels `y` and the `row_weights` (N,). Where the target calibrates labels, the candidates are first
-    calibrated. An encoder that is the only candidate has a fitted temperature; otherwise the candidates have fitted weights
-    (`fit_ensemble`).
+    The rows have the labels `y` and the `row_weights` (N,). An encoder that is the only candidate has a fitted temperature;
+    otherwise the candidates have fitted weights (`fit_ensemble`). Where the target calibrates labels, the candidates are
+    calibrated first, and so is the ensemble in the end: the sum of two calibrated logits counts the rate of a label twice.
     """
+    rows, priors = len(y), PRIOR_WEIGHTS
     found = {name: target.fit_calibration(logits, y, row_weights) for name, logits in held_out.items()}
-    calibrations = {name: own for name, own in found.items() if own is not None} or None
-    before = replace(Kept.as_is(target), calibrations=calibrations)
-    kept = _choose({name: before.calibrated(name, logits) for name, logits in held_out.items()}, y, target, row_weights)
-    return replace(kept, calibrations=calibrations)
-
-
-def _choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: RowWeights) -> Kept:
-    rows = len(y)
+    calibrations = {name: own for name, own in found.items() if own is not None}
+    calibrated = {name: calibrated_logits(logits, calibrations.get(name)) for name, logits in held_out.items()}
+    if calibrations:
+        priors = np.ones(2)
     if held_out.keys() == {"encoder"}:
-        temperature = 1 / fit_calibration(held_out["encoder"], y, target, 1.0, row_weights)
-        return replace(Kept.as_is(target), temperature=temperature, rows=rows)
-    if held_out.keys() == {"linear"}:
-        weight = fit_calibration(held_out["linear"], y, target, row_weights=row_weights)
-        return _single(target, "linear", {"linear": weight}, rows)
-    weights, alone = fit_ensemble(held_out["encoder"], held_out["linear"], y, target, row_weights)
-    if len(weights) > 1:
-        return Kept(target, "ensemble", weights, alone, rows=rows)
-    return _single(target, next(iter(weights)), alone, rows)
+        temperature = 1 / fit_calibration(calibrated["encoder"], y, target, 1.0, row_weights)
+        kept = replace(Kept.as_is(target), temperature=temperature, rows=rows)
+    elif held_out.keys() == {"linear"}:
+        weight = fit_calibration(calibrated["linear"], y, target, priors[1], row_weights)
+        kept = _single(target, "linear", {"linear": weight}, rows)
+    else:
+        weights, alone = fit_ensemble(calibrated["encoder"], calibrated["linear"], y, target, row_weights, priors)
+        if len(weights) > 1:
+            kept = Kept(target, "ensemble", weights, alone, rows=rows)
+            own = target.fit_calibration(kept.logits(calibrated), y, row_weights)
+            calibrations |= {} if own is None else {"ensemble": own}
+        else:
+            kept = _single(target, next(iter(weights)), alone, rows)
+    return replace(kept, calibrations=calibrations)

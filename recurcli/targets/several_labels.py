@@ -1,10 +1,11 @@
 """`SeveralLabels`: each row has any number of C labels. `y` is (N, C + 1): 1 where a row has a label; the last column is the
 number of its labels that training did not know. Predictions have the same form, and 0 there.
 
-The loss of a row is the sum of the binary cross-entropies of its labels: its negative log-likelihood, if labels are independent,
-as the cross-entropy of `OneLabel` is. So penalties and standard errors weigh the rows of both kinds alike. The loss is about as
-large for many labels as for few, since most of many are rare, and a rare label adds little. Shapes: N rows, C labels,
-V features, P parts of a model, R runs.
+The loss of a row is the sum of the binary cross-entropies of its labels: its negative log-likelihood, if labels are
+independent, as the cross-entropy of `OneLabel` is. So penalties and standard errors weigh the rows of both kinds alike. The
+loss is about as large for many labels as for few, since most of many are rare, and a rare label adds little.
+
+Shapes: N rows, C labels, V features, P parts of a model, R runs.
 """
 
 from collections import Counter
