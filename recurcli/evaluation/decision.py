@@ -33,8 +33,7 @@ class Kept:
     thresholds: Mapping[str, Any] | None = None
     """The thresholds of the labels (`Target.fit_thresholds`), as thresholds.json has them. None: none were chosen."""
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
-    """The calibration by label of each candidate, "encoder" or "linear", which comes before its weight, and that of the
-    "ensemble", which comes after the sum. A target that calibrates no labels has none."""
+    """The calibration by label of each candidate, which comes before its weight; {} if the target calibrates no labels."""
 
     @classmethod
     def as_is(cls, target: Target) -> "Kept":
@@ -44,11 +43,14 @@ class Kept:
     def logits(self, of: Mapping[str, Logits]) -> Logits:
         """Return the logits (N, C) of the kept model, given those `of` the candidates by name."""
         first, *others = (weight * self.calibrated(name, of[name]) for name, weight in self.weights.items())
-        return self.calibrated("ensemble", sum(others, first))
+        return sum(others, first)
 
-    def calibrated(self, model: str, logits: Logits) -> Logits:
-        """Return the logits (N, C) of a candidate, or of the ensemble, after its calibration by label, if it has one."""
-        return calibrated_logits(logits, self.calibrations.get(model))
+    def calibrated(self, candidate: str, logits: Logits) -> Logits:
+        """Return the logits (N, C) of a candidate after its calibration by label, if it has one."""
+        if candidate not in self.calibrations:
+            return logits
+        slopes, offsets = map(np.array, self.calibrations[candidate])
+        return slopes * logits + offsets
 
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return the probabilities (N, C) of its logits (N, C)."""
@@ -74,8 +76,7 @@ class Kept:
     @property
     def only_linear(self) -> "Kept":
         """The linear model in place of what is kept, by its own calibration and without thresholds."""
-        own = {name: own for name, own in self.calibrations.items() if name == "linear"}
-        return replace(_single(self.target, "linear", self.alone, self.rows), calibrations=own)
+        return replace(_single(self.target, "linear", self.alone, self.rows), calibrations=self.calibrations)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of kept.json."""
@@ -99,14 +100,6 @@ class Kept:
         return kept
 
 
-def calibrated_logits(logits: Logits, calibration: Calibration | None) -> Logits:
-    """Return the logits (N, C) times the slopes of the labels, plus their offsets; None: as they are."""
-    if calibration is None:
-        return logits
-    slopes, offsets = map(np.array, calibration)
-    return slopes * logits + offsets
-
-
 def _single(target: Target, candidate: str, alone: Mapping[str, float], rows: int) -> Kept:
     name: KeptName = "encoder" if candidate == "encoder" else "linear model"
     return Kept(target, name, {candidate: alone[candidate]}, alone, rows=rows)
@@ -115,28 +108,22 @@ def _single(target: Target, candidate: str, alone: Mapping[str, float], rows: in
 def choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: RowWeights = None) -> Kept:
     """Choose what is kept, by the logits (N, C) of each candidate on rows that it was not fitted on.
 
-    The rows have the labels `y` and the `row_weights` (N,). An encoder that is the only candidate has a fitted temperature;
-    otherwise the candidates have fitted weights (`fit_ensemble`). Where the target calibrates labels, the candidates are
-    calibrated first, and so is the ensemble in the end: the sum of two calibrated logits counts the rate of a label twice.
+    The rows have the labels `y` and the `row_weights` (N,). Where the target calibrates labels, the candidates are calibrated
+    first. An encoder that is the only candidate has a fitted temperature; otherwise the candidates have fitted weights
+    (`fit_ensemble`).
     """
-    rows, priors = len(y), PRIOR_WEIGHTS
     found = {name: target.fit_calibration(logits, y, row_weights) for name, logits in held_out.items()}
-    calibrations = {name: own for name, own in found.items() if own is not None}
-    calibrated = {name: calibrated_logits(logits, calibrations.get(name)) for name, logits in held_out.items()}
-    if calibrations:
-        priors = np.ones(2)
+    before = replace(Kept.as_is(target), calibrations={name: own for name, own in found.items() if own is not None})
+    calibrated = {name: before.calibrated(name, logits) for name, logits in held_out.items()}
+    rows, priors = len(y), np.ones(2) if before.calibrations else PRIOR_WEIGHTS
     if held_out.keys() == {"encoder"}:
         temperature = 1 / fit_calibration(calibrated["encoder"], y, target, 1.0, row_weights)
-        kept = replace(Kept.as_is(target), temperature=temperature, rows=rows)
-    elif held_out.keys() == {"linear"}:
+        return replace(before, temperature=temperature, rows=rows)
+    if held_out.keys() == {"linear"}:
         weight = fit_calibration(calibrated["linear"], y, target, priors[1], row_weights)
         kept = _single(target, "linear", {"linear": weight}, rows)
     else:
         weights, alone = fit_ensemble(calibrated["encoder"], calibrated["linear"], y, target, row_weights, priors)
-        if len(weights) > 1:
-            kept = Kept(target, "ensemble", weights, alone, rows=rows)
-            own = target.fit_calibration(kept.logits(calibrated), y, row_weights)
-            calibrations |= {} if own is None else {"ensemble": own}
-        else:
-            kept = _single(target, next(iter(weights)), alone, rows)
-    return replace(kept, calibrations=calibrations)
+        both = Kept(target, "ensemble", weights, alone, rows=rows)
+        kept = both if len(weights) > 1 else _single(target, next(iter(weights)), alone, rows)
+    return replace(kept, calibrations=before.calibrations)
