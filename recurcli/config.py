@@ -13,7 +13,18 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED
 from recurcli.errors import ModelError, UsageError, did_you_mean, escaped
-from recurcli.metrics import LABEL_METRICS, METRICS, OF_LABEL, OF_PROBABILITIES, is_of_labels
+from recurcli.metrics import (
+    AT_LEAST,
+    LABEL_METRICS,
+    LABEL_SET_METRICS,
+    METRICS,
+    NUMBER_METRIC_NAMES,
+    NUMBER_METRICS,
+    OF_LABEL,
+    PROBABILITY_METRICS,
+    is_of_labels,
+    is_selecting,
+)
 from recurcli.validation import (
     STRICT,
     Fraction,
@@ -523,8 +534,8 @@ class FinetuningConfig(OptimizationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.metric != "auto" and not is_of_labels(self.metric) and self.metric not in OF_PROBABILITIES:
-            known = ", ".join(("auto", *LABEL_METRICS, *OF_PROBABILITIES))
+        if self.metric != "auto" and not is_selecting(self.metric):
+            known = ", ".join(("auto", *LABEL_METRICS, *PROBABILITY_METRICS, *NUMBER_METRIC_NAMES))
             raise ValueError(f"metric must be one of {known}, not {self.metric!r}")
         if self.thresholds is not None and not is_of_labels(self.thresholds):
             raise ValueError(f"thresholds must be null or one of {', '.join(LABEL_METRICS)}, not {self.thresholds!r}")
@@ -684,5 +695,6 @@ def json_schema() -> dict[str, Any]:
     for kind in (PretrainingConfig, FinetuningConfig):
         properties = schema["$defs"][kind.__name__]["properties"]
         properties |= {key: inherited[key] for key in properties.keys() & inherited.keys()}
-    properties["metric"]["pattern"] = f"^({'|'.join(('auto', *METRICS, *OF_PROBABILITIES))}|({'|'.join(OF_LABEL)}):.+)$"
+    named = "|".join(("auto", *METRICS, *LABEL_SET_METRICS, *NUMBER_METRICS, *PROBABILITY_METRICS))
+    properties["metric"]["pattern"] = f"^({named}|({'|'.join((*OF_LABEL, *AT_LEAST))}):.+)$"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -35,6 +35,7 @@ from recurcli.models.data import RowsInMemory
 from recurcli.preset import ResolvedPreset, compose
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.run_directory import CONTENTS, RESULT
+from recurcli.targets import OneLabel, Target
 
 _KEYS_OF_ROWS = ("max_length", "truncate", "dev_seed", "dev_fraction", "max_dev_rows", "train_share", "extra_rows")
 _KEYS_OF_FILES = {f"data.{field.name}" for field in fields(DataConfig) if field.name not in _KEYS_OF_ROWS}
@@ -90,14 +91,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             targets = _targets(labels, "labels")
             resolved = self._resolve({"data.labels": targets.known, **self._class_weights(targets)})
-            rows = _split(texts, targets.names, "texts", _sample_weights(sample_weight, len(targets.names)))
+            target, weights = OneLabel(targets.known), _sample_weights(sample_weight, len(targets.names))
+            rows = _split(texts, targets.names, "texts", target, weights)
             if dev is None:
                 config = resolved.preset.data
                 fraction = dev_share(task_named(resolved.preset.task), config, len(rows.examples))
                 train, drawn = draw_dev_rows(rows, fraction, config.dev_seed)
                 chosen = RowsInMemory(train, check_dev_rows(drawn, rows, "texts", fraction), targets.label_type)
             else:
-                dev_rows = _split(dev[0], _dev_names(dev[1], targets), "dev texts")
+                dev_rows = _split(dev[0], _dev_names(dev[1], targets), "dev texts", target)
                 chosen = RowsInMemory(rows, dev_rows, targets.label_type)
             with TemporaryDirectory(prefix="recur-") as folder, own_random_state():
                 run, init = Path(folder) / "run", None if self.init is None else Path(self.init)
@@ -261,7 +263,7 @@ def _sample_weights(weights: Iterable[float] | None, rows: int) -> list[float]:
     return values.tolist()
 
 
-def _split(texts: Rows, names: list[str], what: str, weights: list[float] | None = None) -> Split:
+def _split(texts: Rows, names: list[str], what: str, target: Target, weights: list[float] | None = None) -> Split:
     """Return texts and the names of their classes as a split. Raises ValueError if their numbers differ, or all are blank."""
     rows = [as_pair(text, row, what) for row, text in enumerate(text_rows(texts))]
     if len(rows) != len(names):
@@ -274,7 +276,7 @@ def _split(texts: Rows, names: list[str], what: str, weights: list[float] | None
     for row, pair in enumerate(rows):
         if any("\ud800" <= character <= "\udfff" for text in pair if text and not text.isascii() for character in text):
             raise ValueError(f"{what}[{row}] holds a lone surrogate, half of a character")
-    return split_in_memory(((*row, name) for row, name in zip(rows, names, strict=True)), weights)
+    return split_in_memory(((*row, name) for row, name in zip(rows, names, strict=True)), weights, target)
 
 
 def _write(files: Mapping[str, bytes], folder: Path) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
+ROUNDING = 1e-12
+"""A variance below this share of the mean square is that of equal numbers, which differ by a rounding."""
 MAX_IN_FULL = 100
 """The largest number of classes for which files hold the whole confusion table and the probabilities of all classes."""
 
@@ -119,6 +121,95 @@ def rank_report(labels: "np.ndarray", probabilities: "np.ndarray") -> dict[str, 
     return dict(zip(OF_PROBABILITIES, np.mean(scores, axis=0).tolist(), strict=True))
 
 
+class NumberSums(NamedTuple):
+    """Sums over the rows of what metrics of numbers need, (B,) each: a are the rows' numbers, b the predicted ones."""
+
+    rows: "np.ndarray"
+    a: "np.ndarray"
+    b: "np.ndarray"
+    a_squares: "np.ndarray"
+    b_squares: "np.ndarray"
+    products: "np.ndarray"
+    distances: "np.ndarray"
+    """Of |a - b|."""
+    square_errors: "np.ndarray"
+
+    @classmethod
+    def of_columns(cls, sums: "np.ndarray") -> "NumberSums":
+        """Return the sums, given those of the columns (B, 8) that `columns` has."""
+        return cls(*(sums[..., place] for place in range(len(cls._fields))))
+
+    @staticmethod
+    def columns(a: "np.ndarray", b: "np.ndarray") -> "np.ndarray":
+        """Return what is summed of numbers `a` (N,) and `b` (…, N): (…, N, 8)."""
+        import numpy as np
+
+        a = np.broadcast_to(a, b.shape)
+        return np.stack([np.ones_like(b), a, b, a * a, b * b, a * b, abs(a - b), (a - b) ** 2], axis=-1)
+
+    @property
+    def covariances(self) -> tuple["np.ndarray", "np.ndarray", "np.ndarray"]:
+        """The variances of a and b, and their covariance, (B,) each. A variance that is a rounding of 0 is 0."""
+        rows, a, b = self.rows, self.a / self.rows, self.b / self.rows
+        means = (self.a_squares / rows, a), (self.b_squares / rows, b)
+        of_a, of_b = ((squares - mean**2) * (squares - mean**2 > ROUNDING * squares) for squares, mean in means)
+        return of_a, of_b, self.products / rows - a * b
+
+
+def ratio_or_zero(part: "np.ndarray", whole: "np.ndarray") -> "np.ndarray":
+    """Return part / whole, or 0 where `whole` is 0."""
+    return part * (whole > 0) / (whole + (whole <= 0))
+
+
+def mean_absolute_error(sums: NumberSums) -> "np.ndarray":
+    """Return the mean absolute errors (B,)."""
+    return sums.distances / sums.rows
+
+
+def root_mean_squared_error(sums: NumberSums) -> "np.ndarray":
+    """Return the roots of the mean squared errors (B,)."""
+    return (sums.square_errors / sums.rows) ** 0.5
+
+
+def r2(sums: NumberSums) -> "np.ndarray":
+    """Return 1 - mean squared error / variance of the numbers (B,), or 0 if these are equal."""
+    variance = sums.covariances[0]
+    return ratio_or_zero(variance - sums.square_errors / sums.rows, variance)
+
+
+def correlation(sums: NumberSums) -> "np.ndarray":
+    """Return Pearson's coefficients (B,), or 0 if all numbers or all predictions are equal. Of ranks they are Spearman's."""
+    of_a, of_b, both = sums.covariances
+    return ratio_or_zero(both, (of_a * of_b) ** 0.5).clip(-1, 1)
+
+
+def quadratic_kappa(sums: NumberSums) -> "np.ndarray":
+    """Return Cohen's kappas with quadratic weights (B,): 2 cov(a, b) / (var a + var b + (mean a - mean b)²), or 0 for 0 / 0."""
+    of_a, of_b, both = sums.covariances
+    return ratio_or_zero(2 * both, of_a + of_b + ((sums.a - sums.b) / sums.rows) ** 2)
+
+
+def plain_columns(y: "np.ndarray", predictions: "np.ndarray") -> "np.ndarray":
+    """Return the columns (…, N, 8) of numbers (N,) and predictions (…, N), both less the mean number: squares stay small."""
+    return NumberSums.columns(y - y.mean(), predictions - y.mean())
+
+
+def whole_columns(y: "np.ndarray", predictions: "np.ndarray") -> "np.ndarray":
+    """Return the columns of rounded numbers and predictions."""
+    return plain_columns(y.round(), predictions.round())
+
+
+def rank_columns(y: "np.ndarray", predictions: "np.ndarray") -> "np.ndarray":
+    """Return the columns of the ranks of numbers and of predictions. Equal ones have the mean of their ranks."""
+    import numpy as np
+
+    def ranks(numbers: "np.ndarray") -> "np.ndarray":
+        _, place, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        return (counts.cumsum() - (counts - 1) / 2)[place]
+
+    return plain_columns(ranks(y), np.apply_along_axis(ranks, -1, predictions))
+
+
 def cumulated(has_label: "np.ndarray", probabilities: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
     """Return (K + 1,) each: 0, and the rows with each of the K different probabilities (N,) or a larger one, from the largest,
     and those of them that have the label (N,).
@@ -210,6 +301,8 @@ class Metric(NamedTuple):
     """Whether a smaller value is better."""
     decimals: int | None = None
     """The decimals with which it is shown; None: it is a share, shown in per cent."""
+    columns: Callable[["np.ndarray", "np.ndarray"], "np.ndarray"] = plain_columns
+    """Of a metric of numbers, what is summed: numbers (N,), predictions (…, N) -> (…, N, 8), for NumberSums."""
 
 
 METRICS: dict[str, Metric] = {
@@ -224,6 +317,19 @@ METRICS: dict[str, Metric] = {
 
 Macro averages are over the classes that occur among the labels or the predictions, as by default in scikit-learn.
 """
+UNBOUNDED = (-1e18, 1e18)
+"""Bounds of a metric that has none. They are so far that they have no effect on tests."""
+NUMBER_METRICS: dict[str, Metric] = {
+    "mae": Metric("MAE", mean_absolute_error, UNBOUNDED, minimize=True, decimals=4),
+    "rmse": Metric("RMSE", root_mean_squared_error, UNBOUNDED, minimize=True, decimals=4),
+    "r2": Metric("R²", r2, UNBOUNDED, decimals=3),
+    "pearson": Metric("Pearson's r", correlation, (-1.0, 1.0), decimals=3),
+    "spearman": Metric("Spearman's rho", correlation, (-1.0, 1.0), decimals=3, columns=rank_columns),
+    "quadratic_kappa": Metric(
+        "quadratic weighted kappa", quadratic_kappa, (-1.0, 1.0), decimals=3, columns=whole_columns
+    ),
+}
+"""The metrics of predicted numbers by name, in the order of the tables. The last one is of whole numbers alone."""
 LABEL_SET_METRICS: dict[str, Metric] = {
     "micro_f1": Metric("micro F1", lambda counts: 2 * counts.right / (counts.given + counts.labelled).clip(min=1)),
     "macro_f1": Metric("macro F1", lambda counts: f1(counts).mean(axis=-1)),
@@ -236,8 +342,14 @@ OF_LABEL_SET_PROBABILITIES = {"ranking_average_precision": "label ranking averag
 """The metric of the probabilities of several labels, with its name in tables (`ranking_average_precision`)."""
 OF_LABEL = {"f1": ("F1", f1), "precision": ("precision", precision), "recall": ("recall", recall)}
 """The metrics of one label, such as `f1:LABEL`, by the part of their name before the colon."""
+AT_LEAST = {f"{kind}_at_least": (words, of_classes) for kind, (words, of_classes) in OF_LABEL.items()}
+"""The metrics of numbers that are cut at a number X, such as `f1_at_least:X`, by the part of their name before the colon."""
+NUMBER_METRIC_NAMES = (*NUMBER_METRICS, *(f"{kind}:X" for kind in AT_LEAST))
+"""The names of the metrics of predicted numbers, for messages."""
 OF_PROBABILITIES = {"average_precision": "average precision", "roc_auc": "ROC AUC"}
 """The names of the metrics of probabilities, with those in tables (`rank_report`)."""
+PROBABILITY_METRICS = (*OF_PROBABILITIES, *OF_LABEL_SET_PROBABILITIES)
+"""The names of the metrics of probabilities, for messages."""
 LABEL_METRICS = (*dict.fromkeys((*METRICS, *LABEL_SET_METRICS)), *(f"{kind}:LABEL" for kind in OF_LABEL))
 """The names of the metrics that predicted labels decide, for messages."""
 
@@ -263,6 +375,34 @@ def is_of_labels(name: str) -> bool:
     return name in METRICS or name in LABEL_SET_METRICS or (kind in OF_LABEL and label != "")
 
 
+def is_selecting(name: str) -> bool:
+    """Return whether `name` is that of a metric that may select a model of one of the kinds of labels."""
+    return is_of_labels(name) or is_of_numbers(name) or name in PROBABILITY_METRICS
+
+
+def is_of_numbers(name: str) -> bool:
+    """Return whether `name` is that of a metric of predicted numbers: in NUMBER_METRICS, or of numbers cut at one."""
+    kind, _, least = name.partition(":")
+    return name in NUMBER_METRICS or (kind in AT_LEAST and least != "")
+
+
+def cut_metric(kind: str, least: str) -> Metric:
+    """Return the precision, recall or F1 of "at least X", where numbers and predictions are cut at `least`, X.
+
+    Raises UsageError if it is not a number.
+    """
+    try:
+        cut = float(least)
+    except ValueError:
+        raise UsageError(f"metric {kind}:{escaped(least)}: '{escaped(least)}' is not a number") from None
+    words, of_classes = AT_LEAST[kind]
+    return Metric(
+        f"{words} of at least {cut:g}",
+        lambda sums: of_classes(ClassCounts(sums.products, sums.b, sums.a)),
+        columns=lambda y, predictions: NumberSums.columns(1.0 * (y >= cut), 1.0 * (predictions >= cut)),
+    )
+
+
 def metric_named(name: str, names: Sequence[str] = ()) -> Metric:
     """Return the metric of labels with this name, or a loss; of any other metric only the name is known.
 
@@ -277,6 +417,8 @@ def metric_named(name: str, names: Sequence[str] = ()) -> Metric:
         place, (words, of_classes) = names.index(label) if names else 0, OF_LABEL[kind]
         own = slice(place, place + 1)  # counts may end before it
         return Metric(f"{words} of {escaped(label)}", lambda counts: of_classes(counts)[..., own].sum(axis=-1))
+    if is_of_numbers(name):
+        return NUMBER_METRICS.get(name) or cut_metric(kind, label)
     words = {**OF_PROBABILITIES, **OF_LABEL_SET_PROBABILITIES, LOG_LOSS: "log loss"}.get(name, name)
     decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(name)
     return {**LABEL_SET_METRICS, **METRICS}.get(name) or Metric(
@@ -288,7 +430,7 @@ def score_in(report: Mapping[str, Any], name: str) -> Any:
     """Return the metric `name` of a report of a target: a number, or None where it is not defined."""
     kind, _, label = name.partition(":")
     by_label = report.get("per_class") or report.get("per_label", {})
-    return by_label.get(label, {}).get(kind) if label else report.get(name)
+    return by_label[label].get(kind) if label in by_label else report.get(name)
 
 
 def words_of(metric: str) -> str:

@@ -172,11 +172,17 @@ class RowHashes(NamedTuple):
         """Whether rows of equal first texts stay together, beside rows of equal texts."""
         return not np.array_equal(self.rows, self.group_ids)
 
-    def drawn(self, target: Target, y: Y, fraction: float, seed: int) -> NDArray[np.bool_]:
-        """Return whether each row (N,) is a dev row. Where rows are grouped, those of a group are drawn at its first row."""
-        if (parts := target.divide(y, self.group_ids, (1 - fraction, fraction), seed)) is not None:
-            return parts == 1
-        labels = target.strata_names(y)
+    def drawn(self, target: Target | None, cells: Sequence[Cell], fraction: float, seed: int) -> NDArray[np.bool_]:
+        """Return whether each row (N,) is a dev row. Where rows are grouped, those of a group are drawn at its first row.
+
+        `target` None: the rows have no labels.
+        """
+        labels: Sequence[str] = ["None"] * len(self.rows)
+        if target is not None:
+            y = target.encode(cells)
+            if (parts := target.divide(y, self.group_ids, (1 - fraction, fraction), seed)) is not None:
+                return parts == 1
+            labels = target.strata_names(y)
         order = np.arange(len(labels))
         if self.are_grouped:
             _, firsts, numbers = np.unique(self.group_ids, return_index=True, return_inverse=True)
@@ -451,16 +457,19 @@ def load_split(
 def split_in_memory(
     rows: Iterable[tuple[str, str | None, Cell]],
     weights: Iterable[float] | None = None,
-    kind: type[Target] = OneLabel,
+    target: Target | None = None,
 ) -> Split:
-    """Return a split of rows in memory: (text, second text or None, label). `weights` are factors of the rows' losses."""
+    """Return a split of rows in memory: (text, second text or None, label). `weights` are factors of the rows' losses.
+
+    `target` None: they have one label a row.
+    """
     weighted = zip(rows, repeat(1.0) if weights is None else weights, strict=False)
     examples = Examples.of(Example(str(number), *row, weight=weight) for number, (row, weight) in enumerate(weighted))
     pairs = any(pair is not None for _, pair in examples.texts)
     columns = TextColumns(("text",), ("pair",) if pairs else ())
     source = Source(name="texts", format="jsonl", columns=columns, label=("label",), sha256=_sha256_of_rows(examples))
     split = Split(examples, source)
-    return replace(split, target=kind.of(split.cells, DataConfig()))
+    return replace(split, target=target or OneLabel.of(split.cells, DataConfig()))
 
 
 def dev_share(task: Task, config: DataConfig, rows: int) -> float:
@@ -474,8 +483,7 @@ def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split,
     """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see `drawn_rows`)."""
     hashes = RowHashes.of(everything.texts)
     vars(everything)["hashes"] = hashes.rows  # where cached_property keeps them
-    assert everything.target is not None
-    drawn = hashes.drawn(everything.target, everything.target.encode(everything.cells), fraction, seed)
+    drawn = hashes.drawn(everything.target, everything.cells, fraction, seed)
     parts = [(everything.examples.take(side), hashes.rows[side]) for side in (~drawn, drawn)]
     size = int(drawn.sum())
     dev = everything.with_examples(*parts[1], read=size)
@@ -615,11 +623,15 @@ class _LabelReader(NamedTuple):
 
     @classmethod
     def of(cls, task: Task, config: DataConfig, renamed: Mapping[str, str], *, any_label: bool) -> "_LabelReader":
-        kind = None if task.target is None else type(task.target)
-        if kind is None and (task.name != CUSTOM or config.target != "auto"):
-            kind = OneLabel if task.name != CUSTOM else TARGETS[config.target]
-        elif kind is None and config.label_separator is not None:
+        kind: type[Target] | None = None
+        if task.target is not None:
+            kind = type(task.target)
+        elif task.name == CUSTOM and config.target != "auto":
+            kind = TARGETS[config.target]
+        elif config.label_separator is not None or len(task.label) > 1:
             kind = TARGETS["several"]
+        elif task.labels:
+            kind = OneLabel
         target = task.target or (kind(task.labels) if kind and task.labels else None)
         return cls(task, kind, None if any_label else target, renamed, config.label_separator)
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from recurcli.data.tasks import TASKS
 from recurcli.errors import pluralize
 from recurcli.metrics import (
-    OF_PROBABILITIES,
     PERPLEXITY,
     TEST_SPLITS,
     format_interval,
@@ -174,7 +173,7 @@ def result_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def metric_rows(scores: Scores) -> Iterator[list[str]]:
     """Yield the name, the value and the interval, if it is known, of each metric, and of the task's baselines."""
     limits, target = scores.get("intervals", {}), TARGETS[scores["target"]]
-    for name in dict.fromkeys((*target.metrics, *OF_PROBABILITIES, scores["metric"])):
+    for name in dict.fromkeys((*target.metrics, *target.of_probabilities, scores["metric"])):
         if (score := score_in(scores, name)) is not None:
             yield [words_of(name), format_score(name, score), format_interval(name, limits.get(name) or ())]
     if "ece" in scores["calibration"]:

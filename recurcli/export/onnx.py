@@ -57,7 +57,7 @@ def export_onnx(
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
-    if not isinstance(predictor.kept.target, OneLabel):
+    if predictor.kept.target.kind != OneLabel.kind:
         raise UsageError(
             f"{run.path}: labels of the kind {predictor.kept.target.kind} are not exported; use `recur predict`"
         )

@@ -151,7 +151,7 @@ def fit_model(
         static = read_static_vectors(hyperparameters.vectors)
         dense = _scaled_features(static, [texts[row] for row in used], scale)
     further = 0 if dense is None else len(labels) * dense(slice(0, 1)).shape[1]
-    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else "LinearSVC")
+    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else "exact")
     if solver == "SGD":
         weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
@@ -242,7 +242,7 @@ def search_hyperparameters(
     def held_out_losses(
         ngrams: NgramConfig, c: float, scale: float, rows: int, fitted_folds: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the accuracy."""
+        """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the score."""
         vectors, logits, own = matrices[ngrams][:rows], np.empty((rows, target.width)), labels[:rows]
         if scale:
             vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
@@ -252,7 +252,7 @@ def search_hyperparameters(
             logits[held_out] = vectors[held_out] @ weights + bias
         logits *= fit_calibration(logits, own, target, 1.0, factors[:rows])
         losses = factors[:rows] * target.losses_and_gradient(logits, own)[0]
-        return losses, float(target.hits(own, target.decide(target.probabilities(logits))).mean())
+        return losses, target.score(target.headline, own, target.decide(target.probabilities(logits)))
 
     def expected_losses(ngrams: NgramConfig, scale: float, rows: int) -> NDArray[np.float64]:
         """Return the losses (N,) that are expected of a model of all rows."""
@@ -278,8 +278,8 @@ def search_hyperparameters(
         scale = _choose_scale(lambda scale: expected_losses(best, scale, few))
     if scale:
         c, rows_used = choose_c(scale, few), few
-    accuracy = held_out_losses(best, c, scale, rows_used, FOLDS - 1)[1]
-    return replace(unchosen(best, c), vector_scale=scale, accuracy=accuracy, rows=rows_used)
+    score = held_out_losses(best, c, scale, rows_used, FOLDS - 1)[1]
+    return replace(unchosen(best, c), vector_scale=scale, score=score, rows=rows_used)
 
 
 def _draw_folds(texts: Texts, ids: Sequence[str] | Sequence[int] | None) -> NDArray[np.int64]:

@@ -21,10 +21,11 @@ from recurcli.data.teacher import Teacher, read_teacher
 from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
 from recurcli.linear.out_of_fold import OUTER_FOLDS
 from recurcli.log import Log, Note
-from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit, metric_named
+from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit
 from recurcli.runs.model_files import read_known_rows
 from recurcli.runs.run_directory import LINEAR_FIRST_FIT, open_run
-from recurcli.targets import Target
+from recurcli.targets import OneLabel, Target
+from recurcli.targets.target import labels_in
 from recurcli.tokens.tokenizer import facts_of_split
 
 
@@ -165,8 +166,10 @@ def prepare(
     assert target is not None
     splits = {name: rows.encoded(target) for name, rows in splits.items()}
     train, dev = splits["train"], splits.get("dev")
-    _check_metrics(config, task, train if dev is None else dev)
+    target.check_settings(config)
+    _check_defined(config, train if dev is None else dev)
     label_weights = target.weights_of_labels(config.class_weights, train.y)
+    target = target.weighted(label_weights)
     return Data(
         task=task,
         target=target,
@@ -275,35 +278,38 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> S
 
 def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
     """Log notes on the columns and labels of your own rows, and warnings about suspicious labels."""
-    train, dev = splits["train"], splits.get("dev", splits["train"])
-    if len(dev.labels) == 1:
+    train, dev, target = splits["train"], splits.get("dev", splits["train"]), task.target
+    assert target is not None
+    if isinstance(target, OneLabel) and len(dev.labels) == 1:
         log.warn(
             f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
         )
-    rows = Counter(map(str, train.examples.labels))
+    if target.has_labels:
+        _warn_of_rare_labels(train, splits, log)
+    if task_named(task.name).labels:
+        return
+    read = " and ".join(
+        f"'{escaped(' + '.join(names))}'" for names in (train.source.columns.text, train.source.columns.pair) if names
+    )
+    log.note(f"texts from {read}, {target.describe(' + '.join(train.source.label))}")
+    for doubt in label_doubts(target.labels) if target.has_labels else ():
+        log.warn(doubt)
+
+
+def _warn_of_rare_labels(train: Split, splits: Mapping[str, Split], log: Log) -> None:
+    """Log warnings about labels that the rows of another split lack, and about those of a single training row."""
+    rows = Counter(label for cell in train.cells for label in labels_in(cell))
     for name, split in splits.items():
         if absent := absent_labels(name, rows, split.labels, are_folders=train.source.format == "folders"):
             log.warn(absent)
     if single := [label for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
         log.warn(f"{has} one training row ({quoted(single)}), from which a model learns little")
-    if task_named(task.name).labels:
-        return
-    read = " and ".join(
-        f"'{escaped(' + '.join(names))}'" for names in (train.source.columns.text, train.source.columns.pair) if names
-    )
-    log.note(
-        f"texts from {read}, {len(task.labels)} labels from '{escaped(' + '.join(train.source.label))}': {quoted(task.labels)}"
-    )
-    for doubt in label_doubts(task.labels):
-        log.warn(doubt)
 
 
-def _check_metrics(config: FinetuningConfig, task: Task, dev: Split) -> None:
-    """Raise UsageError for a metric of a label that does not exist, or one that dev rows of one label do not define."""
-    for name in filter(None, (config.metric, config.thresholds)):
-        metric_named(name, task.labels)
+def _check_defined(config: FinetuningConfig, dev: Split) -> None:
+    """Raise UsageError for a metric that dev rows of one label do not define."""
     labels = {*dev.examples.labels}
     if config.metric in OF_PROBABILITIES and len(labels) == 1:
         own = f"all {pluralize(len(dev.examples), 'dev row')} have the label '{escaped(labels.pop())}'"

@@ -30,7 +30,7 @@ from recurcli.runs.run_directory import (
     read_json,
 )
 from recurcli.targets import Cell, Target, target_from_json
-from recurcli.targets.target import cell_from_json
+from recurcli.targets.target import Y, cell_from_json
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -62,12 +62,15 @@ class Predictions(NamedTuple):
     @property
     def hits(self) -> "NDArray[np.bool_]":
         """Whether each prediction (N,) is right."""
-        return self.target.hits(*map(self.target.encode, (self.labels, self.predictions)))
+        return self.target.hits(*self.encoded())
+
+    def encoded(self) -> tuple[Y, Y]:
+        """Return the labels and the predictions as the target encodes them."""
+        return self.target.encode(self.labels), self.target.encode(self.predictions)
 
     def report(self, loss: float | None = None) -> dict[str, Any]:
         """Return the metrics of the predictions; `loss`: the mean loss of the rows, if it is known."""
-        y, predictions = map(self.target.encode, (self.labels, self.predictions))
-        return self.target.report(y, predictions, None, loss=loss)
+        return self.target.report(*self.encoded(), None, loss=loss)
 
 
 class TextLosses(NamedTuple):
@@ -140,6 +143,9 @@ def read_current_result(run: Run) -> dict[str, Any]:
         if name in run:
             rows, scores = read_predictions(run, "model", split), result[split]
             scores |= rows.report(scores["loss"])
+            (result if split == "dev" else scores)["model_intervals"]["model"] = [
+                *rows.target.interval(*rows.encoded())
+            ]
             for key in ("paired", "unseen"):
                 (result if split == "dev" else scores).pop(key, None)
     return {**result, "thresholds": thresholds}

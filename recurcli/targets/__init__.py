@@ -1,19 +1,21 @@
-"""What the label of a row is: one class of several, or any number of labels. Another kind is a further subclass of `Target` and
-a row of `TARGETS`.
+"""What the label of a row is: one class of several, any number of labels, or a number.
+
+Another kind is a further subclass of `Target` and a row of `TARGETS`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from recurcli.errors import UsageError, escaped
+from recurcli.targets.number import Number
 from recurcli.targets.one_label import OneLabel
 from recurcli.targets.several_labels import SeveralLabels
 from recurcli.targets.target import Cell, Target
 from recurcli.validation import parse_config
 
-__all__ = ["TARGETS", "Cell", "OneLabel", "SeveralLabels", "Target", "target_from_json"]
+__all__ = ["TARGETS", "Cell", "Number", "OneLabel", "SeveralLabels", "Target", "target_from_json"]
 
-TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel, SeveralLabels)}
+TARGETS: dict[str, type[Target]] = {each.kind: each for each in (OneLabel, SeveralLabels, Number)}
 """The kinds of targets by their name in config.json."""
 
 

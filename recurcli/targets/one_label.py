@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from recurcli.config import DataConfig, FinetuningConfig
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize, quoted
 from recurcli.log import Note
-from recurcli.metrics import METRICS, cells_of, classification_report, counts_of, metric_named, rank_report
+from recurcli.metrics import (
+    METRICS,
+    OF_PROBABILITIES,
+    cells_of,
+    classification_report,
+    counts_of,
+    metric_named,
+    rank_report,
+)
 from recurcli.process import interruptible
 from recurcli.significance import FEWEST_ROWS_OF_CLASS, RESAMPLES, intervals, resampled_scores, share_interval, tango
 from recurcli.targets.target import Cell, LinearWeights, Logits, Probabilities, RowWeights, Target, Y
@@ -92,7 +100,7 @@ class OneLabel(Target):
     kind = "one"
     scores = tuple(METRICS)
     tables = ("names",)
-    metrics = METRICS
+    metrics, of_probabilities = METRICS, OF_PROBABILITIES
     headline = "accuracy"
     constant_name, constant_words = "majority", "majority class"
 
@@ -108,7 +116,7 @@ class OneLabel(Target):
             return cell
         if len(cell) != 1:
             shown = f" ({quoted(cell)})" if cell else ""
-            raise ValueError(f"has {pluralize(len(cell), 'label')}{shown}; a row has one")
+            raise ValueError(f"has {pluralize(len(cell), 'label')}{shown}; a row has one; --target several takes more")
         return cell[0]
 
     def unknown_in(self, cell: Cell) -> str | None:

@@ -1,9 +1,9 @@
 """`SeveralLabels`: each row has any number of C labels. `y` is (N, C + 1): 1 where a row has a label; the last column is the
 number of its labels that training did not know. Predictions have the same form, and 0 there.
 
-The loss of a row is the sum of the binary cross-entropies of its labels: its negative log-likelihood, if labels are
-independent, as the cross-entropy of `OneLabel` is. So penalties and standard errors weigh the rows of both kinds alike. The
-loss is about as large for many labels as for few, since most of many are rare, and a rare label adds little.
+The loss of a row is the sum of the binary cross-entropies of its labels. It is the negative log-likelihood of the row, if
+labels are independent, as the cross-entropy of `OneLabel` is. So penalties and standard errors weigh the rows of both kinds
+alike. The loss is about as large for many labels as for few, since most of many are rare, and a rare label adds little.
 
 Shapes: N rows, C labels, V features, P parts of a model, R runs.
 """
@@ -24,6 +24,7 @@ from recurcli.log import Note
 from recurcli.metrics import (
     LABEL_SET_METRICS,
     OF_LABEL,
+    OF_LABEL_SET_PROBABILITIES,
     CountMetric,
     LabelSetCounts,
     average_precision,
@@ -72,9 +73,9 @@ class SeveralLabels(Target):
     kind = "several"
     scores = tuple(LABEL_SET_METRICS)
     tables = ("names",)
-    metrics = LABEL_SET_METRICS
+    metrics, of_probabilities = LABEL_SET_METRICS, OF_LABEL_SET_PROBABILITIES
     headline = "micro_f1"
-    constant_name, constant_words = "constant", "most frequent labels"
+    constant_name, constant_words = "most_frequent", "most frequent labels"
     separator: str
     """Joins the labels of a row in a cell of a table."""
     at_least_one: bool = False
@@ -156,7 +157,8 @@ class SeveralLabels(Target):
         return stratified_parts(y[:, :-1] > 0, group_ids, shares, seed)
 
     def check_settings(self, config: FinetuningConfig) -> None:
-        """Raise UsageError for the hinge loss, and for thresholds of a metric that `fit_thresholds` does not know."""
+        """Raise UsageError for the hinge loss, and for metrics that these labels do not have."""
+        super().check_settings(config)
         if config.loss == "hinge":
             raise UsageError(
                 "finetuning.loss hinge is for one label a row; several labels are learned by cross_entropy"

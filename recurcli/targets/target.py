@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, FinetuningConfig
-from recurcli.errors import UsageError
+from recurcli.errors import UsageError, did_you_mean, escaped, quoted
 from recurcli.log import Note
-from recurcli.metrics import Metric
+from recurcli.metrics import OF_LABEL, Metric
 from recurcli.significance import RESAMPLES
 from recurcli.validation import STRICT
 
@@ -67,12 +67,16 @@ class Target(ABC):
     """The lists that `report` always has."""
     metrics: ClassVar[Mapping[str, Metric]]
     """The metrics of predictions by name, in the order of the tables."""
+    of_probabilities: ClassVar[Mapping[str, str]] = {}
+    """The names of the metrics of probabilities in the JSON, with those in tables."""
     headline: ClassVar[str]
     """The metric with which results open, and which selects the encoder's step unless a setting names another."""
     constant_name: ClassVar[str]
     """The key of the score of `constant` among the baselines of the JSON."""
     constant_words: ClassVar[str]
     """What `constant` predicts, in words."""
+    has_labels: ClassVar[bool] = True
+    """Whether `labels` are those of the rows. Numbers have none."""
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 
@@ -109,6 +113,10 @@ class Target(ABC):
         """Return the first label of a cell that is not among `labels`, or None if there is none."""
         return None
 
+    def describe(self, column: str) -> str:
+        """Return in words what a `column` of training rows holds."""
+        return f"{len(self.labels)} labels from '{escaped(column)}': {quoted(self.labels)}"
+
     def text_of(self, cell: Cell) -> str:
         """Return a cell as a table shows it."""
         return str(cell)
@@ -144,8 +152,23 @@ class Target(ABC):
         return None
 
     def check_settings(self, config: FinetuningConfig) -> None:
-        """Raise UsageError for a setting that labels of this kind do not have."""
-        return
+        """Raise UsageError for a setting that labels of this kind do not have, or a metric of an unknown label."""
+        for key in ("metric", "thresholds"):
+            setting = getattr(config, key)
+            if setting not in (None, "auto"):
+                self.check_metric(f"finetuning.{key}", setting)
+
+    def check_metric(self, whose: str, name: str) -> None:
+        """Raise UsageError, which names `whose` it is, for a metric that results of this kind do not have."""
+        kind, _, label = name.partition(":")
+        of_label = kind in OF_LABEL and label
+        if of_label and label not in self.labels:
+            raise UsageError(
+                f"{whose} {escaped(name)}: unknown label '{escaped(label)}'{did_you_mean(label, self.labels)}"
+            )
+        if not of_label and name not in {*self.metrics, *self.of_probabilities}:
+            known = ", ".join((*self.metrics, *self.of_probabilities, *(f"{kind}:LABEL" for kind in OF_LABEL)))
+            raise UsageError(f"{whose}: labels of this kind have {known}, not {escaped(name)}")
 
     @abstractmethod
     def linear_obstacle(self, y: Y) -> str:

@@ -58,7 +58,7 @@ def test_sound_rows_have_nothing_wrong(recur: Recur, report: Report, tmp_path: P
     assert line_1.endswith(f"x.tsv: {HEADER_TAKEN}")
     assert divides.startswith("x.tsv: training on this file alone divides it into ")
     (split,) = found["splits"]
-    assert split["columns"] == {"text": ["text"], "label": "label", "id": None}
+    assert split["columns"] == {"text": ["text"], "label": ["label"], "id": None}
     assert split["labels"] == {"pos": 20, "neg": 10}
     assert split["majority"] == pytest.approx(2 / 3)
     assert found["tokens"] == {"kind": "wordpiece", "max_length": None}
@@ -220,7 +220,8 @@ def test_parts_that_recur_in_labels_look_like_several(labels: list[str], several
 def test_fractions_as_labels_look_like_regression(report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"film {n}\t{n % 3 + 0.75 * (n % 2)}" for n in range(40)))
     assert messages(report(path, "--no-lengths"), "warning") == [
-        "x.tsv: the label '0.75' looks like regression; each of the 6 values is taken as a class"
+        "x.tsv: the label '0.75' looks like regression; each of the 6 values is taken as a class; "
+        "--target number predicts numbers"
     ]
     path = written(tmp_path / "stars.tsv", *(f"film {n}\t{n % 5 + 1}" for n in range(60)))
     assert messages(report(path, "--no-lengths"), "warning") == []

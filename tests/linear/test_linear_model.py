@@ -220,8 +220,8 @@ def test_what_is_given_is_not_chosen() -> None:
 def test_c_has_nearly_the_best_held_out_accuracy() -> None:
     texts, targets = made_rows(600)
     chosen = search_hyperparameters(texts, targets, 2, LinearConfig())
-    found = {c: search_hyperparameters(texts, targets, 2, LinearConfig(c=c)).accuracy or 0 for c in fitting.C_GRID}
-    assert found[chosen.c] == chosen.accuracy
+    found = {c: search_hyperparameters(texts, targets, 2, LinearConfig(c=c)).score or 0 for c in fitting.C_GRID}
+    assert found[chosen.c] == chosen.score
     assert (
         found[min(found)] + 0.02 < found[chosen.c] > max(found.values()) - 0.02
     )  # so that there was something to choose
@@ -318,7 +318,7 @@ def test_a_set_without_an_ngram_is_not_tried() -> None:
 def test_rows_of_one_text_are_in_one_fold() -> None:
     texts = [(f"row {n // 2}", None) for n in range(200)]  # each text twice, with a label of its own
     targets = np.random.default_rng(0).integers(0, 2, 100).repeat(2).tolist()
-    accuracy = search_hyperparameters(texts, targets, 2, LinearConfig()).accuracy
+    accuracy = search_hyperparameters(texts, targets, 2, LinearConfig()).score
     assert accuracy is not None and accuracy < 0.7  # 1 if the other row of a text were in the training folds
 
 
@@ -334,7 +334,7 @@ def test_an_extra_row_is_in_the_fold_of_its_row() -> None:
 def test_too_few_rows_are_fitted_without_a_choice(targets: list[int]) -> None:
     texts = [(f"text {n}", None) for n in range(len(targets))]
     chosen = search_hyperparameters(texts, targets, 2, LinearConfig())
-    assert chosen.accuracy is None
+    assert chosen.score is None
     assert fit_model(texts, targets, 2, chosen).rows == len(texts)
 
 
@@ -344,7 +344,7 @@ def test_sgd_fits_as_linear_svc_does_and_a_refit_keeps_the_solver(monkeypatch: p
     svc = fit_model(texts[:2000], targets[:2000], 3, choice)
     monkeypatch.setattr(fitting, "SVC_WORK", 0)
     sgd = fit_model(texts[:2000], targets[:2000], 3, choice)
-    assert (svc.facts(texts)["solver"], sgd.facts(texts)["solver"]) == ("LinearSVC", "SGD")
+    assert (svc.facts(texts)["solver"], sgd.facts(texts)["solver"]) == ("exact", "SGD")
 
     def accuracy(model: LinearModel) -> float:
         return float((model.logits(texts[2000:]).argmax(axis=1) == labels[2000:]).mean())
@@ -356,7 +356,7 @@ def test_sgd_fits_as_linear_svc_does_and_a_refit_keeps_the_solver(monkeypatch: p
     assert accuracy(more) >= accuracy(sgd)
     assert (again.weights == more.weights).all()
     refitted = refit_linear_model(svc, texts[:100], targets[:100]).facts(texts)
-    assert (refitted["solver"], refitted["c"]) == ("LinearSVC", 0.5)
+    assert (refitted["solver"], refitted["c"]) == ("exact", 0.5)
 
 
 def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
