@@ -4,6 +4,7 @@ number of its labels that training did not know. Predictions have the same form,
 The loss of a row is the sum of the binary cross-entropies of its labels. It is the negative log-likelihood of the row, if
 labels are independent, as the cross-entropy of `OneLabel` is. So penalties and standard errors weigh the rows of both kinds
 alike. The loss is about as large for many labels as for few, since most of many are rare, and a rare label adds little.
+
 Shapes: N rows, C labels, V features, P parts of a model, R runs.
 """
 
