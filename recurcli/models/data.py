@@ -67,6 +67,11 @@ class Data:
     """The dev metric that selects the encoder's step."""
 
     @property
+    def learner(self) -> Target:
+        """The target with the losses by which models are learned and chosen."""
+        return self.target.weighted(self.label_weights)
+
+    @property
     def choosing(self) -> Split:
         """The rows that choose what is kept: the dev rows, or all rows where these are cross-validated."""
         return self.train if self.dev is None else self.dev

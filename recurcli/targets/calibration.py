@@ -7,8 +7,9 @@ from recurcli.targets.target import Calibration, Logits
 
 PRIOR = np.array([2.0, 0.0])
 """Slope and offset to which those that all labels share are pulled. Ours: LinearSVC's logits take a slope of about 2."""
-DEVIATIONS = np.array([1.0, 1.0])
-"""Standard deviations of a label's slope and offset around the shared ones, and of these around PRIOR [ours]."""
+DEVIATIONS = np.array([1.0, 0.5])
+"""Standard deviations of a label's slope and offset around the shared ones. Ours: with 100 to 3,000 rows of 45 labels no other
+pair from 0.3 to 4 has a log loss lower by 0.4 %; Platt's targets (1999) lose 5 % with 100 rows."""
 LEAST_SLOPE = 1e-3
 STEPS = 50
 """The most steps of Newton's method; about ten are made."""
@@ -18,21 +19,25 @@ def fit_calibration(logits: Logits, has: NDArray[np.bool_], factors: NDArray[np.
     """Return the slopes and the offsets (2, C) with which sigmoid(slope logit + offset) fits best which rows have each label.
 
     They minimise the binary cross-entropy of held-out logits (N, C), times `factors` (N, C), and a penalty, a normal prior:
-    those that all labels would share are pulled to PRIOR, and those of each label to the shared ones, so that a label with few
-    rows has nearly the shared ones. A slope is at least LEAST_SLOPE.
+    those that all labels would share are pulled to PRIOR, with standard deviations of 1, and those of each label to the shared
+    ones, so that a label with few rows has nearly these. A slope is at least LEAST_SLOPE.
     """
-    shared = _fit(logits.reshape(-1, 1), has.reshape(-1, 1), factors.reshape(-1, 1), PRIOR)
-    slopes, offsets = _fit(logits, has, factors, shared[:, 0])
+    shared = _fit(logits.reshape(-1, 1), has.reshape(-1, 1), factors.reshape(-1, 1), PRIOR, np.ones(2))
+    slopes, offsets = _fit(logits, has, factors, shared[:, 0], DEVIATIONS)
     return [slopes.tolist(), offsets.tolist()]
 
 
 def _fit(
-    logits: Logits, has: NDArray[np.bool_], factors: NDArray[np.float64], prior: NDArray[np.float64]
+    logits: Logits,
+    has: NDArray[np.bool_],
+    factors: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    deviations: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return slopes and offsets (2, C) by Newton's method for all labels at once; a step that raises a loss is halved."""
     from scipy.special import expit
 
-    signs, prior, precision = np.where(has, 1.0, -1.0), prior[:, None], (DEVIATIONS**-2)[:, None]
+    signs, prior, precision = np.where(has, 1.0, -1.0), prior[:, None], (deviations**-2.0)[:, None]
 
     def losses(values: NDArray[np.float64]) -> NDArray[np.float64]:
         margins = signs * (values[0] * logits + values[1])

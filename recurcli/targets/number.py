@@ -54,9 +54,8 @@ class Number(Target):
     kind = "number"
     scores = ("mae", "rmse", "r2", "pearson", "spearman")
     metrics = NUMBER_METRICS
-    headline, has_labels = "mae", False
+    headline, stratum, loss_words, has_labels = "mae", "decile", "squared error", False
     constant_name, constant_words = "mean", "mean"
-    linear_solver = "Ridge"
 
     low: float
     """The smallest number of the training rows, and the smallest that is predicted."""

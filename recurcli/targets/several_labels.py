@@ -4,6 +4,7 @@ number of its labels that training did not know. Predictions have the same form,
 The loss of a row is the sum of the binary cross-entropies of its labels. It is the negative log-likelihood of the row, if
 labels are independent, as the cross-entropy of `OneLabel` is. So penalties and standard errors weigh the rows of both kinds
 alike. The loss is about as large for many labels as for few, since most of many are rare, and a rare label adds little.
+
 Shapes: N rows, C labels, V features, P parts of a model, R runs.
 """
 
@@ -73,7 +74,7 @@ class SeveralLabels(Target):
     scores = tuple(LABEL_SET_METRICS)
     tables = ("names",)
     metrics, of_probabilities = LABEL_SET_METRICS, OF_LABEL_SET_PROBABILITIES
-    headline = "micro_f1"
+    headline, stratum = "micro_f1", "label"
     constant_name, constant_words = "most_frequent", "most frequent labels"
     separator: str
     """Joins the labels of a row in a cell of a table."""
