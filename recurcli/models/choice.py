@@ -16,7 +16,7 @@ from recurcli.data.known import KnownRows
 from recurcli.data.splits import RowHashes, Split
 from recurcli.distributed.group import current
 from recurcli.evaluation.decision import Kept, choose
-from recurcli.evaluation.report import report_with_parts
+from recurcli.evaluation.report import cut_score, report_with_parts
 from recurcli.files import to_json
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
@@ -139,7 +139,8 @@ class Choice:
             of_all = kept.probabilities(kept.logits(self._logits_of(data.choosing, encoder)))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
         loss = np.average(target.losses_of_probabilities(shares, y), weights=data.choosing_weights)
-        return {**target.report(y, predictions, shares), LOG_LOSS: loss}
+        report = target.report(y, predictions, shares) | cut_score(target, self.metric_name, y, predictions)
+        return {**report, LOG_LOSS: loss}
 
     def _write_scores(
         self,
