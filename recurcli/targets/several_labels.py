@@ -74,7 +74,7 @@ class SeveralLabels(Target):
     scores = tuple(LABEL_SET_METRICS)
     tables = ("names",)
     metrics, of_probabilities = LABEL_SET_METRICS, OF_LABEL_SET_PROBABILITIES
-    headline = "micro_f1"
+    headline, stratum = "micro_f1", "label"
     constant_name, constant_words = "most_frequent", "most frequent labels"
     separator: str
     """Joins the labels of a row in a cell of a table."""
