@@ -1,6 +1,6 @@
 """Fits the linear model: two solvers, cross-validation of n-grams and C, and the cache of fitted models.
 
-The solver is that of the target (`Target.fit_linear`), or stochastic gradient descent for data on which that takes too
+The solver is that of the target (`Target.linear_solver`), or stochastic gradient descent for data on which that takes too
 long. Both minimize one loss, so their logits have one scale. Shapes: N rows, V n-grams of the vocabulary, C logits of a row.
 """
 
@@ -151,7 +151,7 @@ def fit_model(
         static = read_static_vectors(hyperparameters.vectors)
         dense = _scaled_features(static, [texts[row] for row in used], scale)
     further = 0 if dense is None else len(labels) * dense(slice(0, 1)).shape[1]
-    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else "exact")
+    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else target.linear_solver)
     if solver == "SGD":
         weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
@@ -242,7 +242,7 @@ def search_hyperparameters(
     def held_out_losses(
         ngrams: NgramConfig, c: float, scale: float, rows: int, fitted_folds: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the score."""
+        """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the headline metric."""
         vectors, logits, own = matrices[ngrams][:rows], np.empty((rows, target.width)), labels[:rows]
         if scale:
             vectors = _with_dense(vectors, np.float32(scale) * features[:rows])

@@ -169,7 +169,6 @@ def prepare(
     target.check_settings(config)
     _check_defined(config, train if dev is None else dev)
     label_weights = target.weights_of_labels(config.class_weights, train.y)
-    target = target.weighted(label_weights)
     return Data(
         task=task,
         target=target,

@@ -56,6 +56,7 @@ class Number(Target):
     metrics = NUMBER_METRICS
     headline, stratum, loss_words, has_labels = "mae", "decile", "squared error", False
     constant_name, constant_words = "mean", "mean"
+    linear_solver = "Ridge"
 
     low: float
     """The smallest number of the training rows, and the smallest that is predicted."""

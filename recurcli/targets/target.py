@@ -81,6 +81,8 @@ class Target(ABC):
     """The loss by which what is kept is chosen, in words."""
     has_labels: ClassVar[bool] = True
     """Whether `labels` are those of the rows. Numbers have none."""
+    linear_solver: ClassVar[str] = "LinearSVC"
+    """The name of what `fit_linear` fits."""
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 
