@@ -128,10 +128,10 @@ def report_with_parts(
         report = report_of(kept, logits[~trained_on], rows.take(~trained_on), metric)
         facts["unseen"] = {"rows": unseen, **scores_of(report, metric)}
     if len(of) > 1:
-        parts = {
-            "encoder": scores_of(report_of(plain, of["encoder"], rows, metric), metric),
-            "linear": linear_scores or scores_of(report_of(plain, of["linear"], rows, metric), metric),
-        }
+        of = {part: kept.calibrated(part, own) for part, own in of.items()}
+        parts = {part: scores_of(report_of(plain, own, rows, metric), metric) for part, own in of.items()}
+        if linear_scores is not None and not kept.calibrations:
+            parts["linear"] = dict(linear_scores)
         facts["baselines"]["linear"] = parts["linear"][target.headline]
         if len(kept.alone) > 1:
             facts["parts"] = parts

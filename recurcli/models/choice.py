@@ -169,7 +169,8 @@ class Choice:
             facts["training_rows"] = int(trained_on.sum())
         shares = {"probabilities": kept.probabilities(logits)}
         if len(kept.alone) > 1:
-            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in of.items()}
+            parts = {part: kept.calibrated(part, own) for part, own in of.items()}
+            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in parts.items()}
             shares |= {f"{part}_probabilities": own for part, own in alone.items()}
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
         lines = split.examples.lines if are_numbered else ()
