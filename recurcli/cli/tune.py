@@ -15,10 +15,10 @@ def tune(request: TuneRequest, json: Json = False, quiet: Quiet = False, debug: 
 
     It needs Optuna. The first trial is the preset itself. Each trial is a fine-tuning run that reads no test rows. Where the
     preset has an ensemble, or is linear, its score is the log loss of what is kept (the squared error of numbers), or
-    finetuning.metric if that is set, on halves of the dev rows that are held out; else it is the encoder's. A trial whose encoder's dev metric is below the median
-    of the complete ones at the same share of their steps is pruned, at its second evaluation at the earliest. runtime.seed
-    seeds the choice of the settings and each run. The best preset is written to best.yaml. Its score chose it, so it is no
-    test score.
+    finetuning.metric if that is set, on halves of the dev rows that are held out; else it is the encoder's. A trial whose
+    encoder's dev metric is below the median of the complete ones at the same share of their steps is pruned, at its second
+    evaluation at the earliest. runtime.seed seeds the choice of the settings and each run. The best preset is written to
+    best.yaml. Its score chose it, so it is no test score.
     """
     from recurcli.commands.tune import tune as run_tune
     from recurcli.display.screen import Screen, print_json

@@ -267,7 +267,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
             continue
         read += rows.read
         if not splits and isinstance(rows.target, OneLabel):  # later files have labels of the same kind
-            config = replace(config, target=rows.target.kind)
+            config = replace(config, target="one")
         elif not splits:
             task = replace(task, target=rows.target)
         alone = None
@@ -507,7 +507,9 @@ def _split_findings(
         labels = mark.join(escaped(split.text_of(label), 40) for label in conflicts[0]["labels"])
         texts = pluralize(repeated["conflicting_texts"], _TEXT)
         where = f"{_lines(conflicts[0]['lines'])} with the {'numbers' if split.are_numbers else 'labels'} {labels}"
-        kind = "different numbers" if split.are_numbers else "more than one label" if mark == ", " else "different labels"
+        kind = (
+            "different numbers" if split.are_numbers else "more than one label" if mark == ", " else "different labels"
+        )
         yield Finding("warning", f"{file}: {texts} with {kind}; the first: {where}")
     if repeated["texts"]:
         texts, others = pluralize(repeated["texts"], _TEXT), pluralize(repeated["rows"], "row")

@@ -19,8 +19,8 @@ from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.files import OutputKind, check_writable, write_atomically
 from recurcli.evaluation.decision import choose
+from recurcli.files import OutputKind, check_writable, write_atomically
 from recurcli.linear.fitting import search_hyperparameters
 from recurcli.linear.out_of_fold import out_of_fold_logits
 from recurcli.linear.static_vectors import resolve_vectors

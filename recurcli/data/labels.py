@@ -216,8 +216,8 @@ def absent_labels(
 ) -> str:
     """Return a warning about the labels of the training rows that no row of `split` has, or "" if it has all.
 
-    `trained`: the number of training rows of each label; `of`: what their sum counts. If the labels `are_folders`, the warning says how to leave out the
-    folder UNLABELLED.
+    `trained`: the number of training rows of each label; `of`: what their sum counts. If the labels `are_folders`, the warning
+    says how to leave out the folder UNLABELLED.
     """
     if not (absent := ordered_labels(trained.keys() - {*labels})):
         return ""

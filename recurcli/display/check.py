@@ -92,7 +92,10 @@ def _sets(split: Mapping[str, Any]) -> str:
     """Return a sentence on the sets of labels of rows with several, else ""."""
     if (sets := split["label_sets"]) is None:
         return ""
-    without, most = pluralize(sets["without_labels"], "row", "have", of=split["rows"]), " + ".join(sets["most_frequent"])
+    without, most = (
+        pluralize(sets["without_labels"], "row", "have", of=split["rows"]),
+        " + ".join(sets["most_frequent"]),
+    )
     frequent = f"the most frequent is {most or 'that without labels'} ({pluralize(sets['rows'], 'row')})"
     return f"{split['split']}: {without} no label; of {pluralize(sets['different'], 'different set')} {frequent}"
 

@@ -78,7 +78,11 @@ class TuneRequest(LabelledRequest):
 
         preset = self.resolved.preset
         task = task_with_columns(task_named(preset.task), preset.data)
-        return kind_before_reading(task, preset.data) or type(load_split(task, "train", preset.data).target)
+        if (kind := kind_before_reading(task, preset.data)) is not None:
+            return kind
+        target = load_split(task, "train", preset.data).target
+        assert target is not None
+        return type(target)
 
     @property
     def metric(self) -> str:

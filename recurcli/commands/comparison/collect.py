@@ -185,7 +185,11 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
         scores = {PERPLEXITY: found.score(PERPLEXITY)} if pretrained else rows.report()
         for name in (PERPLEXITY, *rows.target.metrics):
             own, score = stored.get(name), scores.get(name)
-            if None not in (own, score) and not math.isclose(own, score, rel_tol=ROUNDING, abs_tol=ROUNDING):
+            if (
+                own is not None
+                and score is not None
+                and not math.isclose(own, score, rel_tol=ROUNDING, abs_tol=ROUNDING)
+            ):
                 raise ValueError(f"its {words_of(name)} is {own:.4f}, but its predictions give {score:.4f}")
     return found
 
