@@ -20,7 +20,6 @@ from recurcli.evaluation.report import cut_score, report_with_parts
 from recurcli.files import to_json
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
-from recurcli.metrics import LOG_LOSS
 from recurcli.models.data import Data
 from recurcli.models.encoder import Encoder
 from recurcli.models.linear import Linear
@@ -81,7 +80,8 @@ class Choice:
         if self.linear is not None:
             scores = dict(self.linear.scores)
             if self.halves_seed is not None:
-                scores[LOG_LOSS] = self._held_out(None)[LOG_LOSS]
+                name = data.target.loss_name
+                scores[name] = self._held_out(None)[name]
             facts["linear_baseline"] = {**self.linear.model.facts(data.choosing.texts), "dev": scores}
         fitted = None
         if self.linear is not None and self.linear.refit is not None and "linear" in kept.weights:
@@ -126,7 +126,7 @@ class Choice:
         return kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, thresholds)
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
-        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
+        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted loss.
 
         Rows of one group (see `RowHashes`) are in one half. `encoder`: its logits (M, C); None: it is left out.
         """
@@ -140,7 +140,7 @@ class Choice:
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
         loss = np.average(target.losses_of_probabilities(shares, y), weights=data.choosing_weights)
         report = target.report(y, predictions, shares) | cut_score(target, self.metric_name, y, predictions)
-        return {**report, LOG_LOSS: loss}
+        return {**report, target.loss_name: loss}
 
     def _write_scores(
         self,

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from recurcli.config import DataConfig, FinetuningConfig
 from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
 from recurcli.log import Note
-from recurcli.metrics import NUMBER_METRIC_NAMES, NUMBER_METRICS, Metric, NumberSums, is_of_numbers, metric_named
+from recurcli.metrics import (
+    NUMBER_METRIC_NAMES,
+    NUMBER_METRICS,
+    SQUARED_ERROR,
+    Metric,
+    NumberSums,
+    is_of_numbers,
+    metric_named,
+)
 from recurcli.significance import LEVEL, RESAMPLES, RESAMPLES_OF_INTERVALS, resampled_sums
 from recurcli.targets.target import Cell, LinearWeights, Logits, Probabilities, RowWeights, Target, Y
 from recurcli.validation import Positive
@@ -54,7 +62,7 @@ class Number(Target):
     kind = "number"
     scores = ("mae", "rmse", "r2", "pearson", "spearman")
     metrics = NUMBER_METRICS
-    headline, stratum, loss_words, has_labels = "mae", "decile", "squared error", False
+    headline, stratum, loss_name, has_labels = "mae", "decile", SQUARED_ERROR, False
     constant_name, constant_words = "mean", "mean"
     linear_solver = "Ridge"
 
