@@ -254,6 +254,10 @@ class Target(ABC):
         `rows` is the number of dev rows by which the model was chosen, which bounds them; 0: it is not known.
         """
 
+    def least_probability(self, rows: int) -> float:
+        """Return the smallest probability of a model that was chosen by so many dev `rows`; 0: it is not bounded."""
+        return 0.0
+
     @abstractmethod
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         """Return the predictions (N, …) for probabilities (N, C); `thresholds` (C,), or () for none."""
