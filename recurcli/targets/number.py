@@ -52,6 +52,7 @@ class Number(Target):
     metrics = NUMBER_METRICS
     headline, has_labels = "mae", False
     constant_name, constant_words = "mean", "mean"
+    model_words = "model that predicts a number of each text"
 
     low: float
     """The smallest number of the training rows, and the smallest that is predicted."""
@@ -264,6 +265,10 @@ class Number(Target):
         if numbers and predictions < HARDLY * numbers:
             what = f"a standard deviation of {predictions:.3g}, and their numbers one of {numbers:.3g}"
             yield Note(f"the predictions of the dev rows hardly differ: they have {what}", "warning")
+
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return by how much the prediction is too high (`error`)."""
+        return {"error": f"{prediction - y:.6g}"}
 
     def constant(self, y: Y) -> Y:
         """Return the mean for each row (N,)."""
