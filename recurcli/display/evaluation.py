@@ -84,7 +84,11 @@ def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: 
     if "confusion" not in report:
         by_label = "per_label" in report
         tables = [metric_table(result)] if verbose or not by_label else []
-        show(*block_parts(block), *tables, label_table(report) if by_label else number_table(result["calibration"]["bins"]))
+        show(
+            *block_parts(block),
+            *tables,
+            label_table(report) if by_label else number_table(result["calibration"]["bins"]),
+        )
         return
     labels, cells = label_names(report), cells_of(report)
     words, confusions = "rows are true labels, columns are predictions", _matrix(labels, report["names"], cells)
