@@ -51,7 +51,7 @@ class Number(Target):
     scores = ("mae", "rmse", "r2", "pearson", "spearman")
     metrics = NUMBER_METRICS
     headline, has_labels = "mae", False
-    constant_name, constant_words = "mean", "mean"
+    constant_name, constant_words = "mean", "constant mean"
     model_words = "model that predicts a number of each text"
 
     low: float

@@ -125,7 +125,9 @@ def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "model", _model_in_words(result)
     yield from training_facts(result)
     if vectors := result.get("linear_baseline", {}).get("vectors"):
-        of = f"{vectors['share']:.0%} of the distance between the two best labels in the linear model, on dev rows"
+        has_labels = TARGETS[result["target"]].has_labels
+        what = "distance between the two best labels" if has_labels else "predicted number"
+        of = f"{vectors['share']:.0%} of the {what} in the linear model, on dev rows"
         yield "static vectors", f"{escaped(vectors['source'])}, licence {escaped(vectors['licence'])}: {of}"
     if embedding := result.get("embedding_vectors"):
         yield "vectors of the embedding", f"{escaped(embedding['source'])}, licence {escaped(embedding['licence'])}"

@@ -300,9 +300,9 @@ def label_chart(per_label: Mapping[str, Mapping[str, Any]]) -> Chart:
     which = "F1 by label" if len(bars) == len(with_rows) else f"the {MAX_BARS} lowest F1 of {len(with_rows):,} labels"
     with drawing(0.9 + 0.24 * len(bars), f"{which}, in per cent: {'; '.join(said)}") as (axis, chart):
         axis.barh(range(len(bars)), [value for value, _, _ in bars], height=0.7, color=COLOURS[0])
-        names = [f"{_plain(shortened(name))} ({rows:,})" for _, name, rows in bars]
+        names = [f"{_plain(escaped(name, limit=LONGEST_NAME))} ({rows:,})" for _, name, rows in bars]
         axis.set(yticks=range(len(bars)), yticklabels=names, xlim=(0, 1.02), xlabel=f"{which} (%)")
-        axis.invert_yaxis()
+        axis.set_ylim(len(bars) - 0.4, -0.6)
         in_percent(axis.xaxis)
     return chart
 
@@ -317,11 +317,6 @@ def number_chart(
         axis.plot([across.min(), across.max()], line, color="black", linewidth=0.8, linestyle=":")
         axis.set(xlabel=xlabel, ylabel=ylabel)
     return chart
-
-
-def shortened(name: str) -> str:
-    """Return at most LONGEST_NAME characters of a name."""
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
 def _plain(text: str) -> str:
