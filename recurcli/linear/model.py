@@ -4,7 +4,7 @@ the vocabulary, C classes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,12 +23,12 @@ SHARE_ROWS = 1000
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The n-grams, the solver and C of a linear model: the factor of the rows' losses beside the penalty."""
+    """The n-grams, the solver and its C of a linear model."""
 
     ngrams: NgramConfig
     c: float
-    solver: Literal["exact", "SGD"] | None = None
-    """exact: that of the target, such as LinearSVC. None: exact, or SGD on large data. SGD does not read C."""
+    solver: str | None = None
+    """`Target.linear_solver`, or SGD on large data; None: not chosen. SGD does not read C."""
     score: float | None = None
     """The target's headline metric in cross-validation; None: nothing was chosen by it."""
     rows: int = 0
@@ -78,7 +78,7 @@ class LinearModel:
             "words": list(config.words),
             "across_words": config.across_words,
             "solver": found.solver,
-            "c": found.c if found.solver == "exact" else None,
+            "c": None if found.solver == "SGD" else found.c,
             "cross_validation": None if found.score is None else {"score": found.score, "rows": found.rows},
             "vectors": self.vectors
             and {**self.vectors.about, "scale": found.vector_scale, "share": self._vector_share(texts[:SHARE_ROWS])},
@@ -87,9 +87,7 @@ class LinearModel:
     def _vector_share(self, texts: Texts) -> float:
         logits, of_vectors = self.logits(texts), self.vector_logits(texts)
         best = np.argsort(logits, axis=1)[:, -2:]
-        total, own = (np.take_along_axis(part, best, 1) for part in (logits, of_vectors))
-        if logits.shape[1] > 1:
-            total, own = np.diff(total, axis=1), np.diff(own, axis=1)
+        total, own = (np.diff(np.take_along_axis(part, best, 1), axis=1) for part in (logits, of_vectors))
         return float((np.abs(own) / np.maximum(np.abs(own) + np.abs(total - own), 1e-12)).mean())
 
     def in_words(self, rows: int) -> str:
@@ -101,7 +99,7 @@ class LinearModel:
         ngrams = pluralize(kept, "n-gram", of=None if kept == self.distinct_ngrams else self.distinct_ngrams)
         used = pluralize(self.rows, "row", of=None if self.rows == rows else rows)
         sgd = self.hyperparameters.solver == "SGD"
-        solver = "by SGD, since an exact solver takes too long for so many" if sgd else f"C {self.hyperparameters.c:g}"
+        solver = "by SGD, which is faster on so many" if sgd else f"C {self.hyperparameters.c:g}"
         vectors = f", vectors of {self.vectors.name} x {self.hyperparameters.vector_scale:g}" if self.vectors else ""
         return f"{ngrams} of {sorts}{inside} in {used}{vectors}, {solver}"
 
@@ -140,7 +138,8 @@ class LinearModel:
             "rows": np.array([self.rows], np.int64),
             "across_words": np.array([config.across_words], np.int64),
             "distinct_ngrams": np.array([self.distinct_ngrams], np.int64),
-            "c": np.array([0.0 if found.solver == "SGD" else found.c], np.float64),  # 0 stands for SGD
+            "c": np.array([found.c], np.float64),
+            "solver": np.frombuffer((found.solver or "").encode(), np.uint8),
             "cross_validation": np.array([found.score or 0.0, found.rows], np.float64),
         }
         if self.vectors is not None and self.vector_weights is not None:
@@ -164,8 +163,7 @@ class LinearModel:
             characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
             config = NgramConfig(characters=characters, words=words, across_words=bool(tensors["across_words"][0]))
             score, rows = tensors["cross_validation"].tolist()
-            c = float(tensors["c"][0])
-            solver: Literal["exact", "SGD"] = "exact" if c else "SGD"
+            c, solver = float(tensors["c"][0]), tensors["solver"].tobytes().decode()
             source, scale = (vectors.source, float(tensors["vector_scale"][0])) if vectors else (None, 0.0)
             hyperparameters = Hyperparameters(config, c, solver, score if rows else None, int(rows), source, scale)
             ngrams = Ngrams(config, tensors["keys"], tensors["idf"])

@@ -77,8 +77,14 @@ class Target(ABC):
     """What `constant` predicts, in words."""
     model_words: ClassVar[str] = "text classifier"
     """What a model of such rows is called."""
+    stratum: ClassVar[str] = "class"
+    """The rows of which draws take the same share, in words."""
+    loss_words: ClassVar[str] = "log loss"
+    """The loss by which what is kept is chosen, in words."""
     has_labels: ClassVar[bool] = True
     """Whether `labels` are those of the rows. Numbers have none."""
+    linear_solver: ClassVar[str] = "LinearSVC"
+    """The name of what `fit_linear` fits."""
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 

@@ -178,7 +178,7 @@ def test_weights_stay_with_their_rows() -> None:
     is_wrong = draw.random(600) < 0.6  # most labels are wrong, and do not count
     targets = (is_good ^ is_wrong).astype(int).tolist()
     weights = np.where(is_wrong, 0.0, 1.0)
-    for solver in ("exact", "SGD"):
+    for solver in ("LinearSVC", "SGD"):
         fitted = fit_model(texts, targets, 2, Hyperparameters(NgramConfig(words=(1, 1)), 0.5, solver), weights)
         assert ((fitted.logits(texts).argmax(axis=1) == 1) == is_good).all()
     found = search_hyperparameters(texts, targets, 2, LinearConfig(), weights)

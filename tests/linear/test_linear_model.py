@@ -344,7 +344,7 @@ def test_sgd_fits_as_linear_svc_does_and_a_refit_keeps_the_solver(monkeypatch: p
     svc = fit_model(texts[:2000], targets[:2000], 3, choice)
     monkeypatch.setattr(fitting, "SVC_WORK", 0)
     sgd = fit_model(texts[:2000], targets[:2000], 3, choice)
-    assert (svc.facts(texts)["solver"], sgd.facts(texts)["solver"]) == ("exact", "SGD")
+    assert (svc.facts(texts)["solver"], sgd.facts(texts)["solver"]) == ("LinearSVC", "SGD")
 
     def accuracy(model: LinearModel) -> float:
         return float((model.logits(texts[2000:]).argmax(axis=1) == labels[2000:]).mean())
@@ -356,7 +356,7 @@ def test_sgd_fits_as_linear_svc_does_and_a_refit_keeps_the_solver(monkeypatch: p
     assert accuracy(more) >= accuracy(sgd)
     assert (again.weights == more.weights).all()
     refitted = refit_linear_model(svc, texts[:100], targets[:100]).facts(texts)
-    assert (refitted["solver"], refitted["c"]) == ("exact", 0.5)
+    assert (refitted["solver"], refitted["c"]) == ("LinearSVC", 0.5)
 
 
 def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_the_model_is_that_of_ngrams_and_features_side_by_side(folder: Path) -> 
     assert model.facts(rows)["vectors"] == {**model.vectors.about, "scale": 2.0, "share": share}
 
 
-@pytest.mark.parametrize("solver", ["exact", "SGD"])
+@pytest.mark.parametrize("solver", ["LinearSVC", "SGD"])
 def test_a_word_of_no_training_row_is_understood(folder: Path, solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if solver == "SGD":
         monkeypatch.setattr(fitting, "SVC_WORK", 0)
