@@ -198,7 +198,7 @@ def _notes(result: Mapping[str, Any], rows: EvaluatedRows) -> Iterator[str]:
     """Yield sentences on the rows of unknown labels, and on the dev rows, among those that are scored."""
     is_known = rows.target.is_known(rows.y)
     if not is_known.all():
-        cells = [rows.labels[row] for row in np.flatnonzero(~is_known)]
+        cells = [rows.labels[row] for row in np.flatnonzero(~is_known).tolist()]
         unknown = sorted({label for cell in cells for label in labels_in(cell) if rows.target.unknown_in(label)})
         what = f"{pluralize(len(cells), 'row', 'have')} a label not seen in training ({quoted(unknown)})"
         yield f"{what}. Such a row is a mistake, but in no loss or calibration."
@@ -251,8 +251,8 @@ def _lengths(rows: EvaluatedRows) -> Table:
         own = part == number
         y, predictions = rows.y[own], rows.predictions[own]
         span = "–".join(f"{length:,}" for length in sorted({int(lengths[own].min()), int(lengths[own].max())}))
-        score, limits = target.score(name, y, predictions), target.interval(y, predictions)
-        lines.append([span, f"{own.sum():,}", format_score(name, score), format_interval(name, limits)])
+        score, ends = target.score(name, y, predictions), target.interval(y, predictions)
+        lines.append([span, f"{own.sum():,}", format_score(name, score), format_interval(name, ends)])
     words = "right (%)" if isinstance(target, OneLabel) else words_of(name)
     return Table(["characters", "rows", words, "95 % interval"], lines)
 
