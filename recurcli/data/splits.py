@@ -34,7 +34,7 @@ from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
 from recurcli.log import AfterBatch, Log, Note, ignore
-from recurcli.targets import TARGETS, Cell, OneLabel, Target
+from recurcli.targets import TARGETS, Cell, OneLabel, SeveralLabels, Target
 from recurcli.targets.one_label import ordered_labels
 from recurcli.targets.target import Y, labels_in
 
@@ -637,7 +637,10 @@ class _LabelReader(NamedTuple):
     def of(cls, task: Task, config: DataConfig, renamed: Mapping[str, str], *, any_label: bool) -> "_LabelReader":
         kind = kind_before_reading(task, config)
         target = task.target or (kind(task.labels) if kind and task.labels else None)
-        return cls(task, kind, None if any_label else target, renamed, config.label_separator)
+        separator = config.label_separator
+        if separator is None and isinstance(task.target, SeveralLabels):
+            separator = task.target.separator
+        return cls(task, kind, None if any_label else target, renamed, separator)
 
     def read(self, fields: dict[str, Any], columns: Sequence[str]) -> Cell | None:
         """Return the label of a row; None: it is the task's `dropped_label`. Raises BadRow as `label_of` does."""

@@ -54,9 +54,13 @@ class EvaluatedRows:
         """The predictions as their file would have them."""
         return self.target.decode(self.predictions)
 
+    def mistake(self, row: int) -> dict[str, str]:
+        """Return what a list of mistakes shows of the row number `row` beside label and prediction, by column."""
+        return self.target.mistake(self.labels[row], self.y[row], self.predictions[row], self.probabilities[row])
+
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """(M,) numbers of the wrongly predicted rows, those with the largest errors first."""
+        """(M,) the places of the wrongly predicted rows, those with the largest errors first."""
         errors = self.target.errors(self.y, self.predictions, self.probabilities)
         wrong = np.flatnonzero(errors > 0)
         return wrong[np.argsort(-errors[wrong], kind="stable")]

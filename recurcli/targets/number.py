@@ -63,8 +63,8 @@ class Number(Target):
     scores = ("mae", "rmse", "r2", "pearson", "spearman")
     metrics = NUMBER_METRICS
     headline, stratum, loss_name, has_labels = "mae", "decile", SQUARED_ERROR, False
-    constant_name, constant_words = "mean", "mean"
-    linear_solver = "Ridge"
+    constant_name, constant_words = "mean", "constant mean"
+    model_words, linear_solver = "model that predicts a number of each text", "Ridge"
 
     low: float
     """The smallest number of the training rows, and the smallest that is predicted."""
@@ -278,6 +278,10 @@ class Number(Target):
         if numbers and predictions < HARDLY * numbers:
             what = f"a standard deviation of {predictions:.3g}, and their numbers one of {numbers:.3g}"
             yield Note(f"the predictions of the dev rows hardly differ: they have {what}", "warning")
+
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return by how much the prediction is too high (`error`)."""
+        return {"error": f"{prediction - y:.6g}"}
 
     def constant(self, y: Y) -> Y:
         """Return the mean for each row (N,)."""

@@ -76,6 +76,7 @@ class SeveralLabels(Target):
     metrics, of_probabilities = LABEL_SET_METRICS, OF_LABEL_SET_PROBABILITIES
     headline, stratum = "micro_f1", "label"
     constant_name, constant_words = "most_frequent", "most frequent labels"
+    model_words = "text classifier for several labels a row"
     separator: str
     """Joins the labels of a row in a cell of a table."""
     at_least_one: bool = False
@@ -425,6 +426,20 @@ class SeveralLabels(Target):
         labels = report["per_label"]
         if without := [name for name, own in labels.items() if not own["support"]]:
             yield Note(f"no row for {len(without):,} of {len(labels):,} labels ({quoted(without)})")
+
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return the labels that the row has and does not get (`missed`), and those that it gets and has not (`wrong`).
+
+        Beside each list are its probabilities, that of a label not seen in training empty; both are joined by the `separator`.
+        """
+        has, gets = {*labels_in(label)} - {*self.left_out}, {*labels_in(self.decode(prediction[None])[0])}
+        chances = {name: f"{chance:.6f}" for name, chance in zip(self.labels, probabilities.tolist(), strict=True)}
+        lists = {"missed": sorted(has - gets), "wrong": sorted(gets - has)}
+        return {
+            column: self.separator.join(texts)
+            for name, labels in lists.items()
+            for column, texts in ((name, labels), (f"{name}_probabilities", [chances.get(own, "") for own in labels]))
+        }
 
     def constant(self, y: Y) -> Y:
         """Return the most frequent set of labels for each row, (N, C + 1)."""

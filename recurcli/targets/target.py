@@ -77,6 +77,8 @@ class Target(ABC):
     """The key of the score of `constant` among the baselines of the JSON."""
     constant_words: ClassVar[str]
     """What `constant` predicts, in words."""
+    model_words: ClassVar[str] = "text classifier"
+    """What a model of such rows is called."""
     stratum: ClassVar[str] = "class"
     """The rows of which draws take the same share, in words."""
     has_labels: ClassVar[bool] = True
@@ -317,9 +319,12 @@ class Target(ABC):
         """Return notes on what the rows of a report are too few for, in an evaluation."""
         return ()
 
-    def mistake(self, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
-        """Return what a list of mistakes shows of one row beside label and prediction, by column; `probabilities` are (C,)."""
-        return {}
+    @abstractmethod
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return what a list of mistakes shows of one row beside label and prediction, by column.
+
+        `label` is as the row's file has it, `y` and `prediction` as they are encoded; `probabilities` are (C,).
+        """
 
     @abstractmethod
     def constant(self, y: Y) -> Y:
