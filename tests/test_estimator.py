@@ -154,7 +154,7 @@ def test_pairs_and_dev_rows_of_ones_own() -> None:
 def test_labels_may_be_a_table_of_one_column() -> None:
     for column in (pandas.DataFrame({"y": LABELS})[["y"]], np.array(LABELS)[:, None]):
         targets = _targets(column, "labels")
-        assert (targets.names, targets.classes.tolist()) == (LABELS, [*FIRST])
+        assert ([*targets.cells], targets.classes.tolist()) == (LABELS, [*FIRST])
 
 
 def test_texts_are_of_one_kind() -> None:
