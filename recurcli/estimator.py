@@ -242,7 +242,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
     def score(self, texts: Rows, labels: Iterable[Any], sample_weight: Any = None) -> float:
         """Return the accuracy; of several labels a row, as lists or as a matrix, the share of rows that get exactly theirs."""
         given = _targets(labels, "labels")
-        if given.kind is OneLabel:
+        if given.kind is OneLabel or is_multilabel(labels):
             return super().score(texts, labels, sample_weight)
         names = np.array([*map(_name, self.classes_.tolist())])
         found = [{*names[row > 0].tolist()} for row in self.predict(texts)]
@@ -403,6 +403,8 @@ def _dev_cells(labels: Iterable[Any], targets: _Targets) -> Sequence[Cell]:
     dev, known = _targets(labels, "dev labels"), {*targets.classes.tolist()}
     if dev.kind is not targets.kind:
         raise ValueError("labels and dev labels must both be one label a row, or both several")
+    if is_multilabel(labels) and len(dev.classes) != len(targets.classes):
+        raise ValueError(f"dev labels has {len(dev.classes):,} columns, and labels {len(targets.classes):,}")
     unknown = {name: label for label, name in zip(dev.classes.tolist(), dev.names, strict=True) if label not in known}
     for row, cell in enumerate(dev.cells):
         for name in labels_in(cell):
