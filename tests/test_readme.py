@@ -107,6 +107,35 @@ def test_the_tutorial_from_a_csv(recur: Recur, tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "zoo.html").is_file() and "bilstm" in (tmp_path / "zoo.md").read_text(encoding="utf-8")
 
 
+PROGRAMS = [json.loads(line) for line in EXAMPLE.with_name("programs.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.slow
+def test_the_examples_of_several_labels_and_of_numbers(
+    recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "presets" / "examples").mkdir(parents=True)
+    write_rows(tmp_path / "presets" / "examples" / "programs.jsonl", PROGRAMS[::6])
+    run_tutorial("programs", recur, tmp_path, monkeypatch)
+    configs = [tmp_path / "runs" / run / "config.json" for run in ("programs", "sizes")]
+    assert [json.loads(path.read_text())["target"]["kind"] for path in configs] == ["several", "number"]
+
+
+@pytest.mark.slow
+def test_the_tutorial_from_the_scores_of_a_large_model(
+    recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, start in (("scored", 0), ("gold", 1), ("corpus", 2)):
+        scores = [{"text": row["text"], "score": round(row["size"])} for row in PROGRAMS[start::6]]
+        write_rows(tmp_path / f"{name}.jsonl", scores)
+    run_tutorial("scores", recur, tmp_path, monkeypatch)
+    parts = [(tmp_path / f"part-{shard}.jsonl").read_text(encoding="utf-8").splitlines() for shard in (1, 2)]
+    predicted = [json.loads(line) for part in parts for line in part]
+    assert [row["text"] for row in predicted] == [row["text"] for row in PROGRAMS[2::6]]
+    kept = (tmp_path / "kept-1.jsonl").read_text(encoding="utf-8").splitlines()
+    assert 0 < len(kept) < len(parts[0]) and all(json.loads(line)["prediction"] >= 2.6 for line in kept)
+
+
 @pytest.mark.slow
 def test_the_tutorial_from_clue_to_a_zip(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tnews").mkdir()
