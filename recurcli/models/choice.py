@@ -3,7 +3,7 @@ of a row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ class Choice:
         if self.linear is not None and not self.linear.may_be_kept:
             del held_out["linear"]
         y = data.choosing.y[rows]
-        kept = choose(held_out, y, data.target, data.choosing_weights[rows])
+        kept = replace(choose(held_out, y, data.learner, data.choosing_weights[rows]), target=data.target)
         if thresholds is None or not len(y):
             return kept
         return kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, thresholds)

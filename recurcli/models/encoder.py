@@ -72,7 +72,7 @@ class Encoder(Network):
             load_pretrained(self.model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")
         self.objective = ClassificationObjective(
-            self.tokens["train"], train.y, data.target, data.weights, config, tokenizer, data.teacher
+            self.tokens["train"], train.y, data.learner, data.weights, config, tokenizer, data.teacher
         )
         self.metric_name = data.metric
         self.inference = InferenceConfig(device, batch_size=config.micro_batch_size, ranks=current())

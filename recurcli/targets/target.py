@@ -75,8 +75,14 @@ class Target(ABC):
     """The key of the score of `constant` among the baselines of the JSON."""
     constant_words: ClassVar[str]
     """What `constant` predicts, in words."""
+    stratum: ClassVar[str] = "class"
+    """The rows of which draws take the same share, in words."""
+    loss_words: ClassVar[str] = "log loss"
+    """The loss by which what is kept is chosen, in words."""
     has_labels: ClassVar[bool] = True
     """Whether `labels` are those of the rows. Numbers have none."""
+    linear_solver: ClassVar[str] = "LinearSVC"
+    """The name of what `fit_linear` fits."""
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 
