@@ -18,7 +18,11 @@ import yaml
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import app
+from recurcli.config import DataConfig
+from recurcli.data.splits import load_split
+from recurcli.data.tasks import task_named
 from recurcli.errors import Interrupted, RecurError
+from recurcli.metrics import metric_named
 from recurcli.preset import compose
 from recurcli.runs.run_directory import CONTENTS, LOCK, NEXT, OLD
 
@@ -193,6 +197,25 @@ def test_the_readme_has_the_numbers_of_the_results_it_links_to() -> None:
             assert numbers and [number for number in numbers if number not in results] == [], anchor
             linked += 1
     assert linked >= 4
+
+
+@pytest.mark.parametrize(
+    ("file", "label"), [("packages.csv", "label"), ("programs.jsonl", "works_with"), ("programs.jsonl", "size")]
+)
+def test_the_results_in_the_readme_are_of_the_rows_that_are_drawn_today(file: str, label: str) -> None:
+    """The dev rows, and the best constant prediction of them, are known without a training."""
+    train = load_split(
+        task_named("custom"), "train", DataConfig(path=str(EXAMPLE.with_name(file)), label=label), use_dev_split=True
+    )
+    assert train.dev is not None and train.target is not None
+    target, y = train.target, train.target.encode(train.dev.cells)
+    constant, decimals = target.score(target.headline, y, target.constant(y)), metric_named(target.headline).decimals
+    shown = f"{100 * constant:.1f}" if decimals is None else f"{constant:.{decimals}f}"
+    [block] = [
+        block for kind, block in BLOCKS if kind == "text" and f" {target.constant_words} " in block and block in README
+    ]
+    assert f" {len(y)} dev rows " in block
+    assert re.search(rf"{target.constant_words} +{shown}\n", block)
 
 
 def test_no_measured_accuracy_stands_in_the_package() -> None:
