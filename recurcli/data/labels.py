@@ -214,11 +214,18 @@ def label_doubts(labels: Sequence[str]) -> Iterator[str]:
             yield f"the label '{escaped(fractions[0])}' looks like regression; {what}"
 
 
-def absent_labels(split: str, trained: Mapping[str, int], labels: Iterable[str], *, are_folders: bool = False) -> str:
+def absent_labels(
+    split: str,
+    trained: Mapping[str, int],
+    labels: Iterable[str],
+    *,
+    are_folders: bool = False,
+    of: str = "train rows",
+) -> str:
     """Return a warning about the labels of the training rows that no row of `split` has, or "" if it has all.
 
-    `trained`: the number of training rows of each label. If the labels `are_folders`, the warning says how to leave out the
-    folder UNLABELLED.
+    `trained`: the number of training rows of each label; `of`: what their sum counts. If the labels `are_folders`, the warning
+    says how to leave out the folder UNLABELLED.
     """
     if not (absent := ordered_labels(trained.keys() - {*labels})):
         return ""
@@ -226,4 +233,4 @@ def absent_labels(split: str, trained: Mapping[str, int], labels: Iterable[str],
     what = f"{split} has no row of {len(absent):,} of {len(trained):,} labels of the train rows: {quoted(absent)}"
     others = ",".join(escaped(label) for label in ordered_labels(trained) if label != UNLABELLED)
     way_out = f"; if its texts have no label, move the folder away or train with --set 'data.labels=[{others}]'"
-    return f"{what} ({share:.1%} of the train rows){way_out if are_folders and UNLABELLED in absent else ''}"
+    return f"{what} ({share:.1%} of the {of}){way_out if are_folders and UNLABELLED in absent else ''}"

@@ -611,6 +611,17 @@ def records_of(rows: Any, task: Task) -> Iterator[Record]:
         yield Record(line, fields)
 
 
+def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
+    """Return what the labels of a task are by its settings. None: its training rows decide it."""
+    if task.target is not None:
+        return type(task.target)
+    if task.name == CUSTOM and config.target != "auto":
+        return TARGETS[config.target]
+    if config.label_separator is not None or len(task.label) > 1:
+        return TARGETS["several"]
+    return OneLabel if task.labels else None
+
+
 class _LabelReader(NamedTuple):
     """What is known of the labels of a file before it is read."""
 
@@ -624,15 +635,7 @@ class _LabelReader(NamedTuple):
 
     @classmethod
     def of(cls, task: Task, config: DataConfig, renamed: Mapping[str, str], *, any_label: bool) -> "_LabelReader":
-        kind: type[Target] | None = None
-        if task.target is not None:
-            kind = type(task.target)
-        elif task.name == CUSTOM and config.target != "auto":
-            kind = TARGETS[config.target]
-        elif config.label_separator is not None or len(task.label) > 1:
-            kind = TARGETS["several"]
-        elif task.labels:
-            kind = OneLabel
+        kind = kind_before_reading(task, config)
         target = task.target or (kind(task.labels) if kind and task.labels else None)
         separator = config.label_separator
         if separator is None and isinstance(task.target, SeveralLabels):

@@ -73,6 +73,10 @@ class Kept:
         """Return a copy with the thresholds of the best `metric` on rows with these probabilities (N, C) and labels `y`."""
         return replace(self, thresholds=self.target.fit_thresholds(probabilities, y, metric))
 
+    def with_threshold(self, threshold: float) -> "Kept":
+        """Return a copy with the same `threshold` for each label."""
+        return replace(self, thresholds={"thresholds": dict.fromkeys(self.target.labels, threshold)})
+
     @property
     def only_linear(self) -> "Kept":
         """The linear model in place of what is kept, by its own calibration and without thresholds."""

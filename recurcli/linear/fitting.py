@@ -415,7 +415,7 @@ def _fit(
 ) -> tuple[LinearModel, str]:
     """Return the linear model of these rows, from the cache if it is there, and the words for a note. Raises DataError."""
     fitted: list[LinearModel] = []
-    digest = hashlib.sha256(repr((y.tolist(), target.kind, target.labels, depends_on)).encode())
+    digest = hashlib.sha256(repr((y.shape, target, depends_on)).encode() + y.tobytes())
     for row in texts:
         digest.update(repr(row).encode())
     if row_weights is not None:

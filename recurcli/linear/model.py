@@ -87,7 +87,9 @@ class LinearModel:
     def _vector_share(self, texts: Texts) -> float:
         logits, of_vectors = self.logits(texts), self.vector_logits(texts)
         best = np.argsort(logits, axis=1)[:, -2:]
-        total, own = (np.diff(np.take_along_axis(part, best, 1), axis=1) for part in (logits, of_vectors))
+        total, own = (np.take_along_axis(part, best, 1) for part in (logits, of_vectors))
+        if logits.shape[1] > 1:
+            total, own = np.diff(total, axis=1), np.diff(own, axis=1)
         return float((np.abs(own) / np.maximum(np.abs(own) + np.abs(total - own), 1e-12)).mean())
 
     def in_words(self, rows: int) -> str:

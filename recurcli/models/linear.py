@@ -80,7 +80,7 @@ def fit_linear(
         held_out = out_of_fold_logits(train.texts, train.y, target, preset.linear, weights, seed=seed)
     else:
         held_out = model.logits(data.dev.texts)
-    scores = scores_of(report_of(Kept.as_is(data.target), held_out, data.choosing), data.metric)
+    scores = scores_of(report_of(Kept.as_is(data.target), held_out, data.choosing, data.metric), data.metric)
     refit = None
     if data.dev is not None and may_refit and _is_fitted_again(preset, data):
         y, all_weights = np.concatenate([train.y, data.dev.y]), np.concatenate([weights, data.choosing_weights])

@@ -85,7 +85,7 @@ class RowText(NamedTuple):
 
     text: str
     pair: str | None
-    label: str
+    label: Cell
 
 
 def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predictions:
@@ -170,7 +170,7 @@ def read_texts(folder: CommittedFolder) -> list[RowText]:
     if "text" not in _row(file.path, 1, lines[0], _row_validator()):
         return []
     rows = (_row(file.path, number, line, _ROW_TEXT) for number, line in enumerate(lines, 1))
-    return [RowText(row["text"], row.get("pair"), row["label"]) for row in rows]
+    return [RowText(row["text"], row.get("pair"), cell_from_json(row["label"])) for row in rows]
 
 
 def _lines(file: OpenedFile) -> list[str]:

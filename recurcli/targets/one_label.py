@@ -247,6 +247,10 @@ class OneLabel(Target):
             probabilities = np.minimum((1 - mixed) * probabilities + mixed / self.width, 1 - 1 / (rows + 2))
         return probabilities
 
+    def least_probability(self, rows: int) -> float:
+        """Return what each class has of the uniform distribution (`mixed_share`)."""
+        return mixed_share(rows, self.width) / self.width
+
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         """Return the class (N,) with the largest ratio of its probability (N, C) to its threshold (C,), if there are any."""
         return (probabilities / np.array(thresholds) if thresholds else probabilities).argmax(axis=1)

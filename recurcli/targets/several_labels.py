@@ -288,8 +288,12 @@ class SeveralLabels(Target):
         """
         from scipy.special import expit
 
-        least = 1 / (self.width * (rows + 2)) if rows else 0.0
+        least = self.least_probability(rows)
         return (1 - 2 * least) * expit(logits) + least
+
+    def least_probability(self, rows: int) -> float:
+        """Return the bound of `probabilities`."""
+        return 1 / (self.width * (rows + 2)) if rows else 0.0
 
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         """Return 1 for each label whose probability (N, C) is at least its threshold (C,), or 0.5: (N, C + 1).

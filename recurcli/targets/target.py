@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recurcli.config import DataConfig, FinetuningConfig
 from recurcli.errors import UsageError, did_you_mean, escaped, quoted
 from recurcli.log import Note
-from recurcli.metrics import OF_LABEL, Metric
+from recurcli.metrics import LOG_LOSS, OF_LABEL, Metric
 from recurcli.significance import RESAMPLES
 from recurcli.validation import STRICT
 
@@ -71,6 +71,8 @@ class Target(ABC):
     """The names of the metrics of probabilities in the JSON, with those in tables."""
     headline: ClassVar[str]
     """The metric with which results open, and which selects the encoder's step unless a setting names another."""
+    loss_name: ClassVar[str] = LOG_LOSS
+    """The name of the mean of `losses_of_probabilities`, by which `tune` compares what runs keep."""
     constant_name: ClassVar[str]
     """The key of the score of `constant` among the baselines of the JSON."""
     constant_words: ClassVar[str]
@@ -79,8 +81,6 @@ class Target(ABC):
     """What a model of such rows is called."""
     stratum: ClassVar[str] = "class"
     """The rows of which draws take the same share, in words."""
-    loss_words: ClassVar[str] = "log loss"
-    """The loss by which what is kept is chosen, in words."""
     has_labels: ClassVar[bool] = True
     """Whether `labels` are those of the rows. Numbers have none."""
     linear_solver: ClassVar[str] = "LinearSVC"
@@ -255,6 +255,10 @@ class Target(ABC):
 
         `rows` is the number of dev rows by which the model was chosen, which bounds them; 0: it is not known.
         """
+
+    def least_probability(self, rows: int) -> float:
+        """Return the smallest probability of a model that was chosen by so many dev `rows`; 0: it is not bounded."""
+        return 0.0
 
     @abstractmethod
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:

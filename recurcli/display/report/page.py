@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recurcli.errors import escaped, pluralize
 from recurcli.files import write_atomically
-from recurcli.metrics import percent, percent_interval
+from recurcli.metrics import format_interval, format_score, metric_named, percent, percent_interval, words_of
 from recurcli.significance import share_interval
 from recurcli.version import __version__
 
@@ -118,11 +118,20 @@ def add_legend(axis: Any) -> None:
     axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
 
 
-def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> Chart:
+def is_share(metric: str) -> bool:
+    """Return whether scores of the metric are shown in per cent."""
+    return metric_named(metric).decimals is None
+
+
+def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str, split: str) -> Chart:
     """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
-    said = [f"{line.name} {percent(line.value)} ({percent_interval((line.low, line.high))})" for line in scores]
-    said += [f"{name.replace('_', ' ')} {percent(value)}" for name, value in baselines.items()]
-    words = f"{metric} in per cent with 95 % intervals: {'; '.join(said)}"
+    intervals = [format_interval(metric, (line.low, line.high)) for line in scores]
+    said = [
+        f"{line.name} {format_score(metric, line.value)} ({own})" for line, own in zip(scores, intervals, strict=True)
+    ]
+    said += [f"{name.replace('_', ' ')} {format_score(metric, value)}" for name, value in baselines.items()]
+    shown = f"{split} {words_of(metric)}"
+    words = f"{shown}{' in per cent' * is_share(metric)} with 95 % intervals: {'; '.join(said)}"
     with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), words) as (axis, chart):
         for place, line in enumerate(reversed(scores)):
             axis.plot([line.low, line.high], [place, place], color=COLOURS[0], linewidth=2)
@@ -132,8 +141,9 @@ def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric
             label, colour = f"baseline: {name.replace('_', ' ')}", COLOURS[1 + number % (len(COLOURS) - 1)]
             axis.axvline(value, color=colour, linewidth=1.5, linestyle="--", label=label)
         names = [_plain(line.name) for line in reversed(scores)]
-        axis.set(yticks=range(len(scores)), yticklabels=names, xlabel=f"{metric} (%)")
-        in_percent(axis.xaxis)
+        axis.set(yticks=range(len(scores)), yticklabels=names, xlabel=f"{shown}{' (%)' * is_share(metric)}")
+        if is_share(metric):
+            in_percent(axis.xaxis)
         axis.set_ylim(-0.6, len(scores) - 0.4)
         if baselines:
             add_legend(axis)
@@ -181,7 +191,7 @@ def curve_chart(
     return chart
 
 
-def draw_lines(axis: Any, over: Mapping[str, Any], metric: str) -> None:
+def draw_lines(axis: Any, over: Mapping[str, Any], metric: str, split: str) -> None:
     """Draw the scores of `recur compare --over` on a matplotlib `axis`: lines with 95 % intervals, a stroke for each run.
 
     The score of a group without a number for the key is a dashed line.
@@ -199,22 +209,21 @@ def draw_lines(axis: Any, over: Mapping[str, Any], metric: str) -> None:
         for point in line["points"][len(points) :]:
             key = over["key"].rpartition(".")[2]
             axis.axhline(point["mean"], color=colour, linewidth=1, linestyle="--", label=f"{name}, {key} null")
-    is_share = "perplexity" not in metric
-    axis.set(xlabel=over["key"], ylabel=f"{metric} (%)" if is_share else metric)
-    if is_share:
+    axis.set(xlabel=over["key"], ylabel=f"{split} {words_of(metric)}{' (%)' * is_share(metric)}")
+    if is_share(metric):
         in_percent(axis.yaxis)
     if len(axis.get_legend_handles_labels()[0]) > 1:
         add_legend(axis)
 
 
-def over_chart(over: Mapping[str, Any], metric: str) -> Chart:
+def over_chart(over: Mapping[str, Any], metric: str, split: str) -> Chart:
     """Draw the scores of `recur compare --over`."""
     means = {
         line["name"]: [f"{point['mean']:.3g} at {point['value']}" for point in line["points"]] for line in over["lines"]
     }
     said = [f"{name}: {', '.join(points)}" for name, points in means.items()]
-    with drawing(3.2, f"{metric} over {over['key']}; {'; '.join(said)}") as (axis, chart):
-        draw_lines(axis, over, metric)
+    with drawing(3.2, f"{split} {words_of(metric)} over {over['key']}; {'; '.join(said)}") as (axis, chart):
+        draw_lines(axis, over, metric, split)
     return chart
 
 
