@@ -317,7 +317,7 @@ METRICS: dict[str, Metric] = {
 
 Macro averages are over the classes that occur among the labels or the predictions, as by default in scikit-learn.
 """
-UNBOUNDED = (-1e18, 1e18)
+UNBOUNDED = (-1e100, 1e100)
 """Bounds of a metric that has none. They are so far that they have no effect on tests."""
 NUMBER_METRICS: dict[str, Metric] = {
     "mae": Metric("MAE", mean_absolute_error, UNBOUNDED, minimize=True, decimals=4),

@@ -13,14 +13,19 @@ from recurcli.errors import DataError, UsageError
 from recurcli.export.clue import Submission, validate, write_submission
 from recurcli.export.format import TrainedRun
 from recurcli.log import Log
+from recurcli.targets import OneLabel
 
 
 def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
     """Predict every test file that CLUE takes of each run's task and write one zip; return the files in it.
 
-    All test files are read before the first row is predicted. Raises UsageError for a task that is not CLUE's and for
-    two runs of one task, DataError for a test file that is missing, has bad rows or is of another length.
+    All test files are read before the first row is predicted. Raises UsageError for labels that are not one a row, for a task
+    that is not CLUE's and for two runs of one task, DataError for a test file that is missing, has bad rows or is of another
+    length.
     """
+    for run in runs:
+        if (kind := run.predictor.kept.target.kind) != OneLabel.kind:
+            raise UsageError(f"{run.path}: predicts labels of the kind {kind}, and CLUE takes one label a row")
     answers: list[tuple[Submission, TrainedRun, Split]] = []
     for run in runs:
         if not run.task.submissions:

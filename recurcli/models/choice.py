@@ -3,7 +3,7 @@ of a row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from recurcli.data.known import KnownRows
 from recurcli.data.splits import RowHashes, Split
 from recurcli.distributed.group import current
 from recurcli.evaluation.decision import Kept, choose
-from recurcli.evaluation.report import report_with_parts
+from recurcli.evaluation.report import cut_score, report_with_parts
 from recurcli.files import to_json
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
@@ -120,7 +120,7 @@ class Choice:
         if self.linear is not None and not self.linear.may_be_kept:
             del held_out["linear"]
         y = data.choosing.y[rows]
-        kept = choose(held_out, y, data.target, data.choosing_weights[rows])
+        kept = replace(choose(held_out, y, data.learner, data.choosing_weights[rows]), target=data.target)
         if thresholds is None or not len(y):
             return kept
         return kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, thresholds)
@@ -139,7 +139,8 @@ class Choice:
             of_all = kept.probabilities(kept.logits(self._logits_of(data.choosing, encoder)))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
         loss = np.average(target.losses_of_probabilities(shares, y), weights=data.choosing_weights)
-        return {**target.report(y, predictions, shares), target.loss_name: loss}
+        report = target.report(y, predictions, shares) | cut_score(target, self.metric_name, y, predictions)
+        return {**report, target.loss_name: loss}
 
     def _write_scores(
         self,
@@ -168,7 +169,8 @@ class Choice:
             facts["training_rows"] = int(trained_on.sum())
         shares = {"probabilities": kept.probabilities(logits)}
         if len(kept.alone) > 1:
-            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in of.items()}
+            parts = {part: kept.calibrated(part, own) for part, own in of.items()}
+            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in parts.items()}
             shares |= {f"{part}_probabilities": own for part, own in alone.items()}
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
         lines = split.examples.lines if are_numbered else ()

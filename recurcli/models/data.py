@@ -67,6 +67,11 @@ class Data:
     """The dev metric that selects the encoder's step."""
 
     @property
+    def learner(self) -> Target:
+        """The target with the losses by which models are learned and chosen."""
+        return self.target.weighted(self.label_weights)
+
+    @property
     def choosing(self) -> Split:
         """The rows that choose what is kept: the dev rows, or all rows where these are cross-validated."""
         return self.train if self.dev is None else self.dev
@@ -164,7 +169,6 @@ def prepare(
     target.check_settings(config)
     _check_defined(config, train if dev is None else dev)
     label_weights = target.weights_of_labels(config.class_weights, train.y)
-    target = target.weighted(label_weights)
     return Data(
         task=task,
         target=target,

@@ -247,6 +247,10 @@ class OneLabel(Target):
             probabilities = np.minimum((1 - mixed) * probabilities + mixed / self.width, 1 - 1 / (rows + 2))
         return probabilities
 
+    def least_probability(self, rows: int) -> float:
+        """Return what each class has of the uniform distribution (`mixed_share`)."""
+        return mixed_share(rows, self.width) / self.width
+
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         """Return the class (N,) with the largest ratio of its probability (N, C) to its threshold (C,), if there are any."""
         return (probabilities / np.array(thresholds) if thresholds else probabilities).argmax(axis=1)
@@ -320,7 +324,7 @@ class OneLabel(Target):
             what = f"{few} ({named}), so only the accuracy and the recall of such a class have an interval"
             yield Note(what, "warning")
 
-    def mistake(self, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
         """Return the probability of the predicted class, and of the right one, which is empty for an unknown label."""
         own = f"{probabilities[y]:.6f}" if y >= 0 else ""
         return {"score": f"{probabilities[prediction]:.6f}", "label_probability": own}

@@ -77,8 +77,14 @@ class Target(ABC):
     """The key of the score of `constant` among the baselines of the JSON."""
     constant_words: ClassVar[str]
     """What `constant` predicts, in words."""
+    model_words: ClassVar[str] = "text classifier"
+    """What a model of such rows is called."""
+    stratum: ClassVar[str] = "class"
+    """The rows of which draws take the same share, in words."""
     has_labels: ClassVar[bool] = True
     """Whether `labels` are those of the rows. Numbers have none."""
+    linear_solver: ClassVar[str] = "LinearSVC"
+    """The name of what `fit_linear` fits."""
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 
@@ -250,6 +256,10 @@ class Target(ABC):
         `rows` is the number of dev rows by which the model was chosen, which bounds them; 0: it is not known.
         """
 
+    def least_probability(self, rows: int) -> float:
+        """Return the smallest probability of a model that was chosen by so many dev `rows`; 0: it is not bounded."""
+        return 0.0
+
     @abstractmethod
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         """Return the predictions (N, …) for probabilities (N, C); `thresholds` (C,), or () for none."""
@@ -309,9 +319,12 @@ class Target(ABC):
         """Return notes on what the rows of a report are too few for, in an evaluation."""
         return ()
 
-    def mistake(self, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
-        """Return what a list of mistakes shows of one row beside label and prediction, by column; `probabilities` are (C,)."""
-        return {}
+    @abstractmethod
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return what a list of mistakes shows of one row beside label and prediction, by column.
+
+        `label` is as the row's file has it, `y` and `prediction` as they are encoded; `probabilities` are (C,).
+        """
 
     @abstractmethod
     def constant(self, y: Y) -> Y:

@@ -24,6 +24,10 @@ LONGEST = 600
 """The number of characters of a text that are shown."""
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 """Paul Tol's bright scheme, whose colours people with any kind of colour blindness can distinguish."""
+MAX_BARS = 40
+"""The most labels of a chart of labels."""
+LONGEST_NAME = 24
+"""The number of characters of a label's name beside its bar."""
 WIDTH = 4.4
 """The width of a chart in inches. On a screen of 390 pixels its text has 12 pixels."""
 SETTINGS = {
@@ -223,8 +227,13 @@ def over_chart(over: Mapping[str, Any], metric: str, split: str) -> Chart:
     return chart
 
 
-def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw the accuracy over the confidence of each bin, with its 95 % interval."""
+def reliability_chart(
+    bins: Sequence[Mapping[str, Any]], of: str = "score of the prediction", share_of: str = "accuracy"
+) -> Chart:
+    """Draw the accuracy over the confidence of each bin, with its 95 % interval.
+
+    `of` and `share_of` name the axes: what is as sure as that, and how often it is so.
+    """
     rows = [own["rows"] for own in bins]
     confidence, accuracy = ([own[key] for own in bins] for key in ("confidence", "accuracy"))
     limits = [share_interval(round(share * count), count) for share, count in zip(accuracy, rows, strict=True)]
@@ -232,11 +241,11 @@ def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> Chart:
         f"score {sure:.2f}: {percent(share)} ({percent_interval(own)}) of {pluralize(count, 'row')}"
         for sure, share, own, count in zip(confidence, accuracy, limits, rows, strict=True)
     ]
-    with drawing(3.0, f"accuracy by the score of the prediction; {'; '.join(said)}") as (axis, chart):
+    with drawing(3.0, f"{share_of} by the {of}; {'; '.join(said)}") as (axis, chart):
         axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
         axis.plot(confidence, accuracy, "o-", color=COLOURS[0], linewidth=1, markersize=5)
         axis.vlines(confidence, *zip(*limits, strict=True), color=COLOURS[0], linewidth=1.5)
-        axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="score of the prediction", ylabel="accuracy (%)")
+        axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=of, ylabel=f"{share_of} (%)")
         in_percent(axis.yaxis)
     return chart
 
@@ -289,6 +298,33 @@ def precision_recall_chart(
         axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=f"recall of {_plain(name)} (%)", ylabel="precision (%)")
         in_percent(axis.xaxis, axis.yaxis)
         add_legend(axis)
+    return chart
+
+
+def label_chart(per_label: Mapping[str, Mapping[str, Any]]) -> Chart:
+    """Draw the F1 of the labels that have rows as bars, with the numbers of rows; of more than MAX_BARS the lowest ones."""
+    with_rows = [(own["f1"], name, own["support"]) for name, own in per_label.items() if own["support"]]
+    bars = sorted(with_rows)[:MAX_BARS]
+    said = [f"{name} {percent(value)} of {pluralize(rows, 'row')}" for value, name, rows in bars]
+    which = "F1 by label" if len(bars) == len(with_rows) else f"the {MAX_BARS} lowest F1 of {len(with_rows):,} labels"
+    with drawing(0.9 + 0.24 * len(bars), f"{which}, in per cent: {'; '.join(said)}") as (axis, chart):
+        axis.barh(range(len(bars)), [value for value, _, _ in bars], height=0.7, color=COLOURS[0])
+        names = [f"{_plain(escaped(name, limit=LONGEST_NAME))} ({rows:,})" for _, name, rows in bars]
+        axis.set(yticks=range(len(bars)), yticklabels=names, xlim=(0, 1.02), xlabel=f"{which} (%)")
+        axis.set_ylim(len(bars) - 0.4, -0.6)
+        in_percent(axis.xaxis)
+    return chart
+
+
+def number_chart(
+    across: NDArray[np.float64], up: NDArray[np.float64], xlabel: str, ylabel: str, line: Sequence[float], words: str
+) -> Chart:
+    """Draw a point for each row (N,), and a dotted `line` from the smallest `across` to the largest, at these two heights."""
+    with drawing(3.0, f"{ylabel} over {xlabel}: {words}") as (axis, chart):
+        style = {"markersize": 3, "color": COLOURS[0], "alpha": 0.4, "markeredgewidth": 0}
+        axis.plot(across, up, "o", rasterized=True, **style)
+        axis.plot([across.min(), across.max()], line, color="black", linewidth=0.8, linestyle=":")
+        axis.set(xlabel=xlabel, ylabel=ylabel)
     return chart
 
 
