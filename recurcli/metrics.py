@@ -317,7 +317,7 @@ METRICS: dict[str, Metric] = {
 
 Macro averages are over the classes that occur among the labels or the predictions, as by default in scikit-learn.
 """
-UNBOUNDED = (-1e18, 1e18)
+UNBOUNDED = (-1e100, 1e100)
 """Bounds of a metric that has none. They are so far that they have no effect on tests."""
 NUMBER_METRICS: dict[str, Metric] = {
     "mae": Metric("MAE", mean_absolute_error, UNBOUNDED, minimize=True, decimals=4),
@@ -362,6 +362,8 @@ PERPLEXITY = "perplexity"
 """The dev metric of a language model, exp of the mean cross-entropy of its tokens in nats."""
 LOG_LOSS = "log_loss"
 """The mean cross-entropy of rows in nats, by which `tune` compares what runs keep."""
+SQUARED_ERROR = "squared_error"
+"""The mean squared error of rows in variances of the training numbers, by which `tune` compares what runs of numbers keep."""
 
 
 def undefined(counts: ClassCounts) -> "np.ndarray":
@@ -419,8 +421,9 @@ def metric_named(name: str, names: Sequence[str] = ()) -> Metric:
         return Metric(f"{words} of {escaped(label)}", lambda counts: of_classes(counts)[..., own].sum(axis=-1))
     if is_of_numbers(name):
         return NUMBER_METRICS.get(name) or cut_metric(kind, label)
-    words = {**OF_PROBABILITIES, **OF_LABEL_SET_PROBABILITIES, LOG_LOSS: "log loss"}.get(name, name)
-    decimals = {PERPLEXITY: 2, LOG_LOSS: 4}.get(name)
+    losses = {LOG_LOSS: "log loss", SQUARED_ERROR: "squared error"}
+    words = {**OF_PROBABILITIES, **OF_LABEL_SET_PROBABILITIES, **losses}.get(name, name)
+    decimals = {PERPLEXITY: 2, LOG_LOSS: 4, SQUARED_ERROR: 4}.get(name)
     return {**LABEL_SET_METRICS, **METRICS}.get(name) or Metric(
         words, undefined, (-1e9, 1e9), minimize=decimals is not None, decimals=decimals
     )

@@ -56,7 +56,7 @@ from recurcli.runs.run_directory import (
     open_run,
     reopen_run,
 )
-from recurcli.targets import Target
+from recurcli.targets import OneLabel, Target
 from recurcli.targets.target import cell_from_json, labels_in
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
@@ -99,6 +99,9 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if encoder is None and request.diagnose:
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
 
+    if not predictor.kept.target.has_labels and (request.drop_unknown or request.fit_thresholds is not None):
+        given = "--drop-unknown" if request.drop_unknown else "--fit-thresholds"
+        raise UsageError(f"{run}: predicts numbers; {given} is for labels, leave it out")
     task = task_of(run, predictor)
     is_dev = request.data is None and request.split in (None, "dev")
     if is_dev and run.is_finished and "cross_validation" in run.read_result():
@@ -160,6 +163,7 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
     texts = [(row.get("text", ""), row.get("pair")) for row in rows]
     ids, lines = [row["id"] for row in rows], [row.get("line", 0) for row in rows]
     y, metrics, facts = target.encode(labels), trained["dev"], trained["data"]["train"]
+    stored = target.encode(cell_from_json(row["prediction"]) for row in rows)
     if "text" not in rows[0] and (request.errors or request.report):
         raise UsageError(
             f"{run}: keeps no texts (finetuning.keep_texts), which --errors and --report show; leave them out"
@@ -167,10 +171,12 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
     if request.fit_thresholds is not None:
         _check_kept_in_full(run, names)
         kept = kept.with_thresholds(shares, y, request.fit_thresholds)
-        metrics |= target.report(y, kept.decide(shares), None, loss=metrics["loss"])
+        metrics |= target.report(y, kept.decide(shares), shares, loss=metrics["loss"])
+        trained["model_intervals"]["model"] = [*target.interval(y, kept.decide(shares))]
     log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
     own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are not ids
-    evaluated = EvaluatedRows(own_ids, lines, texts, target, labels, y, shares, kept.decide(shares))
+    predictions = stored if len(names) > MAX_IN_FULL else kept.decide(shares)
+    evaluated = EvaluatedRows(own_ids, lines, texts, target, labels, y, shares, predictions)
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
     scores = {
         key: trained[key]
@@ -180,9 +186,9 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
 
 
 def _stored_predictions(run: Run, name: str, names: Sequence[str]) -> tuple[list[dict[str, Any]], NDArray[np.float64]]:
-    """Return the rows of the predictions file `name`, and the probabilities (N, C) of the classes `names`.
+    """Return the rows of the predictions file `name`, and the probabilities (N, C) of the labels `names`; of numbers these.
 
-    Of more than MAX_IN_FULL classes those that a row does not keep are 0. Raises ModelError if the file is damaged.
+    Of more than MAX_IN_FULL labels those that a row does not keep are 0. Raises ModelError if the file is damaged.
     """
     missing = dict.fromkeys(names, 0.0) if len(names) > MAX_IN_FULL else {}
     with naming_damage(run[name].path):
@@ -192,9 +198,9 @@ def _stored_predictions(run: Run, name: str, names: Sequence[str]) -> tuple[list
 
 
 def _check_kept_in_full(run: Run, names: Sequence[str]) -> None:
-    """Raise UsageError if the run keeps the largest probabilities of a row alone, since the classes `names` are many."""
+    """Raise UsageError if the run keeps the largest probabilities of a row alone, since the labels `names` are many."""
     if len(names) > MAX_IN_FULL:
-        raise UsageError(f"{run}: keeps few probabilities of {len(names)} classes; train with finetuning.thresholds")
+        raise UsageError(f"{run}: keeps few probabilities of {len(names)} labels; train with finetuning.thresholds")
 
 
 def _finish(
@@ -214,7 +220,8 @@ def _finish(
         log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")
     if request.errors is not None:
         _write_errors(request.errors, rows)
-        log.note(f"{request.errors}: {pluralize(len(rows.mistakes), 'row')} predicted wrongly")
+        what = "predicted wrongly" if rows.target.has_labels else "by their errors, the largest first"
+        log.note(f"{request.errors}: {pluralize(len(rows.mistakes), 'row')} {what}")
     log.add(*rows.target.notes_on_rows(scores["metrics"]))
     result = {
         "run": str(request.run),
@@ -289,15 +296,19 @@ def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -
     counts = Counter(label for label in others if target.unknown_in(label) is not None).most_common()
     named = ", ".join(f"'{escaped(label)}' {count:,}" for label, count in counts[:MOST_NAMED])
     named += ", …" if len(counts) > MOST_NAMED else ""
+    is_one = isinstance(target, OneLabel)
     if not known.any():
         near = did_you_mean(counts[0][0], target.labels)
-        raise DataError(f"{rows.path or 'the Hub'}: no row has a label of the training ({named}){near}")
+        what = "no row has a label of the training" if is_one else "every row has a label not seen in training"
+        raise DataError(f"{rows.path or 'the Hub'}: {what} ({named}){near}")
     unknown = int((~known).sum())
     what = f"{pluralize(unknown, 'row', 'have', of=len(known))} a label not seen in training ({named})"
     if drop:
         log.warn(f"{what}, left out by --drop-unknown")
         return rows.take(known, dropped=rows.dropped + unknown)
     scored = "such a row is a mistake, but in no loss, calibration, ROC AUC or average precision"
+    if not is_one:
+        scored = "such a label counts as missed, and its row is in no loss, calibration or average precision"
     log.warn(f"{what}; {scored}; --drop-unknown leaves it out")
     return rows
 
@@ -398,12 +409,12 @@ def _diagnosis(
 
 
 def _write_errors(path: Path, rows: EvaluatedRows) -> None:
-    """Write the wrongly predicted rows to `path`, the most confident one first, with the number of their first line.
+    """Write the wrongly predicted rows to `path`, the largest error first, with the number of their first line.
 
     There is a column `id` if rows have ids, and `pair` if they are pairs. TABs and line ends in a text are written as \\t, \\n
     and \\r.
     """
-    more = rows.target.mistake(rows.y[0], rows.predictions[0], rows.probabilities[0])
+    more = rows.mistake(0)
     columns = ["line", "id", "label", "prediction", *more, "text", "pair"]
     if rows.ids is None:
         columns.remove("id")
@@ -417,7 +428,7 @@ def _write_errors(path: Path, rows: EvaluatedRows) -> None:
             "id": "" if rows.ids is None else rows.ids[row],
             "label": rows.target.text_of(rows.labels[row]),
             "prediction": rows.target.text_of(rows.predicted[row]),
-            **rows.target.mistake(rows.y[row], rows.predictions[row], rows.probabilities[row]),
+            **rows.mistake(row),
             "text": text,
             "pair": pair or "",
         }

@@ -1,6 +1,6 @@
 """`recur check --out-of-fold` and `--suspects`: the labels of training rows against a linear model that has not seen them.
 
-Shapes: N rows, C classes.
+Shapes: N rows, C classes or labels.
 """
 
 import csv
@@ -19,19 +19,25 @@ from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.evaluation.decision import choose
 from recurcli.files import OutputKind, check_writable, write_atomically
-from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import search_hyperparameters
 from recurcli.linear.out_of_fold import out_of_fold_logits
 from recurcli.linear.static_vectors import resolve_vectors
 from recurcli.log import Log
+from recurcli.metrics import format_score, words_of
 from recurcli.requests.check import CheckRequest
-from recurcli.targets import OneLabel
+from recurcli.targets import Cell, OneLabel, SeveralLabels, Target
 from recurcli.targets.one_label import ordered_labels
+from recurcli.targets.target import Y
 
 ROWS = OutputKind("a file of rows", (".tsv", ".csv"))
 Table = list[list[str]]
 """A line of column names, then one line for each row."""
+FAR = 3.0
+"""Robust standard deviations of the residuals beyond which a number may be wrong. Ours: of normal residuals 0.3 % are there."""
+MAD_OF_NORMAL = 0.6745
+"""The median absolute deviation of a normal distribution, in its standard deviations."""
 
 
 def check_outputs(request: CheckRequest, inputs: Sequence[Path]) -> None:
@@ -54,64 +60,125 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
         raise UsageError("--out-of-fold and --suspects read training rows; name their file with --train")
     own = replace(config, unlabelled="drop")
     train = load_split(task, "train", own, labelled=True, use_dev_split=True, keep_records=True)
-    if not isinstance(train.target, OneLabel):
-        raise UsageError("--out-of-fold and --suspects are for one label a row")
     dev = [] if train.dev is None else train.dev.examples
-    label_of = {row.line: str(row.label) for row in (*train.examples, *dev)}
-    target = OneLabel(ordered_labels(label_of.values()))
-    y = target.encode(label_of.get(record.line, "") for record in train.records)
+    label_of: dict[int, Cell] = {row.line: row.label for row in (*train.examples, *dev)}
+    target, none = train.target, next(iter(label_of.values()))  # stands for the label of rows without one
+    assert target is not None
+    if isinstance(target, OneLabel):
+        target, none = OneLabel(ordered_labels(map(str, label_of.values()))), ""
+    y = target.encode(label_of.get(record.line, none) for record in train.records)
+    is_labelled = np.array([record.line in label_of for record in train.records])
     drawn = np.isin([record.line for record in train.records], [row.line for row in dev])
     table = _table(train)
-    predicted = ["prediction", "score", *(f"probability_{name}" for name in target.labels)]
+    score = ["score"] if isinstance(target, OneLabel) else []
+    predicted = ["prediction", *score, *(f"probability_{name}" for name in target.labels if target.has_labels)]
     numbered = [] if "line" in table[0] else ["line"]  # rows that have a line of their own keep it
-    suspected = [*numbered, "suggested", "probability"]
+    suspected = [*numbered, *_columns_of_suspects(target)]
     for path, added in ((request.out_of_fold, predicted), (request.suspects, suspected)):
         if path is not None:
             _check_holdable(path, table, added)
-    labelled, fitted = np.flatnonzero(target.is_known(y)), target.is_known(y) & ~drawn
+    labelled, fitted = np.flatnonzero(is_labelled), is_labelled & ~drawn
     texts = [train.source.columns.read(record)[:2] for record in train.records]
     known = list(compress(texts, fitted.tolist()))
     linear = resolve_vectors(LinearConfig(vectors="auto"), known, log)
     chosen = search_hyperparameters(known, y[fitted], target, linear)
     logits = out_of_fold_logits(texts, y, target, chosen, fitted=fitted)
-    weight = fit_calibration(logits[fitted], y[fitted], target)
-    shares = target.probabilities(logits * weight, rows=int(fitted.sum()))
+    kept = choose({"linear": logits[fitted]}, y[fitted], target)
+    shares = kept.probabilities(kept.logits({"linear": logits}))
     predictions = target.decide(shares)
-    best = [*map(str, target.decode(predictions))]
+    best = [*map(target.text_of, target.decode(predictions))]
+    score_of_model = target.score(target.headline, y[labelled], predictions[labelled])
     counts = {
         "rows": len(y),
         "fitted": int(fitted.sum()),
-        "accuracy": float(target.hits(y, predictions)[labelled].mean()),
+        target.headline: score_of_model,
     }
     if not fitted.all():
         unlabelled, of_dev = pluralize(len(y) - len(labelled), "row"), pluralize(int(drawn.sum()), "dev row")
         log.note(f"{unlabelled} without a label and {of_dev} were in no fit of the linear model")
-    reliable = f"the linear model is right on {counts['accuracy']:.1%}"
+    reliable = f"the linear model is right on {score_of_model:.1%}"
+    if not isinstance(target, OneLabel):
+        reliable = (
+            f"the {words_of(target.headline)} of the linear model is {format_score(target.headline, score_of_model)}"
+        )
     result: dict[str, Any] = {}
     if (path := request.out_of_fold) is not None:
         lines = [
-            [*line, name, *(f"{share:.6f}" for share in (row.max(), *row))]
+            [*line, name, *(f"{share:.6f}" for share in ([row.max()] * len(score) + [*row]) if target.has_labels)]
             for line, name, row in zip(table[1:], best, shares, strict=True)
         ]
         _write(path, [[*table[0], *predicted], *lines])
         result["out_of_fold"] = {"path": str(path), **counts}
-        log.note(f"{path}: out-of-fold probabilities of {pluralize(len(lines), 'row')}, {reliable}")
+        what = "probabilities" if target.has_labels else "predictions"
+        log.note(f"{path}: out-of-fold {what} of {pluralize(len(lines), 'row')}, {reliable}")
     if (path := request.suspects) is not None:
-        found = labelled[find_suspects(shares[labelled], y[labelled])].tolist()
+        found = _suspects(target, shares[labelled], y[labelled])
         lines = [
-            [
-                *(str(train.records[row].line) for _ in numbered),
-                *table[row + 1],
-                best[row],
-                f"{shares[row, y[row]]:.6f}",
-            ]
-            for row in found
+            [*(str(train.records[row].line) for _ in numbered), *table[row + 1], *said]
+            for row, said in ((labelled[place], said) for place, said in found)
         ]
-        _write(path, [[*numbered, *table[0], *suspected[-2:]], *lines])
+        _write(path, [[*numbered, *table[0], *suspected[len(numbered) :]], *lines])
         result["suspects"] = {"path": str(path), **counts, "suspects": len(found)}
-        what = pluralize(len(found), "row", of=len(labelled))
-        log.note(f"{path}: {what} with a label that may be wrong, the likeliest first; {reliable}")
+        rows, what = pluralize(len(found), "row", of=len(labelled)), "label" if target.has_labels else "number"
+        log.note(f"{path}: {rows} with a {what} that may be wrong, the likeliest first; {reliable}")
     return result
+
+
+def _columns_of_suspects(target: Target) -> tuple[str, ...]:
+    """Return the columns that a file of suspects has beside those of the rows."""
+    if isinstance(target, SeveralLabels):
+        return "suggested_add", "suggested_remove", "probability"
+    return "suggested", "probability" if target.has_labels else "distance"
+
+
+def _suspects(target: Target, probabilities: NDArray[np.float64], y: Y) -> list[tuple[int, list[str]]]:
+    """Return the numbers of the rows whose label may be wrong, the likeliest first, each with its `_columns_of_suspects`.
+
+    `probabilities` (N, C) are out of fold.
+    """
+    if isinstance(target, SeveralLabels):
+        of_rows = find_suspect_labels(probabilities, y[:, :-1])
+        names = target.labels
+        return [
+            (
+                row,
+                [target.text_of(tuple(names[n] for n in own if y[row, n] == has)) for has in (0, 1)] + [f"{least:.6f}"],
+            )
+            for row, own, least in of_rows
+        ]
+    predictions = target.decide(probabilities)
+    best = [*map(target.text_of, target.decode(predictions))]
+    if target.has_labels:
+        return [
+            (row, [best[row], f"{probabilities[row, y[row]]:.6f}"]) for row in find_suspects(probabilities, y).tolist()
+        ]
+    distances = robust_distances(y - predictions)
+    far = np.flatnonzero(distances > FAR)
+    far = far[np.argsort(-distances[far], kind="stable")]
+    return [(row, [best[row], f"{distances[row]:.2f}"]) for row in far.tolist()]
+
+
+def robust_distances(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far each residual (N,) is from their median, in standard deviations that the median distance estimates."""
+    distances = np.abs(residuals - np.median(residuals))
+    return distances * MAD_OF_NORMAL / max(float(np.median(distances)), 1e-300)
+
+
+def find_suspect_labels(
+    probabilities: NDArray[np.float64], has_label: NDArray[np.int64]
+) -> list[tuple[int, list[int], float]]:
+    """Return the rows with labels that may be missing or wrong: their numbers, these labels, and the probability of the least
+    probable of the decisions on them, the smallest first.
+
+    `probabilities` (N, C) are out of fold. Each label is a task of two classes (`find_suspects`).
+    """
+    found: dict[int, list[int]] = {}
+    own = np.where(has_label > 0, probabilities, 1 - probabilities)
+    for label, (has, chances) in enumerate(zip(has_label.T, probabilities.T, strict=True)):
+        for row in find_suspects(np.stack([1 - chances, chances], axis=1), has).tolist():
+            found.setdefault(row, []).append(label)
+    least = {row: float(own[row, labels].min()) for row, labels in found.items()}
+    return [(row, found[row], least[row]) for row in sorted(found, key=lambda row: (least[row], row))]
 
 
 def find_suspects(probabilities: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ from recurcli.errors import (
 from recurcli.files import refuse_links, remove, to_json, write_atomically
 from recurcli.linear.fitting import fit_linear_model
 from recurcli.log import Log, Progress, State, TrialProgress
-from recurcli.metrics import LOG_LOSS, format_score, metric_named, score_in, words_of
+from recurcli.metrics import format_score, metric_named, score_in, words_of
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.training import FinetuneRequest
@@ -133,6 +133,7 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     ranges, folder = ranges_of(request), request.folder
     _check_folder(request)
+    log.scored_by(request.metric)
     quiet = warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning)
     with quiet, RunDirectory(folder).lock(), storage_errors(_place_of(request)):
         if request.overwrite:
@@ -426,13 +427,18 @@ class TrialLog(Log):
 
     def __init__(self, shown: Log, trials: int, number: int, trial: "optuna.Trial", best: float | None) -> None:
         self._shown, self._trials, self._number, self._trial, self._best = shown, trials, number, trial, best
-        self._sign = -1 if trial.study.direction.name == "MINIMIZE" else 1
+        self._minimizes = trial.study.direction.name == "MINIMIZE"
+        self._sign = -1 if self._minimizes else 1
         self._count = 0
         self._part: int | None = None
         """The last of PARTS equal parts of the schedule that was reported."""
         self._last = 0.0
         if number == 1:
             self.note, self.warn = shown.note, shown.warn  # type: ignore[method-assign]
+
+    def scored_by(self, metric: str) -> None:
+        """Take the direction of the encoder's dev metric, which may not be the study's."""
+        self._sign = 1 if metric_named(metric).minimize == self._minimizes else -1
 
     def progress(self, state: State) -> None:
         """Show where the study stands. Raises TrialPruned for a trial that is below the median of the complete ones.
@@ -598,7 +604,7 @@ def _typed(request: TuneRequest, searched: Range) -> Range:
             raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
         values.append(_value_of(searched.key, resolved.preset))
     sections = TUNED_SECTIONS if request.resolved.preset.ensemble is None else (*TUNED_SECTIONS, "linear.")
-    others = (*NOT_TUNED, "finetuning.class_weights") if request.metric == LOG_LOSS else NOT_TUNED
+    others = (*NOT_TUNED, "finetuning.class_weights") if request.is_by_loss else NOT_TUNED
     if not searched.key.startswith(sections) or searched.key.startswith(others):
         fault = "is not searched: it has no effect on the dev metric, or changes what it means"
         raise UsageError(f"--range {searched.key}: {fault}")

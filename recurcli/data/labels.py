@@ -165,17 +165,35 @@ def check_labels(labels: Sequence[str], rows: int, where: str) -> None:
         most = f"; at most {MAX_LABELS:,} classes are supported" if too_many else ""
         raise DataError(
             f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}"
-            "; name the right column: --label COLUMN"
+            f"; name the right column: --label COLUMN{', or predict numbers: --target number' if _numbers(labels) else ''}"
         )
+
+
+def joint_doubt(labels: Sequence[str]) -> str:
+    """Return a warning about a label that looks like several ones joined by a mark, or "" if none does.
+
+    It looks so if each part is a label alone, or if each is part of another label too and one of JOINT_LABELS joint ones
+    (ours): "bad,desk" beside "bad,lamp", "bad,tap" and "good,desk", but not "Paris, France" beside other towns of France.
+    """
+    for mark in JOINTS:
+        parts = {label: {*map(str.strip, label.split(mark))} - {""} for label in labels}
+        counts = Counter(chain.from_iterable(parts.values()))
+        joint = Counter(chain.from_iterable(own for own in parts.values() if len(own) > 1))
+        for label, own in parts.items():
+            if len(own) < 2:
+                continue
+            recurs = all(counts[part] > 1 for part in own) and max(joint[part] for part in own) >= JOINT_LABELS
+            if recurs or own <= parts.keys():
+                taken = f"it is taken as one class; --label-separator '{mark}' takes several labels a row"
+                return f"the label '{escaped(label)}' looks like several labels a row, joined by '{mark}'; {taken}"
+    return ""
 
 
 def label_doubts(labels: Sequence[str]) -> Iterator[str]:
     """Yield warnings about labels that look alike, like several labels in one, or like numbers to predict (regression).
 
     Labels look alike if they differ in case, surrounding spaces, Unicode's forms (NFC, NFD, full and half width), or letters of
-    other scripts that look like Latin ones (the commonest of Unicode's confusables.txt; ours). A label looks like several
-    ones joined by a mark if each part is a label alone, or if each is part of another label too and one of JOINT_LABELS joint
-    ones (ours): "bad,desk" beside "bad,lamp", "bad,tap" and "good,desk", but not "Paris, France" beside other towns of France.
+    other scripts that look like Latin ones (the commonest of Unicode's confusables.txt; ours).
     """
     groups: dict[str, list[str]] = {}
     for label in labels:
@@ -186,19 +204,9 @@ def label_doubts(labels: Sequence[str]) -> Iterator[str]:
             names = " and ".join(f"'{escaped(label)}'" for label in group)
             what = "differ only by case, spaces, or letters that look alike"
             yield f"the labels {names} {what}; they are taken as {len(group)} classes"
-    for mark in JOINTS:
-        parts = {label: {*map(str.strip, label.split(mark))} - {""} for label in labels}
-        counts = Counter(chain.from_iterable(parts.values()))
-        joint = Counter(chain.from_iterable(own for own in parts.values() if len(own) > 1))
-        for label, own in parts.items():
-            if len(own) < 2:
-                continue
-            recurs = all(counts[part] > 1 for part in own) and max(joint[part] for part in own) >= JOINT_LABELS
-            if not (recurs or own <= parts.keys()):
-                continue
-            taken = f"it is taken as one class; --label-separator '{mark}' takes several labels a row"
-            yield f"the label '{escaped(label)}' looks like several labels a row, joined by '{mark}'; {taken}"
-            return
+    if doubt := joint_doubt(labels):
+        yield doubt
+        return
     with suppress(ValueError):
         fractions = [label for label in labels if float(label.replace(",", ".")) % 1 > 0]
         if fractions:
@@ -206,11 +214,18 @@ def label_doubts(labels: Sequence[str]) -> Iterator[str]:
             yield f"the label '{escaped(fractions[0])}' looks like regression; {what}"
 
 
-def absent_labels(split: str, trained: Mapping[str, int], labels: Iterable[str], *, are_folders: bool = False) -> str:
+def absent_labels(
+    split: str,
+    trained: Mapping[str, int],
+    labels: Iterable[str],
+    *,
+    are_folders: bool = False,
+    of: str = "train rows",
+) -> str:
     """Return a warning about the labels of the training rows that no row of `split` has, or "" if it has all.
 
-    `trained`: the number of training rows of each label. If the labels `are_folders`, the warning says how to leave out the
-    folder UNLABELLED.
+    `trained`: the number of training rows of each label; `of`: what their sum counts. If the labels `are_folders`, the warning
+    says how to leave out the folder UNLABELLED.
     """
     if not (absent := ordered_labels(trained.keys() - {*labels})):
         return ""
@@ -218,4 +233,4 @@ def absent_labels(split: str, trained: Mapping[str, int], labels: Iterable[str],
     what = f"{split} has no row of {len(absent):,} of {len(trained):,} labels of the train rows: {quoted(absent)}"
     others = ",".join(escaped(label) for label in ordered_labels(trained) if label != UNLABELLED)
     way_out = f"; if its texts have no label, move the folder away or train with --set 'data.labels=[{others}]'"
-    return f"{what} ({share:.1%} of the train rows){way_out if are_folders and UNLABELLED in absent else ''}"
+    return f"{what} ({share:.1%} of the {of}){way_out if are_folders and UNLABELLED in absent else ''}"

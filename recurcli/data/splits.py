@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from recurcli.config import UTF8, DataConfig
 from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
-from recurcli.data.labels import check_known, check_labels, decided_cells, kind_of_cells, label_of
+from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import with_class_names
 from recurcli.data.recurrence_tasks import recurrence_rows
@@ -34,7 +34,7 @@ from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
 from recurcli.log import AfterBatch, Log, Note, ignore
-from recurcli.targets import TARGETS, Cell, OneLabel, Target
+from recurcli.targets import TARGETS, Cell, OneLabel, SeveralLabels, Target
 from recurcli.targets.one_label import ordered_labels
 from recurcli.targets.target import Y, labels_in
 
@@ -562,7 +562,8 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
         return
     own = dev_share(task, config, len(train.examples) + len(train.dev.examples))
     is_capped = own < (config.dev_fraction or task.dev_fraction)
-    share = f"the share {own:g} of each class (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
+    stratum = "class" if train.target is None else train.target.stratum
+    share = f"the share {own:g} of each {stratum} (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
     drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
     log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
@@ -610,6 +611,17 @@ def records_of(rows: Any, task: Task) -> Iterator[Record]:
         yield Record(line, fields)
 
 
+def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
+    """Return what the labels of a task are by its settings. None: its training rows decide it."""
+    if task.target is not None:
+        return type(task.target)
+    if task.name == CUSTOM and config.target != "auto":
+        return TARGETS[config.target]
+    if config.label_separator is not None or len(task.label) > 1:
+        return TARGETS["several"]
+    return OneLabel if task.labels else None
+
+
 class _LabelReader(NamedTuple):
     """What is known of the labels of a file before it is read."""
 
@@ -623,17 +635,12 @@ class _LabelReader(NamedTuple):
 
     @classmethod
     def of(cls, task: Task, config: DataConfig, renamed: Mapping[str, str], *, any_label: bool) -> "_LabelReader":
-        kind: type[Target] | None = None
-        if task.target is not None:
-            kind = type(task.target)
-        elif task.name == CUSTOM and config.target != "auto":
-            kind = TARGETS[config.target]
-        elif config.label_separator is not None or len(task.label) > 1:
-            kind = TARGETS["several"]
-        elif task.labels:
-            kind = OneLabel
+        kind = kind_before_reading(task, config)
         target = task.target or (kind(task.labels) if kind and task.labels else None)
-        return cls(task, kind, None if any_label else target, renamed, config.label_separator)
+        separator = config.label_separator
+        if separator is None and isinstance(task.target, SeveralLabels):
+            separator = task.target.separator
+        return cls(task, kind, None if any_label else target, renamed, separator)
 
     def read(self, fields: dict[str, Any], columns: Sequence[str]) -> Cell | None:
         """Return the label of a row; None: it is the task's `dropped_label`. Raises BadRow as `label_of` does."""
@@ -702,6 +709,8 @@ def _read_split(
     if unlabelled and not leaves_out:
         rows = pluralize(unlabelled, "row")
         hint += f"; a training with --set data.unlabelled=drop leaves out the {rows} without a label"
+        if doubt := joint_doubt(sorted(cell for cell in {*examples.labels} if isinstance(cell, str))):
+            hint += f"; {doubt}"
     faults = [bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)]
     if not examples:
         faults.append(f"{name}: no row is left of {read}" if read else f"{name}: has no rows")

@@ -4,12 +4,12 @@ Shapes: N rows, C logits of a row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from recurcli.linear.ensemble import fit_calibration, fit_ensemble
+from recurcli.linear.ensemble import PRIOR_WEIGHTS, fit_calibration, fit_ensemble
 from recurcli.targets import Target
 from recurcli.targets.target import Calibration, Logits, Probabilities, RowWeights, Y
 
@@ -32,8 +32,8 @@ class Kept:
     """Number of dev rows by which it was chosen, which bounds the probabilities; 0: it was not chosen yet."""
     thresholds: Mapping[str, Any] | None = None
     """The thresholds of the labels (`Target.fit_thresholds`), as thresholds.json has them. None: none were chosen."""
-    calibrations: Mapping[str, Calibration] | None = None
-    """Slopes and offsets of the labels' logits of each candidate, which come before its weight. None: the target needs none."""
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    """The calibration by label of each candidate, which comes before its weight; {} if the target calibrates no labels."""
 
     @classmethod
     def as_is(cls, target: Target) -> "Kept":
@@ -45,11 +45,11 @@ class Kept:
         first, *others = (weight * self.calibrated(name, of[name]) for name, weight in self.weights.items())
         return sum(others, first)
 
-    def calibrated(self, part: str, logits: Logits) -> Logits:
-        """Return the logits (N, C) of a candidate after its calibration by label, if there is one."""
-        if self.calibrations is None:
+    def calibrated(self, candidate: str, logits: Logits) -> Logits:
+        """Return the logits (N, C) of a candidate after its calibration by label, if it has one."""
+        if candidate not in self.calibrations:
             return logits
-        slopes, offsets = map(np.array, self.calibrations[part])
+        slopes, offsets = map(np.array, self.calibrations[candidate])
         return slopes * logits + offsets
 
     def probabilities(self, logits: Logits) -> Probabilities:
@@ -84,7 +84,7 @@ class Kept:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of kept.json."""
-        omitted = ("target", "thresholds", *(["calibrations"] if self.calibrations is None else []))
+        omitted = ("target", "thresholds", *(() if self.calibrations else ("calibrations",)))
         return {key: value for key, value in vars(self).items() if key not in omitted}
 
     @classmethod
@@ -98,10 +98,9 @@ class Kept:
         if kept.weights.keys() != parts or not parts <= kept.alone.keys():
             named = f"{sorted(kept.weights)} and {sorted(kept.alone)}"
             raise ValueError(f"its weights and alone are of {named}, but it is named {kept.name}")
-        if kept.calibrations is not None:
-            shapes = {np.shape(kept.calibrations.get(part, ())) for part in kept.alone}
-            if shapes != {(2, target.width)}:
-                raise ValueError(f"its calibrations are not a slope and an offset of each of {target.width:,} labels")
+        of_width = all(len(numbers) == target.width for own in kept.calibrations.values() for numbers in own)
+        if kept.calibrations and not (of_width and kept.alone.keys() <= kept.calibrations.keys()):
+            raise ValueError(f"its calibrations are not a slope and an offset of each of {target.width:,} labels")
         return kept
 
 
@@ -113,26 +112,22 @@ def _single(target: Target, candidate: str, alone: Mapping[str, float], rows: in
 def choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: RowWeights = None) -> Kept:
     """Choose what is kept, by the logits (N, C) of each candidate on rows that it was not fitted on.
 
-    The rows have the labels `y` and the `row_weights` (N,). Where the target calibrates labels, the candidates are first
-    calibrated. An encoder that is the only candidate has a fitted temperature; otherwise the candidates have fitted weights
+    The rows have the labels `y` and the `row_weights` (N,). Where the target calibrates labels, the candidates are calibrated
+    first. An encoder that is the only candidate has a fitted temperature; otherwise the candidates have fitted weights
     (`fit_ensemble`).
     """
     found = {name: target.fit_calibration(logits, y, row_weights) for name, logits in held_out.items()}
-    calibrations = {name: own for name, own in found.items() if own is not None} or None
-    before = replace(Kept.as_is(target), calibrations=calibrations)
-    kept = _choose({name: before.calibrated(name, logits) for name, logits in held_out.items()}, y, target, row_weights)
-    return replace(kept, calibrations=calibrations)
-
-
-def _choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: RowWeights) -> Kept:
-    rows = len(y)
+    before = replace(Kept.as_is(target), calibrations={name: own for name, own in found.items() if own is not None})
+    calibrated = {name: before.calibrated(name, logits) for name, logits in held_out.items()}
+    rows, priors = len(y), np.ones(2) if before.calibrations else PRIOR_WEIGHTS
     if held_out.keys() == {"encoder"}:
-        temperature = 1 / fit_calibration(held_out["encoder"], y, target, 1.0, row_weights)
-        return replace(Kept.as_is(target), temperature=temperature, rows=rows)
+        temperature = 1 / fit_calibration(calibrated["encoder"], y, target, 1.0, row_weights)
+        return replace(before, temperature=temperature, rows=rows)
     if held_out.keys() == {"linear"}:
-        weight = fit_calibration(held_out["linear"], y, target, row_weights=row_weights)
-        return _single(target, "linear", {"linear": weight}, rows)
-    weights, alone = fit_ensemble(held_out["encoder"], held_out["linear"], y, target, row_weights)
-    if len(weights) > 1:
-        return Kept(target, "ensemble", weights, alone, rows=rows)
-    return _single(target, next(iter(weights)), alone, rows)
+        weight = fit_calibration(calibrated["linear"], y, target, priors[1], row_weights)
+        kept = _single(target, "linear", {"linear": weight}, rows)
+    else:
+        weights, alone = fit_ensemble(calibrated["encoder"], calibrated["linear"], y, target, row_weights, priors)
+        both = Kept(target, "ensemble", weights, alone, rows=rows)
+        kept = both if len(weights) > 1 else _single(target, next(iter(weights)), alone, rows)
+    return replace(kept, calibrations=before.calibrations)

@@ -18,7 +18,7 @@ from recurcli.device import SettledPrecision
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
 from recurcli.files import to_json
-from recurcli.metrics import PERPLEXITY, score_in
+from recurcli.metrics import NUMBER_METRICS, PERPLEXITY, is_of_numbers, score_in
 from recurcli.network import LanguageModel
 from recurcli.runs.model_files import write_listed
 from recurcli.runs.run_directory import TEXT_LOSSES
@@ -54,24 +54,36 @@ class EvaluatedRows:
         """The predictions as their file would have them."""
         return self.target.decode(self.predictions)
 
+    def mistake(self, row: int) -> dict[str, str]:
+        """Return what a list of mistakes shows of the row number `row` beside label and prediction, by column."""
+        return self.target.mistake(self.labels[row], self.y[row], self.predictions[row], self.probabilities[row])
+
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """(M,) numbers of the wrongly predicted rows, those with the largest errors first."""
+        """(M,) the places of the wrongly predicted rows, those with the largest errors first."""
         errors = self.target.errors(self.y, self.predictions, self.probabilities)
         wrong = np.flatnonzero(errors > 0)
         return wrong[np.argsort(-errors[wrong], kind="stable")]
 
 
-def report_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
+def report_of(kept: Kept, logits: Logits, rows: Split, metric: str) -> dict[str, Any]:
     """Return the report of the target on the logits (N, C) of the model `kept`, or of a part, for the labels of `rows`.
 
-    Its loss is that of the logits as they are, or None without a row of a known label.
+    It has the `metric` too (`cut_score`). Its loss is that of the logits as they are, or None without a row of a known label.
     """
     target, y, probabilities = kept.target, rows.y, kept.probabilities(logits)
     known = target.is_known(y)
     loss = float(target.losses_and_gradient(logits[known], y[known])[0].mean()) if known.any() else None
     unknown = [*map(str, compress(rows.examples.labels, ~known))]
-    return target.report(y, kept.decide(probabilities), probabilities, loss=loss, unknown=unknown)
+    predictions = kept.decide(probabilities)
+    report = target.report(y, predictions, probabilities, loss=loss, unknown=unknown)
+    return report | cut_score(target, metric, y, predictions)
+
+
+def cut_score(target: Target, metric: str, y: Y, predictions: Y) -> dict[str, float]:
+    """Return the `metric` by its name if it is one of numbers that are cut at another, which reports do not have."""
+    is_cut = is_of_numbers(metric) and metric not in NUMBER_METRICS
+    return {metric: target.score(metric, y, predictions)} if is_cut else {}
 
 
 def scores_of(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
@@ -117,13 +129,13 @@ def report_with_parts(
     facts: dict[str, Any] = {"baselines": {target.constant_name: constant, **baselines}}
     facts["model_intervals"] = {"model": target.interval(rows.y, predictions)}
     if trained_on is not None and 0 < (unseen := int((~trained_on).sum())) < len(trained_on):
-        report = report_of(kept, logits[~trained_on], rows.take(~trained_on))
+        report = report_of(kept, logits[~trained_on], rows.take(~trained_on), metric)
         facts["unseen"] = {"rows": unseen, **scores_of(report, metric)}
     if len(of) > 1:
-        parts = {
-            "encoder": scores_of(report_of(plain, of["encoder"], rows), metric),
-            "linear": linear_scores or scores_of(report_of(plain, of["linear"], rows), metric),
-        }
+        of = {part: kept.calibrated(part, own) for part, own in of.items()}
+        parts = {part: scores_of(report_of(plain, own, rows, metric), metric) for part, own in of.items()}
+        if linear_scores is not None and not kept.calibrations:
+            parts["linear"] = dict(linear_scores)
         facts["baselines"]["linear"] = parts["linear"][target.headline]
         if len(kept.alone) > 1:
             facts["parts"] = parts
@@ -131,7 +143,7 @@ def report_with_parts(
         facts["model_intervals"] |= {part: target.interval(rows.y, own) for part, own in alone.items()}
         facts["paired"] = {part: target.paired_interval(rows.y, predictions, own) for part, own in alone.items()}
     facts["calibration"] = calibration_of(kept, logits, rows)
-    return report_of(kept, logits, rows), facts, logits
+    return report_of(kept, logits, rows, metric), facts, logits
 
 
 class DevScore(NamedTuple):

@@ -113,7 +113,7 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_told: bool) -
         yield "How many of these rows were trained on is unknown: the run keeps no hashes of its rows."
     chosen_on = scores.get("dev_rows", scores["rows"] if split == "dev" else None)
     if chosen_on == scores["rows"] and "encoder" in {kept, *_by_model(scores, kept)}:
-        by = "; the kept model was chosen by log loss" if len(scores["kept"]["alone"]) > 1 else ""
+        by = f"; the kept model was chosen by {words_of(target.loss_name)}" if len(scores["kept"]["alone"]) > 1 else ""
         yield f"The dev rows chose the step of the encoder, which raises its score on them{by}."
     paired = {_PARTS[part]: limits for part, limits in scores.get("paired", {}).items() if _PARTS[part] != kept}
     best = max(paired, key=lambda name: sign * _by_model(scores, kept).get(name, 0.0), default="")
@@ -124,7 +124,7 @@ def _notes(scores: Scores, split: str, rows: str, kept: str, *, is_told: bool) -
             yield f"{rows} are too few to tell the {kept} from the {best} {limits}."
         else:
             was_chosen = len(scores["kept"]["alone"]) > 1
-            why = f"; the {kept} was chosen by its log loss on the dev rows" if was_chosen else ""
+            why = f"; the {kept} was chosen by its {words_of(target.loss_name)} on the dev rows" if was_chosen else ""
             better = f"has more of the {rows} right" if target is OneLabel else f"is better on the {rows}"
             yield f"The {best} {better} {limits}{why}."
     if (metric := scores["metric"]) != headline:

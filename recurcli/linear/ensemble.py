@@ -23,19 +23,22 @@ ENCODER, LINEAR = 0, 1
 
 
 def fit_ensemble(
-    encoder: Logits, linear: Logits, y: Y, target: Target, row_weights: RowWeights = None
+    encoder: Logits,
+    linear: Logits,
+    y: Y,
+    target: Target,
+    row_weights: RowWeights = None,
+    priors: NDArray[np.float64] = PRIOR_WEIGHTS,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the weights of the parts that are kept, and the weight of each part without the other.
 
     Both parts have logits (N, C) of rows with the labels `y`. The weights are those with the smallest loss of the `target`,
-    with ENCODER_FACTOR of the encoder's. A part whose weight is not above 0 by one standard error is left out, and the other
-    one has its own weight. Where neither is, the linear model is kept.
+    pulled to the `priors`, with ENCODER_FACTOR of the encoder's. A part whose weight is not above 0 by one standard error is
+    left out, and the other one has its own weight. Where neither is, the linear model is kept.
     """
     parts, names = np.stack([encoder, linear]), ("encoder", "linear")
-    alone = [
-        fit_calibration(part, y, target, prior, row_weights) for part, prior in zip(parts, PRIOR_WEIGHTS, strict=True)
-    ]
-    weights = fit_weights(parts, y, target, PRIOR_WEIGHTS, row_weights)
+    alone = [fit_calibration(part, y, target, prior, row_weights) for part, prior in zip(parts, priors, strict=True)]
+    weights = fit_weights(parts, y, target, priors, row_weights)
     kept = weights > STANDARD_ERRORS * standard_errors(weights, parts, y, target, row_weights)
     if kept.all():
         weights[ENCODER] *= ENCODER_FACTOR

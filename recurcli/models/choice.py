@@ -3,7 +3,7 @@ of a row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from recurcli.data.known import KnownRows
 from recurcli.data.splits import RowHashes, Split
 from recurcli.distributed.group import current
 from recurcli.evaluation.decision import Kept, choose
-from recurcli.evaluation.report import report_with_parts
+from recurcli.evaluation.report import cut_score, report_with_parts
 from recurcli.files import to_json
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
-from recurcli.metrics import LOG_LOSS
 from recurcli.models.data import Data
 from recurcli.models.encoder import Encoder
 from recurcli.models.linear import Linear
@@ -81,7 +80,8 @@ class Choice:
         if self.linear is not None:
             scores = dict(self.linear.scores)
             if self.halves_seed is not None:
-                scores[LOG_LOSS] = self._held_out(None)[LOG_LOSS]
+                name = data.target.loss_name
+                scores[name] = self._held_out(None)[name]
             facts["linear_baseline"] = {**self.linear.model.facts(data.choosing.texts), "dev": scores}
         fitted = None
         if self.linear is not None and self.linear.refit is not None and "linear" in kept.weights:
@@ -120,13 +120,13 @@ class Choice:
         if self.linear is not None and not self.linear.may_be_kept:
             del held_out["linear"]
         y = data.choosing.y[rows]
-        kept = choose(held_out, y, data.target, data.choosing_weights[rows])
+        kept = replace(choose(held_out, y, data.learner, data.choosing_weights[rows]), target=data.target)
         if thresholds is None or not len(y):
             return kept
         return kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, thresholds)
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
-        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
+        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted loss.
 
         Rows of one group (see `RowHashes`) are in one half. `encoder`: its logits (M, C); None: it is left out.
         """
@@ -139,7 +139,8 @@ class Choice:
             of_all = kept.probabilities(kept.logits(self._logits_of(data.choosing, encoder)))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
         loss = np.average(target.losses_of_probabilities(shares, y), weights=data.choosing_weights)
-        return {**target.report(y, predictions, shares), LOG_LOSS: loss}
+        report = target.report(y, predictions, shares) | cut_score(target, self.metric_name, y, predictions)
+        return {**report, target.loss_name: loss}
 
     def _write_scores(
         self,
@@ -168,7 +169,8 @@ class Choice:
             facts["training_rows"] = int(trained_on.sum())
         shares = {"probabilities": kept.probabilities(logits)}
         if len(kept.alone) > 1:
-            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in of.items()}
+            parts = {part: kept.calibrated(part, own) for part, own in of.items()}
+            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in parts.items()}
             shares |= {f"{part}_probabilities": own for part, own in alone.items()}
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
         lines = split.examples.lines if are_numbered else ()

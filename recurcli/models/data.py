@@ -67,6 +67,11 @@ class Data:
     """The dev metric that selects the encoder's step."""
 
     @property
+    def learner(self) -> Target:
+        """The target with the losses by which models are learned and chosen."""
+        return self.target.weighted(self.label_weights)
+
+    @property
     def choosing(self) -> Split:
         """The rows that choose what is kept: the dev rows, or all rows where these are cross-validated."""
         return self.train if self.dev is None else self.dev
@@ -164,7 +169,6 @@ def prepare(
     target.check_settings(config)
     _check_defined(config, train if dev is None else dev)
     label_weights = target.weights_of_labels(config.class_weights, train.y)
-    target = target.weighted(label_weights)
     return Data(
         task=task,
         target=target,
@@ -296,7 +300,8 @@ def _warn_of_rare_labels(train: Split, splits: Mapping[str, Split], log: Log) ->
     """Log warnings about labels that the rows of another split lack, and about those of a single training row."""
     rows = Counter(label for cell in train.cells for label in labels_in(cell))
     for name, split in splits.items():
-        if absent := absent_labels(name, rows, split.labels, are_folders=train.source.format == "folders"):
+        of = "train rows" if isinstance(train.target, OneLabel) else "labels of the train rows"
+        if absent := absent_labels(name, rows, split.labels, are_folders=train.source.format == "folders", of=of):
             log.warn(absent)
     if single := [label for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"

@@ -72,7 +72,7 @@ class Encoder(Network):
             load_pretrained(self.model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")
         self.objective = ClassificationObjective(
-            self.tokens["train"], train.y, data.target, data.weights, config, tokenizer, data.teacher
+            self.tokens["train"], train.y, data.learner, data.weights, config, tokenizer, data.teacher
         )
         self.metric_name = data.metric
         self.inference = InferenceConfig(device, batch_size=config.micro_batch_size, ranks=current())
@@ -103,7 +103,7 @@ class Encoder(Network):
         logits, score = self._compute(encoded.tokens, self.precision), None
         if self.inference.ranks.is_main:
             loss = self.objective.mean_loss(logits, encoded.split.y, self.data.choosing_weights[rows])
-            report = report_of(Kept.as_is(self.data.target), logits, encoded.split)
+            report = report_of(Kept.as_is(self.data.target), logits, encoded.split, self.metric_name)
             score = DevScore(score_in(report, self.metric_name), loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 

@@ -135,7 +135,8 @@ _KEPT = keys(
         "temperature": cs.float_schema(ge=1e-6, le=1e6),
         "rows": COUNT,
         "calibrations?": cs.dict_schema(
-            cs.literal_schema(["encoder", "linear"]), cs.list_schema(cs.list_schema(FINITE), min_length=2, max_length=2)
+            cs.literal_schema(["encoder", "linear"]),
+            cs.list_schema(cs.list_schema(FINITE), min_length=2, max_length=2),
         ),
     }
 )

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from recurcli.config import DataConfig, FinetuningConfig
 from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
 from recurcli.log import Note
-from recurcli.metrics import NUMBER_METRIC_NAMES, NUMBER_METRICS, Metric, NumberSums, is_of_numbers, metric_named
+from recurcli.metrics import (
+    NUMBER_METRIC_NAMES,
+    NUMBER_METRICS,
+    SQUARED_ERROR,
+    Metric,
+    NumberSums,
+    is_of_numbers,
+    metric_named,
+)
 from recurcli.significance import LEVEL, RESAMPLES, RESAMPLES_OF_INTERVALS, resampled_sums
 from recurcli.targets.target import Cell, LinearWeights, Logits, Probabilities, RowWeights, Target, Y
 from recurcli.validation import Positive
@@ -25,7 +33,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOLERANCE = 1e-3
-"""Relative residual at which the ridge regression stops."""
+"""Relative residual at which the ridge regression stops. Ours: the weights are then within 0.2 % of the exact ones; 1e-4,
+scikit-learn's, takes up to twice the time. By conjugate gradients it takes a fifth of the time of SAG."""
+LARGEST_ERROR = 3.0
+"""Standard deviations above which an error counts no more in SGD. Ours: texts that have most n-grams in common would else
+drive it to infinity. With half the gradient it is as good as ridge regression: R² 0.457 and 0.458 on 10,000 rows."""
 STRATA = 10
 """The strata of numbers are their deciles."""
 FAR = 20.0
@@ -50,8 +62,9 @@ class Number(Target):
     kind = "number"
     scores = ("mae", "rmse", "r2", "pearson", "spearman")
     metrics = NUMBER_METRICS
-    headline, has_labels = "mae", False
-    constant_name, constant_words = "mean", "mean"
+    headline, stratum, loss_name, has_labels = "mae", "decile", SQUARED_ERROR, False
+    constant_name, constant_words = "mean", "constant mean"
+    model_words, linear_solver = "model that predicts a number of each text", "Ridge"
 
     low: float
     """The smallest number of the training rows, and the smallest that is predicted."""
@@ -146,10 +159,11 @@ class Number(Target):
             raise UsageError(f"finetuning.{name} is for classes, and the labels are numbers; leave it out")
 
     def check_metric(self, whose: str, name: str) -> None:
-        """Raise UsageError for a metric of labels, and for that of whole numbers if there are others."""
+        """Raise UsageError for a metric of labels, for that of whole numbers if there are others, and for an unusable cut."""
         if not is_of_numbers(name) or (name in NUMBER_METRICS and name not in self._names):
             known = ", ".join((*self._names, *NUMBER_METRIC_NAMES[len(NUMBER_METRICS) :]))
             raise UsageError(f"{whose}: these numbers have {known}, not {escaped(name)}")
+        metric_named(name)  # refuses a cut that is not a number
 
     def weights_of_labels(self, setting: Any, y: Y) -> NDArray[np.float64]:
         """Return [1]. Raises UsageError for weights of classes."""
@@ -197,8 +211,8 @@ class Number(Target):
         return ridge.coef_[:, None].astype(np.float32), np.array([ridge.intercept_], np.float32)
 
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
-        """Return the gradient (B, 1) of the squared error."""
-        return 2 * (logits - self._standardized(y).to(logits.dtype)[:, None])
+        """Return the gradient (B, 1) of half the squared error, LARGEST_ERROR at most, with which no step of SGD diverges."""
+        return (logits - self._standardized(y).to(logits.dtype)[:, None]).clamp(-LARGEST_ERROR, LARGEST_ERROR)
 
     def constant_logits(self, y: Y) -> NDArray[np.float64]:
         """Return the logit (1,) of the mean of the rows."""
@@ -265,6 +279,10 @@ class Number(Target):
             what = f"a standard deviation of {predictions:.3g}, and their numbers one of {numbers:.3g}"
             yield Note(f"the predictions of the dev rows hardly differ: they have {what}", "warning")
 
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return by how much the prediction is too high (`error`)."""
+        return {"error": f"{prediction - y:.6g}"}
+
     def constant(self, y: Y) -> Y:
         """Return the mean for each row (N,)."""
         return np.full(len(y), y.mean())
@@ -314,7 +332,7 @@ class Number(Target):
         return [name for name in NUMBER_METRICS if self.is_whole or name != "quadratic_kappa"]
 
     def _metric(self, name: str) -> Metric:
-        """Return a metric by name. Raises UsageError for one of classes, and for that of whole numbers if there are others."""
+        """Return a metric by name. Raises UsageError as `check_metric` does."""
         self.check_metric("metric", name)
         return metric_named(name)
 

@@ -324,7 +324,7 @@ class OneLabel(Target):
             what = f"{few} ({named}), so only the accuracy and the recall of such a class have an interval"
             yield Note(what, "warning")
 
-    def mistake(self, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
         """Return the probability of the predicted class, and of the right one, which is empty for an unknown label."""
         own = f"{probabilities[y]:.6f}" if y >= 0 else ""
         return {"score": f"{probabilities[prediction]:.6f}", "label_probability": own}

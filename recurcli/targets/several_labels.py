@@ -4,6 +4,7 @@ number of its labels that training did not know. Predictions have the same form,
 The loss of a row is the sum of the binary cross-entropies of its labels. It is the negative log-likelihood of the row, if
 labels are independent, as the cross-entropy of `OneLabel` is. So penalties and standard errors weigh the rows of both kinds
 alike. The loss is about as large for many labels as for few, since most of many are rare, and a rare label adds little.
+
 Shapes: N rows, C labels, V features, P parts of a model, R runs.
 """
 
@@ -73,8 +74,9 @@ class SeveralLabels(Target):
     scores = tuple(LABEL_SET_METRICS)
     tables = ("names",)
     metrics, of_probabilities = LABEL_SET_METRICS, OF_LABEL_SET_PROBABILITIES
-    headline = "micro_f1"
+    headline, stratum = "micro_f1", "label"
     constant_name, constant_words = "most_frequent", "most frequent labels"
+    model_words = "text classifier for several labels a row"
     separator: str
     """Joins the labels of a row in a cell of a table."""
     at_least_one: bool = False
@@ -243,8 +245,7 @@ class SeveralLabels(Target):
 
     def fit_calibration(self, logits: Logits, y: Y, row_weights: RowWeights = None) -> Calibration:
         """Return the slope and the offset of each label (2, C) (`calibration.fit_calibration`)."""
-        factors = self._factors(y) if row_weights is None else self._factors(y) * row_weights[:, None]
-        return fit_calibration(logits, y[:, :-1] > 0, factors)
+        return fit_calibration(logits, y[:, :-1] > 0, self._factors(y, row_weights))
 
     def fit_linear(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
         """Fit one of scikit-learn's LinearSVC for each label on `features` (N, V).
@@ -254,7 +255,7 @@ class SeveralLabels(Target):
         from sklearn.svm import LinearSVC
 
         features = features.astype(np.float64)  # once, as LinearSVC would for each label
-        factors = self._factors(y) if row_weights is None else self._factors(y) * row_weights[:, None]
+        factors = self._factors(y, row_weights)
         weights, bias = (
             np.zeros((features.shape[1], self.width), np.float32),
             self.constant_logits(y).astype(np.float32),
@@ -426,6 +427,20 @@ class SeveralLabels(Target):
         if without := [name for name, own in labels.items() if not own["support"]]:
             yield Note(f"no row for {len(without):,} of {len(labels):,} labels ({quoted(without)})")
 
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return the labels that the row has and does not get (`missed`), and those that it gets and has not (`wrong`).
+
+        Beside each list are its probabilities, that of a label not seen in training empty; both are joined by the `separator`.
+        """
+        has, gets = {*labels_in(label)} - {*self.left_out}, {*labels_in(self.decode(prediction[None])[0])}
+        chances = {name: f"{chance:.6f}" for name, chance in zip(self.labels, probabilities.tolist(), strict=True)}
+        lists = {"missed": sorted(has - gets), "wrong": sorted(gets - has)}
+        return {
+            column: self.separator.join(texts)
+            for name, labels in lists.items()
+            for column, texts in ((name, labels), (f"{name}_probabilities", [chances.get(own, "") for own in labels]))
+        }
+
     def constant(self, y: Y) -> Y:
         """Return the most frequent set of labels for each row, (N, C + 1)."""
         sets, counts = np.unique(y[self.is_known(y)], axis=0, return_counts=True)
@@ -467,11 +482,8 @@ class SeveralLabels(Target):
         """Return a metric, and the labels whose own columns it reads. Raises UsageError if it is none of several labels."""
         if name in LABEL_SET_METRICS:
             return LABEL_SET_METRICS[name].of_counts, slice(None) if name == "macro_f1" else slice(0)
-        kind, _, label = name.partition(":")
-        if kind not in OF_LABEL or not label:
-            known = ", ".join((*LABEL_SET_METRICS, *(f"{kind}:LABEL" for kind in OF_LABEL)))
-            raise UsageError(f"{escaped(name)} is not a metric of several labels a row; they have {known}")
-        metric_named(name, self.labels)  # refuses an unknown label
+        self.check_metric("metric", name)
+        label = name.partition(":")[2]
         place = self.labels.index(label)
         return metric_named(name, (label,)).of_counts, slice(place, place + 1)
 
@@ -504,6 +516,7 @@ class SeveralLabels(Target):
             score = now
         return values
 
-    def _factors(self, y: Y) -> NDArray[np.float64]:
+    def _factors(self, y: Y, row_weights: RowWeights = None) -> NDArray[np.float64]:
         """Return the factor of the loss of each label of each row (N, C)."""
-        return np.where(y[:, :-1] > 0, self.weights or 1.0, 1.0)
+        factors = np.where(y[:, :-1] > 0, self.weights or 1.0, 1.0)
+        return factors if row_weights is None else factors * row_weights[:, None]

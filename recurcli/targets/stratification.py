@@ -47,9 +47,11 @@ def stratified_parts(
             part = 0
             if all(in_first[own_labels[place]] for place in own):
                 most = max(of_label)
-                near = [each for each in parts if of_label[each] >= min(most, max(most - 1, 0))]
+                least = min(most, max(most - 1, 0))
+                near = [each for each in parts if of_label[each] >= least]
                 lack = [lacking_rows[each] + sum(lacking[own_labels[place]][each] for place in own) for each in near]
-                tied = [each for each, of_group in zip(near, lack, strict=True) if of_group > max(lack) - 1e-9]
+                most = max(lack) - 1e-9
+                tied = [each for each, of_group in zip(near, lack, strict=True) if of_group > most]
                 part = tied[lots[group] % len(tied)]
             part_of[group] = part
             lacking_rows[part] -= sizes[group]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recurcli.config import DataConfig, FinetuningConfig
 from recurcli.errors import UsageError, did_you_mean, escaped, quoted
 from recurcli.log import Note
-from recurcli.metrics import OF_LABEL, Metric
+from recurcli.metrics import LOG_LOSS, OF_LABEL, Metric
 from recurcli.significance import RESAMPLES
 from recurcli.validation import STRICT
 
@@ -71,12 +71,20 @@ class Target(ABC):
     """The names of the metrics of probabilities in the JSON, with those in tables."""
     headline: ClassVar[str]
     """The metric with which results open, and which selects the encoder's step unless a setting names another."""
+    loss_name: ClassVar[str] = LOG_LOSS
+    """The name of the mean of `losses_of_probabilities`, by which `tune` compares what runs keep."""
     constant_name: ClassVar[str]
     """The key of the score of `constant` among the baselines of the JSON."""
     constant_words: ClassVar[str]
     """What `constant` predicts, in words."""
+    model_words: ClassVar[str] = "text classifier"
+    """What a model of such rows is called."""
+    stratum: ClassVar[str] = "class"
+    """The rows of which draws take the same share, in words."""
     has_labels: ClassVar[bool] = True
     """Whether `labels` are those of the rows. Numbers have none."""
+    linear_solver: ClassVar[str] = "LinearSVC"
+    """The name of what `fit_linear` fits."""
     labels: tuple[str, ...]
     """The names of the logits (C), in their order."""
 
@@ -311,9 +319,12 @@ class Target(ABC):
         """Return notes on what the rows of a report are too few for, in an evaluation."""
         return ()
 
-    def mistake(self, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
-        """Return what a list of mistakes shows of one row beside label and prediction, by column; `probabilities` are (C,)."""
-        return {}
+    @abstractmethod
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return what a list of mistakes shows of one row beside label and prediction, by column.
+
+        `label` is as the row's file has it, `y` and `prediction` as they are encoded; `probabilities` are (C,).
+        """
 
     @abstractmethod
     def constant(self, y: Y) -> Y:

@@ -182,7 +182,7 @@ def test_weights_stay_with_their_rows() -> None:
         fitted = fit_model(texts, targets, 2, Hyperparameters(NgramConfig(words=(1, 1)), 0.5, solver), weights)
         assert ((fitted.logits(texts).argmax(axis=1) == 1) == is_good).all()
     found = search_hyperparameters(texts, targets, 2, LinearConfig(), weights)
-    assert found.accuracy == pytest.approx(1 - is_wrong.mean())
+    assert found.score == pytest.approx(1 - is_wrong.mean())
 
 
 def test_rounded_probabilities_are_soft_labels(tmp_path: Path) -> None:

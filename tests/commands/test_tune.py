@@ -195,7 +195,7 @@ def test_a_metric_that_is_set_scores_the_held_out_rows(recur: Recur, tiny_tnews:
     found = recur.json(*line, "--set", "finetuning.metric=accuracy", "--set", "linear.words=null")
     assert found["ranges"]["linear.characters"] == "[1, 2]|[1, 3]|[2, 5]|[1, 5]"  # a model counts some n-grams
     assert (found["metric"], found["best"]["dev_metric"]) == ("accuracy", max(t["dev_metric"] for t in found["trials"]))
-    reason = "metric of the trials was 'accuracy' and is now 'log_loss'"
+    reason = "finetuning.metric was 'accuracy' and is now 'auto'"
     recur.refused(2, reason, *line, "--resume", "--set", "linear.words=null")
 
 

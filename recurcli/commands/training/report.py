@@ -60,8 +60,10 @@ def kept_in_words(kept: Mapping[str, Any]) -> str:
 def model_card(result: Mapping[str, Any]) -> str:
     """Return the README.md of a run with the content `result` of result.json: Markdown with Hugging Face's front matter."""
     pretrained, causal = result["command"] == "pretrain", result.get("metric") == PERPLEXITY
-    kind, pipeline, use = "text classifier", "text-classification", "recur predict THIS_FOLDER texts.tsv"
-    if pretrained:
+    pipeline, use = "text-classification", "recur predict THIS_FOLDER texts.tsv"
+    if not pretrained:
+        kind = TARGETS[result["target"]].model_words
+    else:
         kind, pipeline = ("causal language model", "text-generation") if causal else ("masked-token model", "fill-mask")
         use = f"recur finetune --preset PRESET --init THIS_FOLDER{' --set pretraining.objective=causal' if causal else ''}"
     held, selected = held_in_words(result["holds"]), pretrained and "dev" in result
@@ -123,7 +125,9 @@ def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "model", _model_in_words(result)
     yield from training_facts(result)
     if vectors := result.get("linear_baseline", {}).get("vectors"):
-        of = f"{vectors['share']:.0%} of the distance between the two best labels in the linear model, on dev rows"
+        has_labels = TARGETS[result["target"]].has_labels
+        what = "distance between the two best labels" if has_labels else "predicted number"
+        of = f"{vectors['share']:.0%} of the {what} in the linear model, on dev rows"
         yield "static vectors", f"{escaped(vectors['source'])}, licence {escaped(vectors['licence'])}: {of}"
     if embedding := result.get("embedding_vectors"):
         yield "vectors of the embedding", f"{escaped(embedding['source'])}, licence {escaped(embedding['licence'])}"
