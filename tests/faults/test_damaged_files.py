@@ -482,7 +482,10 @@ def test_what_a_forged_result_holds_is_refused_or_compared(trained: Path, tmp_pa
     run = shutil.copytree(trained, tmp_path / "run")
     unlisted(run, "result.json")
     result, draw = RunDirectory(run).read_result(), random.Random(29)
-    result["test"] = {**result["dev"], **{key: result[key] for key in ("baselines", "model_intervals", "parts", "calibration")}}
+    result["test"] = {
+        **result["dev"],
+        **{key: result[key] for key in ("baselines", "model_intervals", "parts", "calibration")},
+    }
     refused = used = 0
     for path, junk, content in forgeries(result, 250, draw):
         (run / "result.json").write_text(json.dumps(content))
