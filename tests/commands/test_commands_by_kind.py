@@ -62,7 +62,7 @@ def test_runs_are_compared_by_the_headline_or_a_named_metric(
     headline, constant, sign, other = (
         ("micro_f1", "most frequent labels", 1, "f1:cold")
         if kind == "several"
-        else ("mae", "mean", -1, "f1_at_least:1")
+        else ("mae", "constant mean", -1, "f1_at_least:1")
     )
     page, plot = tmp_path / "page.html", tmp_path / "plot.png"
     over = ("--over", "data.train_share", "--report", page, "--plot", plot)
@@ -102,7 +102,7 @@ def test_trials_are_scored_by_the_loss_or_the_encoders_metric(
     assert found["best"]["dev_metric"] == min(trial["dev_metric"] for trial in found["trials"])
     sizes = ("encoder.hidden_size=8", "encoder.num_layers=1", "finetuning.max_steps=4", "ensemble=null")
     line = ["tune", "--preset", "bilstm-custom", *files, *FAST, *(part for each in sizes for part in ("--set", each))]
-    line += ["--trials", "2", "--range", "finetuning.learning_rate=0.0001|0.1", "--output", tmp_path / "encoder"]
+    line += ["--trials", "2", "--range", "finetuning.learning_rate=0.0001|0.1", "--output", str(tmp_path / "encoder")]
     found, best = recur.json(*line), max if kind == "several" else min
     assert found["metric"] == ("micro_f1" if kind == "several" else "mae")
     assert found["best"]["dev_metric"] == best(trial["dev_metric"] for trial in found["trials"])
