@@ -306,7 +306,9 @@ class Number(Target):
         """Return the percentiles of each metric over resamples; None below FEWEST_ROWS rows."""
         if len(y) < FEWEST_ROWS:
             return dict.fromkeys(self._names)
-        drawn = {name: self.resampled(name, y, predictions[None], resamples=RESAMPLES_OF_INTERVALS) for name in self._names}
+        drawn = {
+            name: self.resampled(name, y, predictions[None], resamples=RESAMPLES_OF_INTERVALS) for name in self._names
+        }
         return {name: np.quantile(scores, LIMITS).tolist() for name, scores in drawn.items()}
 
     @property
