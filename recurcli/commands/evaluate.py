@@ -102,6 +102,8 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if not predictor.kept.target.has_labels and (request.drop_unknown or request.fit_thresholds is not None):
         given = "--drop-unknown" if request.drop_unknown else "--fit-thresholds"
         raise UsageError(f"{run}: predicts numbers; {given} is for labels, leave it out")
+    if request.fit_thresholds is not None:
+        predictor.kept.target.check_metric("--fit-thresholds", request.fit_thresholds)
     task = task_of(run, predictor)
     is_dev = request.data is None and request.split in (None, "dev")
     if is_dev and run.is_finished and "cross_validation" in run.read_result():

@@ -51,8 +51,10 @@ def label_of(
         raise Unlabelled(str(reason)) from None
     for column, value in values.items():
         if value is None:
-            whose = "its label" if len(columns) == 1 else f"'{escaped(column)}'"
-            raise Unlabelled(f"{whose} is null, not a string")
+            what = (
+                "its label is null, not a string" if len(columns) == 1 else f"'{escaped(column)}' is null, not 0 or 1"
+            )
+            raise Unlabelled(what)
     cell: Cell = tuple(sorted(_yes_or_no(values))) if len(columns) > 1 else _cell_of(value, separator)
     if isinstance(cell, tuple):
         cell = tuple(sorted(renamed.get(label, label) for label in cell))
@@ -142,15 +144,15 @@ def kind_of_cells(cells: Sequence[Cell]) -> tuple[str, str]:
     return "one", ""
 
 
-def decided_cells(cells: Sequence[Cell], kind: type[Target]) -> list[Cell]:
-    """Return cells, as they were read, as the target `kind` has them. `5` and `5.0` are one class."""
+def decided_cells(cells: Sequence[Cell], kind: type[Target], labels: Collection[str] = ()) -> list[Cell]:
+    """Return cells, as they were read, as the target `kind` has them. `5` and `5.0` are one class, unless named in `labels`."""
     own = {cell: kind.cell_of(cell) for cell in {*cells}}
     if kind is TARGETS["one"]:
         numbers = _numbers([*own])
         are_whole = bool(numbers) and all(number.is_integer() for number in numbers)
         for cell, label in own.items():
             whole = _whole(str(label))
-            own[cell] = whole if are_whole or whole in own else label
+            own[cell] = whole if label not in labels and (are_whole or whole in own) else label
     return [own[cell] for cell in cells]
 
 

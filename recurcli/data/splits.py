@@ -612,14 +612,24 @@ def records_of(rows: Any, task: Task) -> Iterator[Record]:
 
 
 def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
-    """Return what the labels of a task are by its settings. None: its training rows decide it."""
+    """Return what the labels of a task are by its settings. None: its training rows decide it.
+
+    Raises UsageError for settings that do not fit a known task, which has one label a row, or each other.
+    """
     if task.target is not None:
         return type(task.target)
-    if task.name == CUSTOM and config.target != "auto":
-        return TARGETS[config.target]
-    if config.label_separator is not None or len(task.label) > 1:
-        return TARGETS["several"]
-    return OneLabel if task.labels else None
+    kind: type[Target] | None = OneLabel if task.labels else None
+    if config.target != "auto":
+        kind = TARGETS[config.target]
+    elif config.label_separator is not None or len(task.label) > 1 or config.at_least_one:
+        kind = SeveralLabels
+    if task.name != CUSTOM and kind not in (None, OneLabel):
+        raise UsageError(
+            f"task {task.name} has one label a row; leave data.target, label_separator and at_least_one out"
+        )
+    if kind is not SeveralLabels and config.at_least_one:
+        raise UsageError(f"data.at_least_one is for several labels a row, and data.target is {config.target}")
+    return kind
 
 
 class _LabelReader(NamedTuple):
@@ -636,7 +646,7 @@ class _LabelReader(NamedTuple):
     @classmethod
     def of(cls, task: Task, config: DataConfig, renamed: Mapping[str, str], *, any_label: bool) -> "_LabelReader":
         kind = kind_before_reading(task, config)
-        target = task.target or (kind(task.labels) if kind and task.labels else None)
+        target = task.target or (OneLabel(task.labels) if kind is OneLabel and task.labels else None)
         separator = config.label_separator
         if separator is None and isinstance(task.target, SeveralLabels):
             separator = task.target.separator
@@ -662,13 +672,17 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
         name, note = kind_of_cells(split.cells)
         kind = TARGETS[name]
         notes += [Note(f"{split.source.name}: {note}")] if note else []
-    cells = decided_cells(split.cells, kind)
+    cells = decided_cells(split.cells, kind, task.labels)
     split.examples.labels[:] = cells
+    name = split.source.name
     try:
         named = split.source.label if len(split.source.label) > 1 else ()
         target = kind.of(cells, config, task.labels or named)
-    except DataError as error:
-        raise DataError(f"{split.source.name}: {error}") from None
+        for cell, line in zip(cells, split.examples.lines, strict=True) if task.labels and kind is not OneLabel else ():
+            name = f"{split.source.name}:{line}"
+            check_known(cell, task, target)
+    except (DataError, BadRow) as error:
+        raise DataError(f"{name}: {error}") from None
     notes += [Note(f"{split.source.name}: {each}", "warning") for each in target.doubts()]
     return replace(split, target=target, notes=(*notes,))
 

@@ -119,8 +119,10 @@ class Number(Target):
         return f"numbers from '{escaped(column)}': {self.low:g} to {self.high:g}"
 
     def text_of(self, cell: Cell) -> str:
-        """Return a number with 6 significant digits at most."""
-        return f"{self.cell_of(cell):.6g}"
+        """Return a number with as many decimals as give the standard deviation of the training rows six digits."""
+        decimals = max(0, 5 - math.floor(math.log10(self.std)))
+        text = f"{round(self.cell_of(cell), decimals) + 0.0:.{decimals}f}"  # + 0.0: no -0
+        return text.rstrip("0").rstrip(".") if decimals else text
 
     def encode(self, cells: Iterable[Cell]) -> Y:
         """Return the numbers (N,)."""
@@ -138,7 +140,7 @@ class Number(Target):
         """Return the smallest and the largest number of the decile of each row (N), such as 0.5 to 1.25."""
         strata = self.strata(y)
         ends = {each: [end(y[strata == each]) for end in (np.min, np.max)] for each in np.unique(strata).tolist()}
-        return [" to ".join(dict.fromkeys(f"{end:g}" for end in ends[each])) for each in strata.tolist()]
+        return [" to ".join(dict.fromkeys(f"{end:.12g}" for end in ends[each])) for each in strata.tolist()]
 
     def linear_obstacle(self, y: Y) -> str:
         """Return what a linear model would need if all numbers are equal, else ""."""

@@ -122,7 +122,9 @@ def test_what_would_stop_a_training_is_an_error(report: Report, tmp_path: Path) 
     (one_class,) = errors(*SOUND[:20])
     assert one_class.startswith("x.tsv: the label column 'label' holds only 'pos' in all 20 rows")
     no_classes, _ = errors(*(f"text {row}\t{row}" for row in range(200)))
-    assert no_classes.endswith("which cannot be classes; name the right column: --label COLUMN")
+    assert no_classes.endswith(
+        "which cannot be classes; name the right column: --label COLUMN, or predict numbers: --target number"
+    )
 
 
 def test_dev_labels_that_train_lacks_are_an_error(report: Report, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_fast_takes_the_most_probable_label_of_the_linear_model_with_a_note(
     [
         (("--fit-thresholds", "roc_auc"), "--fit-thresholds must be one of accuracy,"),
         (("--fit-thresholds", "f1"), "not 'f1'"),
-        (("--fit-thresholds", "f1:spma"), "metric f1:spma: unknown label 'spma'; did you mean 'spam'?"),
+        (("--fit-thresholds", "f1:spma"), "--fit-thresholds f1:spma: unknown label 'spma'; did you mean 'spam'?"),
         (("--save",), "--save keeps thresholds; choose them with --fit-thresholds METRIC"),
         (("--fit-thresholds", "mcc", "--split", "test"), "leave out --data and --split"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from recurcli.config import DataConfig
 from recurcli.data.splits import Split, load_split, with_labels_of
 from recurcli.data.tasks import TASKS, Task
-from recurcli.errors import DataError
+from recurcli.errors import DataError, UsageError
 from recurcli.targets import Cell, Number, SeveralLabels
 
 CUSTOM = TASKS["custom"]
@@ -124,3 +124,27 @@ def test_each_label_has_its_share_of_the_drawn_dev_rows_and_each_decile_of_numbe
     assert train.dev is not None
     deciles = np.searchsorted(np.sort(numbers), np.array(train.dev.cells)) // 100
     assert np.bincount(deciles).tolist() == [10] * 10
+
+
+def test_labels_that_a_setting_names_are_kept_and_others_refused(tmp_path: Path) -> None:
+    found = load(tmp_path / "x.csv", "text,label\na,1.0\nb,2.0\n", labels=("1.0", "2.0"))
+    assert found.cells == ["1.0", "2.0"]
+    found = load(tmp_path / "x.jsonl", [["a", "b"], ["b"]], labels=("b", "a"), target="several")
+    assert found.target is not None and found.target.labels == ("a",)
+    with pytest.raises(DataError, match=r"x.jsonl:2: label 'c' is not one of custom's 2 labels"):
+        load(tmp_path / "x.jsonl", [["a", "b"], ["c"], []], labels=("a", "b"), target="several")
+    with pytest.raises(UsageError, match="labels are named"):
+        load(tmp_path / "x.jsonl", [1.5, 2.5], labels=("1.5", "2.5"), target="number")
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "reason"),
+    [
+        ("tnews", {"label_separator": ","}, "task tnews has one label a row"),
+        ("tnews", {"target": "several"}, "task tnews has one label a row"),
+        ("custom", {"target": "one", "at_least_one": True}, "at_least_one is for several labels a row"),
+    ],
+)
+def test_settings_of_other_kinds_are_refused(task: str, settings: Any, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=reason):
+        load(tmp_path / "train.json", ["100"], TASKS[task], **settings)

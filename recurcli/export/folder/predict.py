@@ -2,8 +2,8 @@
 
 Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes `label<TAB>probability` for each
 line, in order. Several labels, and their probabilities, are joined by the separator of the training, and empty for no label.
-Of a model of numbers the number is written. A single text is the whole line, TABs included, where `recur predict` reads a
-line with TABs as columns.
+Of a model of numbers the number is written.
+A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
 Exit code 2: a missing package, or an onnxruntime that is too old. Exit code 3: a line of pairs without one TAB; the lines
 before it are answered. Exit code 5: a full disk.
 It needs numpy. Where there is a model.onnx it needs onnxruntime (README.md has its least version) and tokenizers, and where
@@ -13,6 +13,7 @@ OMP_NUM_THREADS limits the threads.
 
 import argparse
 import json
+import math
 import os
 import re
 import signal
@@ -111,9 +112,10 @@ def several_labels(logits: Any) -> list[str]:
 
 def number(logits: Any) -> list[str]:
     target = CONFIG["target"]
-    return [
-        f"{found:.6g}" for found in (target["mean"] + target["std"] * logits[:, 0]).clip(target["low"], target["high"])
-    ]
+    found = (target["mean"] + target["std"] * logits[:, 0]).clip(target["low"], target["high"])
+    decimals = max(0, 5 - math.floor(math.log10(target["std"])))
+    texts = [f"{round(each, decimals) + 0.0:.{decimals}f}" for each in found.tolist()]
+    return [text.rstrip("0").rstrip(".") if decimals else text for text in texts]
 
 
 ANSWERS = {"one": one_label, "several": several_labels, "number": number}
