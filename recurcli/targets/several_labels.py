@@ -62,8 +62,6 @@ SEPARATORS = ",|;"
 """The marks by which labels are joined in a cell: the first that no label holds."""
 LIMITS = LEVEL / 2, 1 - LEVEL / 2
 """The percentiles of an interval."""
-PASSES = 20
-"""The most passes over the labels in which their thresholds are chosen for micro F1; about four are made."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +309,7 @@ class SeveralLabels(Target):
     def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
         """Choose the thresholds with the best `metric` [ours]: micro_f1, macro_f1, or one of a label, as in f1:LABEL.
 
-        A label that no row has, and those that the metric does not read, have 0.5. The score of the choice is cross-validated:
+        That of micro F1 is one for all labels. A label that no row has, and those that the metric does not read, have 0.5. The score of the choice is cross-validated:
         each of THRESHOLD_FOLDS stratified folds is labelled by the thresholds of the others. Rows with unknown labels count.
         Raises UsageError for another metric.
         """
@@ -496,24 +494,19 @@ class SeveralLabels(Target):
     def _best_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> list[float]:
         """Return the thresholds (C,) with the best metric on these rows.
 
-        Micro F1 is largest where the sum of 2 hits - F1 given over the labels is (Dinkelbach, 1967), which each label's
-        threshold adds to alone, given the F1; passes over the labels are made with the F1 of the pass before.
+        For micro F1 all labels share one, which is best where the probabilities are right (Koyejo et al., 2015).
         """
         kind, _, label = metric.partition(":")
-        of_label = f1 if metric == "macro_f1" else OF_LABEL[kind][1] if label else None
-        places = [self.labels.index(label)] if label else range(self.width)
-        has, values, score = y[:, :-1] > 0, [0.5] * self.width, self.score("micro_f1", y, self.decide(probabilities))
-        cuts = {place: LabelCuts.of(probabilities[:, place], has[:, place]) for place in places if has[:, place].any()}
-        for _ in range(PASSES):
-            right, both = 0.0, float(y.sum() + (probabilities >= 0.5).sum())
-            for place, own in cuts.items():
-                hits, given, _, _ = own.counts
-                best = own.best(2 * hits - score * given if of_label is None else of_label(own.counts))
-                values[place] = float(own.values[best])
-                right, both = right + hits[best], both + given[best] - (probabilities[:, place] >= 0.5).sum()
-            if of_label is not None or (now := 2 * right / max(both, 1)) <= score:
-                break
-            score = now
+        has, values = y[:, :-1] > 0, [0.5] * self.width
+        if metric == "micro_f1":
+            cuts = LabelCuts.of(probabilities.ravel(), has.ravel())
+            best = cuts.best(f1(cuts.counts._replace(support=np.array([y.sum()]))))
+            return [float(cuts.values[best])] * self.width
+        of_label = OF_LABEL[kind][1] if label else f1
+        for place in [self.labels.index(label)] if label else range(self.width):
+            if has[:, place].any():
+                cuts = LabelCuts.of(probabilities[:, place], has[:, place])
+                values[place] = float(cuts.values[cuts.best(of_label(cuts.counts))])
         return values
 
     def _factors(self, y: Y, row_weights: RowWeights = None) -> NDArray[np.float64]:
