@@ -32,8 +32,7 @@ def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | Non
 def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:
     """Log a note if the run has thresholds, which were chosen for the ensemble, and the model is its linear model alone."""
     if predictor.kept.thresholds is None and run.has(THRESHOLDS):
-        rule = "the most probable label" if predictor.kept.target.kind == "one" else "0.5 for each label"
-        log.note(f"{run}: --fast takes {rule}, since {THRESHOLDS} was chosen for the whole ensemble")
+        log.note(f"{run}: --fast takes the most probable label, since {THRESHOLDS} was chosen for the whole ensemble")
 
 
 def known_task(run: Run, name: str) -> Task:

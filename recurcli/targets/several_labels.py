@@ -73,6 +73,7 @@ class SeveralLabels(Target):
     tables = ("names",)
     metrics, of_probabilities = LABEL_SET_METRICS, OF_LABEL_SET_PROBABILITIES
     headline, stratum = "micro_f1", "label"
+    thresholds_for = headline
     constant_name, constant_words = "most_frequent", "most frequent labels"
     model_words = "text classifier for several labels a row"
     separator: str
@@ -162,7 +163,7 @@ class SeveralLabels(Target):
             raise UsageError(
                 "finetuning.loss hinge is for one label a row; several labels are learned by cross_entropy"
             )
-        if config.thresholds is not None:
+        if config.thresholds not in (None, "auto"):
             self._check_thresholds(config.thresholds)
 
     def linear_obstacle(self, y: Y) -> str:
@@ -309,9 +310,9 @@ class SeveralLabels(Target):
     def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
         """Choose the thresholds with the best `metric` [ours]: micro_f1, macro_f1, or one of a label, as in f1:LABEL.
 
-        That of micro F1 is one for all labels. A label that no row has, and those that the metric does not read, have 0.5. The score of the choice is cross-validated:
-        each of THRESHOLD_FOLDS stratified folds is labelled by the thresholds of the others. Rows with unknown labels count.
-        Raises UsageError for another metric.
+        All labels share that of micro F1. A label that no row has, and those that the metric does not read, have 0.5. The score
+        of the choice is cross-validated: each of THRESHOLD_FOLDS stratified folds is labelled by the thresholds of the others.
+        Rows with unknown labels count. Raises UsageError for another metric.
         """
         self._check_thresholds(metric)
         held_out = np.empty_like(y)
