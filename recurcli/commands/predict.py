@@ -296,7 +296,7 @@ def _summary(
     predictor.note_on_cuts(progress.rows, log)
     if progress.rows:
         place = "" if str(request.output) == "-" else f"{request.output}: "
-        without = "below the threshold" if predictor.kept.target.kind == OneLabel.kind else "without a label"
+        without = "without a label" if predictor.kept.target.kind == SeveralLabels.kind else "below the threshold"
         found = _labels_in_words(progress.labels, without)
         if progress.ends:
             found = "numbers from {:.6g} to {:.6g}".format(*progress.ends)

@@ -25,7 +25,9 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
     """
     for run in runs:
         if (kind := run.predictor.kept.target.kind) != OneLabel.kind:
-            raise UsageError(f"{run.path}: predicts labels of the kind {kind}, and CLUE takes one label a row")
+            raise UsageError(
+                f"{run.path}: predicts labels of the kind {kind}, and CLUE takes one label a row; add --format onnx"
+            )
     answers: list[tuple[Submission, TrainedRun, Split]] = []
     for run in runs:
         if not run.task.submissions:

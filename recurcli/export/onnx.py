@@ -32,7 +32,7 @@ from recurcli.process import interruptible
 from recurcli.runs.model_files import config_to_dict, read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
-from recurcli.targets import SeveralLabels, Target
+from recurcli.targets import Number, OneLabel, SeveralLabels, Target
 from recurcli.targets.target import Logits
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
@@ -57,6 +57,8 @@ def export_onnx(
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
+    if (kind := predictor.kept.target.kind) not in (OneLabel.kind, SeveralLabels.kind, Number.kind):
+        raise UsageError(f"{run.path}: labels of the kind {kind} are not exported; use `recur predict`")
     linear, finished = predictor.linear, run.folder.is_finished
     encoder = predictor.encoder if "encoder" in predictor.kept.weights else None
     if encoder is not None:
@@ -159,7 +161,7 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
 def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     config, kept, linear = predictor.config, predictor.kept, predictor.linear
-    of = {name: kept.calibrations[name] if kept.calibrations else (1.0, 0.0) for name in kept.weights}
+    of = {name: kept.calibrations.get(name, (1.0, 0.0)) for name in kept.weights}
     parts = {name: weight / kept.temperature * np.array(of[name]) for name, weight in kept.weights.items()}
     return {
         **config_to_dict(replace(config, network=None, source={})),  # the source names a local file

@@ -24,7 +24,7 @@ from recurcli.metrics import (
     is_of_numbers,
     metric_named,
 )
-from recurcli.significance import LEVEL, RESAMPLES, RESAMPLES_OF_INTERVALS, resampled_sums
+from recurcli.significance import LIMITS, RESAMPLES, RESAMPLES_OF_INTERVALS, resampled_sums
 from recurcli.targets.target import Cell, LinearWeights, Logits, Probabilities, RowWeights, Target, Y
 from recurcli.validation import Positive
 
@@ -47,7 +47,6 @@ HARDLY = 0.1
 """Predictions whose standard deviation is below this share of that of the numbers hardly differ. Ours."""
 FEWEST_ROWS = 10
 """Rows that a resampled interval needs, as of each class (`significance.FEWEST_ROWS_OF_CLASS`)."""
-LIMITS = LEVEL / 2, 1 - LEVEL / 2
 
 
 def deciles(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -307,24 +306,10 @@ class Number(Target):
         """Return the percentiles of each metric over resamples; None below FEWEST_ROWS rows."""
         if len(y) < FEWEST_ROWS:
             return dict.fromkeys(self._names)
-        return {name: [*self._interval(name, y, predictions)] for name in self._names}
-
-    def interval(self, y: Y, predictions: Y) -> tuple[float, float]:
-        """Return the percentiles of the mean absolute error over resamples."""
-        return self._interval(self.headline, y, predictions)
-
-    def paired_interval(self, y: Y, first: Y, second: Y) -> tuple[float, float] | None:
-        """Return the percentiles of the difference of the mean absolute errors; None below FEWEST_ROWS rows."""
-        if len(y) < FEWEST_ROWS:
-            return None
-        scores = self.resampled(self.headline, y, np.stack([first, second]), resamples=RESAMPLES_OF_INTERVALS)
-        low, high = np.quantile(scores[0] - scores[1], LIMITS).tolist()
-        return low, high
-
-    def _interval(self, metric: str, y: Y, predictions: Y) -> tuple[float, float]:
-        scores = self.resampled(metric, y, predictions[None], resamples=RESAMPLES_OF_INTERVALS)
-        low, high = np.quantile(scores, LIMITS).tolist()
-        return low, high
+        drawn = {
+            name: self.resampled(name, y, predictions[None], resamples=RESAMPLES_OF_INTERVALS) for name in self._names
+        }
+        return {name: np.quantile(scores, LIMITS).tolist() for name, scores in drawn.items()}
 
     @property
     def _names(self) -> list[str]:

@@ -36,7 +36,7 @@ from recurcli.metrics import (
     recall,
 )
 from recurcli.process import interruptible
-from recurcli.significance import FEWEST_ROWS_OF_CLASS, LEVEL, RESAMPLES, RESAMPLES_OF_INTERVALS, resampled_sums
+from recurcli.significance import FEWEST_ROWS_OF_CLASS, LIMITS, RESAMPLES, RESAMPLES_OF_INTERVALS, resampled_sums
 from recurcli.targets.calibration import fit_calibration
 from recurcli.targets.one_label import TOLERANCE, binned, ordered_labels, weights_by_name
 from recurcli.targets.stratification import stratified_parts
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
 SEPARATORS = ",|;"
 """The marks by which labels are joined in a cell: the first that no label holds."""
-LIMITS = LEVEL / 2, 1 - LEVEL / 2
-"""The percentiles of an interval."""
 
 
 @dataclass(frozen=True)
@@ -463,19 +461,6 @@ class SeveralLabels(Target):
         names = [name for name in LABEL_SET_METRICS if name != "macro_f1" or not is_few]
         found = {name: np.quantile(LABEL_SET_METRICS[name].of_counts(counts), LIMITS).tolist() for name in names}
         return {name: found.get(name) for name in LABEL_SET_METRICS}
-
-    def interval(self, y: Y, predictions: Y) -> tuple[float, float]:
-        """Return percentiles of micro F1 over RESAMPLES_OF_INTERVALS resamples of the rows (N,)."""
-        [low, high] = np.quantile(self._resampled_headline(y, predictions), LIMITS)
-        return float(low), float(high)
-
-    def paired_interval(self, y: Y, first: Y, second: Y) -> tuple[float, float]:
-        """Return percentiles of the difference in micro F1 on the same resamples of the rows (N,)."""
-        [low, high] = np.quantile(np.subtract(*self._resampled_headline(y, first, second)), LIMITS)
-        return float(low), float(high)
-
-    def _resampled_headline(self, y: Y, *predictions: Y) -> NDArray[np.float64]:
-        return self.resampled(self.headline, y, np.array(predictions), resamples=RESAMPLES_OF_INTERVALS)
 
     def _metric(self, name: str) -> tuple[CountMetric, slice]:
         """Return a metric, and the labels whose own columns it reads. Raises UsageError if it is none of several labels."""

@@ -16,7 +16,7 @@ from recurcli.config import DataConfig, FinetuningConfig
 from recurcli.errors import UsageError, did_you_mean, escaped, quoted
 from recurcli.log import Note
 from recurcli.metrics import LOG_LOSS, OF_LABEL, Metric
-from recurcli.significance import RESAMPLES
+from recurcli.significance import LIMITS, RESAMPLES, RESAMPLES_OF_INTERVALS
 from recurcli.validation import STRICT
 
 if TYPE_CHECKING:
@@ -341,10 +341,18 @@ class Target(ABC):
     def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
         """Return the 95 % interval [low, high] of each metric, by name; None: the rows are too few."""
 
-    @abstractmethod
     def interval(self, y: Y, predictions: Y) -> tuple[float, float]:
-        """Return the 95 % interval of the `headline`."""
+        """Return the 95 % interval of the `headline`: percentiles over resamples of the rows."""
+        scores = self.resampled(self.headline, y, predictions[None], resamples=RESAMPLES_OF_INTERVALS)
+        low, high = np.quantile(scores, LIMITS).tolist()
+        return low, high
 
-    @abstractmethod
     def paired_interval(self, y: Y, first: Y, second: Y) -> tuple[float, float] | None:
-        """Return the 95 % interval of the `headline` of the predictions `first` less that of `second`; None: unknown."""
+        """Return the 95 % interval of the `headline` of the predictions `first` less that of `second`; None: unknown.
+
+        It has the percentiles of the difference on the same resamples of the rows.
+        """
+        both = np.stack([first, second])
+        scores = self.resampled(self.headline, y, both, resamples=RESAMPLES_OF_INTERVALS)
+        low, high = np.quantile(scores[0] - scores[1], LIMITS).tolist()
+        return low, high

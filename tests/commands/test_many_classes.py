@@ -23,7 +23,7 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
     names = [f"c{number}" for number in range(classes)]
     shares = np.random.default_rng(0).dirichlet(np.ones(classes), size=3)
     encoder = shares[:, ::-1].copy()
-    (tmp_path / "config.json").write_text(to_json({"target": "one", "id2label": dict(enumerate(names))}))
+    (tmp_path / "config.json").write_text(to_json({"target": {"kind": "one"}, "id2label": dict(enumerate(names))}))
     write_manifest(tmp_path, ["config.json"])
     both = {"probabilities": shares, "encoder_probabilities": encoder}
     write_predictions(

@@ -355,7 +355,9 @@ def test_intervals_are_those_of_a_plain_loop_over_resamples() -> None:
         assert limits is not None and limits[0] < target.score(metric, y, predictions) < limits[1]
     assert [*target.interval(y, predictions)] == found["micro_f1"]
     other = target.decide(probabilities, [0.3] * 4)
-    low, high = target.paired_interval(y, predictions, other)
+    paired = target.paired_interval(y, predictions, other)
+    assert paired is not None
+    low, high = paired
     assert low < target.score("micro_f1", y, predictions) - target.score("micro_f1", y, other) < high
     assert target.paired_interval(y, other, other) == (0, 0)
     of_label = target.resampled("recall:l3", y, np.array([predictions, other]), resamples=7)
