@@ -480,14 +480,16 @@ class SeveralLabels(Target):
     def _best_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> list[float]:
         """Return the thresholds (C,) with the best metric on these rows.
 
-        For micro F1 all labels share one, which is best where the probabilities are right (Koyejo et al., 2015).
+        For micro F1 all labels share one, which is best where the probabilities are right (Koyejo et al., 2015). It is the one
+        with the best F1 of expected hits: those that are counted depend more on the rows.
         """
         kind, _, label = metric.partition(":")
-        has, values = y[:, :-1] > 0, [0.5] * self.width
         if metric == "micro_f1":
-            cuts = LabelCuts.of(probabilities.ravel(), has.ravel())
-            best = cuts.best(f1(cuts.counts._replace(support=np.array([y.sum()]))))
+            chances = probabilities.ravel()
+            cuts = LabelCuts.of(chances, chances)
+            best = cuts.best(f1(cuts.counts._replace(support=cuts.counts.support + y[:, -1].sum())))
             return [float(cuts.values[best])] * self.width
+        has, values = y[:, :-1] > 0, [0.5] * self.width
         of_label = OF_LABEL[kind][1] if label else f1
         for place in [self.labels.index(label)] if label else range(self.width):
             if has[:, place].any():
