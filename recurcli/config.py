@@ -492,9 +492,10 @@ class FinetuningConfig(OptimizationConfig):
     metric: str = "auto"
     """Dev metric that selects the best model; a name in `recurcli.metrics`, such as macro_f1, or f1, precision or recall of one
     label: f1:spam. auto: accuracy, of several labels micro_f1, of numbers mae."""
-    thresholds: str | None = None
+    thresholds: str | None = "auto"
     """Metric of predicted labels for which thresholds of the labels are chosen on the dev rows in the end; null: the label is
-    the most probable one."""
+    the most probable one, and several are those with a probability of 0.5. auto: micro_f1 for several labels, where it is
+    higher with them by cross-validation, else null."""
     class_weights: Literal["none", "balanced"] | dict[str, Positive[float]] = "none"
     """Weight of each class in the losses that train, choose and calibrate the parts of the model. none: 1; balanced: inversely
     proportional to the number of training rows of the class; a mapping: label to weight, 1 for a label that it omits."""
@@ -537,8 +538,10 @@ class FinetuningConfig(OptimizationConfig):
         if self.metric != "auto" and not is_selecting(self.metric):
             known = ", ".join(("auto", *LABEL_METRICS, *PROBABILITY_METRICS, *NUMBER_METRIC_NAMES))
             raise ValueError(f"metric must be one of {known}, not {self.metric!r}")
-        if self.thresholds is not None and not is_of_labels(self.thresholds):
-            raise ValueError(f"thresholds must be null or one of {', '.join(LABEL_METRICS)}, not {self.thresholds!r}")
+        if self.thresholds not in (None, "auto") and not is_of_labels(self.thresholds):
+            raise ValueError(
+                f"thresholds must be null, auto or one of {', '.join(LABEL_METRICS)}, not {self.thresholds!r}"
+            )
         if self.label_smoothing and self.loss == "hinge":
             raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
         if self.teacher is not None and self.loss == "hinge":

@@ -61,6 +61,16 @@ class Kept:
         """The thresholds (C), or [] without."""
         return [] if self.thresholds is None else [*self.thresholds["thresholds"].values()]
 
+    @property
+    def thresholds_help(self) -> bool:
+        """Whether its thresholds raise their metric by cross-validation."""
+        return self.thresholds is not None and self.thresholds["cross_validated"] > self.thresholds["most_probable"]
+
+    @property
+    def thresholds_of_parts(self) -> Mapping[str, Any] | None:
+        """Its thresholds, if they hold for each of its parts."""
+        return self.thresholds if self.target.thresholds_for else None
+
     def decide(self, probabilities: Probabilities) -> Y:
         """Return the prediction (N, …) of each row with these probabilities (N, C)."""
         return self.target.decide(probabilities, self.threshold_values)
@@ -79,8 +89,9 @@ class Kept:
 
     @property
     def only_linear(self) -> "Kept":
-        """The linear model in place of what is kept, by its own calibration and without thresholds."""
-        return replace(_single(self.target, "linear", self.alone, self.rows), calibrations=self.calibrations)
+        """The linear model in place of what is kept, by its own calibration and with the thresholds that hold for it."""
+        alone = _single(self.target, "linear", self.alone, self.rows)
+        return replace(alone, calibrations=self.calibrations, thresholds=self.thresholds_of_parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of kept.json."""

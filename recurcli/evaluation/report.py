@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -124,7 +124,8 @@ def report_with_parts(
     leaves out rows of an unknown label; at least one row has a known label.
     """
     logits = kept.logits(of if refitted is None else {**of, "linear": refitted})
-    target, plain, predictions = kept.target, Kept.as_is(kept.target), kept.predict(logits)
+    target, predictions = kept.target, kept.predict(logits)
+    plain = replace(Kept.as_is(target), thresholds=kept.thresholds_of_parts)
     constant = target.score(target.headline, rows.y, target.constant(rows.y))
     facts: dict[str, Any] = {"baselines": {target.constant_name: constant, **baselines}}
     facts["model_intervals"] = {"model": target.interval(rows.y, predictions)}

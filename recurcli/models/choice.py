@@ -115,15 +115,17 @@ class Choice:
 
     def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> Kept:
         """Choose what is kept, and its thresholds, by these `rows` of the dev rows; `encoder`: its logits (M, C)."""
-        data, thresholds = self.data, self.preset.finetuning.thresholds
+        data, setting = self.data, self.preset.finetuning.thresholds
         held_out = {name: logits[rows] for name, logits in self._logits_of(self.data.choosing, encoder).items()}
         if self.linear is not None and not self.linear.may_be_kept:
             del held_out["linear"]
         y = data.choosing.y[rows]
         kept = replace(choose(held_out, y, data.learner, data.choosing_weights[rows]), target=data.target)
-        if thresholds is None or not len(y):
+        metric = data.target.thresholds_for if setting == "auto" else setting
+        if metric is None or not len(y):
             return kept
-        return kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, thresholds)
+        chosen = kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, metric)
+        return chosen if setting != "auto" or chosen.thresholds_help else kept
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
         """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted loss.

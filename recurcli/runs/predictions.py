@@ -100,7 +100,9 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
     stored = read_json(run["config.json"], _LABEL_SPACE, limit=1 << 24)
     with naming_damage(run["config.json"].path):
         target = target_from_json(stored["target"], tuple(stored["id2label"].values()))
-    thresholds, key = (_new_thresholds(run), "probabilities") if part == "model" else ({}, f"{part}_probabilities")
+    thresholds, key = _new_thresholds(run), "probabilities"
+    if part != "model":
+        thresholds, key = (_thresholds(run) if target.thresholds_for else {}), f"{part}_probabilities"
     validator = _row_validator() if thresholds is None else _row_validator(key)
     rows, places = [], {label: place for place, label in enumerate(target.labels)}
     for number, line in enumerate(lines, 1):
@@ -127,8 +129,11 @@ def _new_thresholds(run: Run) -> dict[str, float] | None:
     The label with the largest ratio is predicted. None: the stored predictions hold.
     """
     of_training = read_json(run[RESULT], _THRESHOLDS_OF_RESULT).get("thresholds") if RESULT in run else None
-    thresholds = run.read_thresholds()
-    return None if thresholds == of_training else (thresholds or {"thresholds": {}})["thresholds"]
+    return None if run.read_thresholds() == of_training else _thresholds(run)
+
+
+def _thresholds(run: Run) -> dict[str, float]:
+    return (run.read_thresholds() or {"thresholds": {}})["thresholds"]
 
 
 def read_current_result(run: Run) -> dict[str, Any]:

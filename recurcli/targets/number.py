@@ -153,7 +153,7 @@ class Number(Target):
         settings = {
             "loss": config.loss == "hinge",
             "label_smoothing": config.label_smoothing > 0,
-            "thresholds": config.thresholds is not None,
+            "thresholds": config.thresholds not in (None, "auto"),
             "class_weights": config.class_weights != "none",
         }
         for name in (name for name, is_set in settings.items() if is_set):

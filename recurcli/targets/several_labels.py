@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
 SEPARATORS = ",|;"
 """The marks by which labels are joined in a cell: the first that no label holds."""
-PASSES = 20
-"""The most passes over the labels in which their thresholds are chosen for micro F1; about four are made."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,7 @@ class SeveralLabels(Target):
     tables = ("names",)
     metrics, of_probabilities = LABEL_SET_METRICS, OF_LABEL_SET_PROBABILITIES
     headline, stratum = "micro_f1", "label"
+    thresholds_for = headline
     constant_name, constant_words = "most_frequent", "most frequent labels"
     model_words = "text classifier for several labels a row"
     separator: str
@@ -162,7 +161,7 @@ class SeveralLabels(Target):
             raise UsageError(
                 "finetuning.loss hinge is for one label a row; several labels are learned by cross_entropy"
             )
-        if config.thresholds is not None:
+        if config.thresholds not in (None, "auto"):
             self._check_thresholds(config.thresholds)
 
     def linear_obstacle(self, y: Y) -> str:
@@ -309,9 +308,9 @@ class SeveralLabels(Target):
     def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
         """Choose the thresholds with the best `metric` [ours]: micro_f1, macro_f1, or one of a label, as in f1:LABEL.
 
-        A label that no row has, and those that the metric does not read, have 0.5. The score of the choice is cross-validated:
-        each of THRESHOLD_FOLDS stratified folds is labelled by the thresholds of the others. Rows with unknown labels count.
-        Raises UsageError for another metric.
+        All labels share that of micro F1. A label that no row has, and those that the metric does not read, have 0.5. The score
+        of the choice is cross-validated: each of THRESHOLD_FOLDS stratified folds is labelled by the thresholds of the others.
+        Rows with unknown labels count. Raises UsageError for another metric.
         """
         self._check_thresholds(metric)
         held_out = np.empty_like(y)
@@ -481,24 +480,21 @@ class SeveralLabels(Target):
     def _best_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> list[float]:
         """Return the thresholds (C,) with the best metric on these rows.
 
-        Micro F1 is largest where the sum of 2 hits - F1 given over the labels is (Dinkelbach, 1967), which each label's
-        threshold adds to alone, given the F1; passes over the labels are made with the F1 of the pass before.
+        For micro F1 all labels share one, which is best where the probabilities are right (Koyejo et al., 2015). It is the one
+        with the best F1 of expected hits: those that are counted depend more on the rows.
         """
         kind, _, label = metric.partition(":")
-        of_label = f1 if metric == "macro_f1" else OF_LABEL[kind][1] if label else None
-        places = [self.labels.index(label)] if label else range(self.width)
-        has, values, score = y[:, :-1] > 0, [0.5] * self.width, self.score("micro_f1", y, self.decide(probabilities))
-        cuts = {place: LabelCuts.of(probabilities[:, place], has[:, place]) for place in places if has[:, place].any()}
-        for _ in range(PASSES):
-            right, both = 0.0, float(y.sum() + (probabilities >= 0.5).sum())
-            for place, own in cuts.items():
-                hits, given, _, _ = own.counts
-                best = own.best(2 * hits - score * given if of_label is None else of_label(own.counts))
-                values[place] = float(own.values[best])
-                right, both = right + hits[best], both + given[best] - (probabilities[:, place] >= 0.5).sum()
-            if of_label is not None or (now := 2 * right / max(both, 1)) <= score:
-                break
-            score = now
+        if metric == "micro_f1":
+            chances = probabilities.ravel()
+            cuts = LabelCuts.of(chances, chances)
+            best = cuts.best(f1(cuts.counts._replace(support=cuts.counts.support + y[:, -1].sum())))
+            return [float(cuts.values[best])] * self.width
+        has, values = y[:, :-1] > 0, [0.5] * self.width
+        of_label = OF_LABEL[kind][1] if label else f1
+        for place in [self.labels.index(label)] if label else range(self.width):
+            if has[:, place].any():
+                cuts = LabelCuts.of(probabilities[:, place], has[:, place])
+                values[place] = float(cuts.values[cuts.best(of_label(cuts.counts))])
         return values
 
     def _factors(self, y: Y, row_weights: RowWeights = None) -> NDArray[np.float64]:

@@ -71,6 +71,9 @@ class Target(ABC):
     """The names of the metrics of probabilities in the JSON, with those in tables."""
     headline: ClassVar[str]
     """The metric with which results open, and which selects the encoder's step unless a setting names another."""
+    thresholds_for: ClassVar[str | None] = None
+    """The metric for which thresholds are chosen if no setting names another. Labels that have one are calibrated one by one,
+    so that thresholds hold for each part of a model."""
     loss_name: ClassVar[str] = LOG_LOSS
     """The name of the mean of `losses_of_probabilities`, by which `tune` compares what runs keep."""
     constant_name: ClassVar[str]

@@ -90,8 +90,8 @@ class LabelCuts(NamedTuple):
     """Of the label with each threshold, (K + 1,)."""
 
     @classmethod
-    def of(cls, probabilities: NDArray[np.float64], has: NDArray[np.bool_]) -> "LabelCuts":
-        """Return those of a label with these probabilities (N,), which the rows have or not (N,)."""
+    def of(cls, probabilities: NDArray[np.float64], has: NDArray[np.bool_] | NDArray[np.float64]) -> "LabelCuts":
+        """Return those of a label with these probabilities (N,), which the rows have (N,) or not, or with what probability."""
         given, hits = cumulated(has, probabilities)
         levels = np.concatenate([[1.0], np.unique(probabilities)[::-1], [0.0]])
         values = (levels[:-1] + levels[1:]) / 2

@@ -293,7 +293,23 @@ def test_rows_of_a_group_are_in_one_part_and_each_label_has_a_row_in_the_first()
         assert np.abs(y[parts == 1, 1:-1].sum(axis=0) - y[:, 1:-1].sum(axis=0) / 2).max() <= 8
 
 
-@pytest.mark.parametrize("metric", ["micro_f1", "macro_f1", "f1:l3"])
+def test_all_labels_have_one_threshold_for_micro_f1_which_is_half_of_what_is_expected_with_it() -> None:
+    target, draw = named(5), np.random.default_rng(0)
+    probabilities = draw.beta(0.5, 2, size=(4000, 5))
+    y = np.concatenate([draw.random((4000, 5)) < probabilities, np.zeros((4000, 1))], axis=1).astype(np.int64)
+    found = target.fit_thresholds(probabilities, y, "micro_f1")
+    [value] = {*found["thresholds"].values()}
+    scores = {
+        cut: target.score("micro_f1", y, target.decide(probabilities, [cut] * 5)) for cut in np.arange(0, 1, 0.01)
+    }
+    assert scores[0.5] == found["most_probable"] < found["cross_validated"]
+    assert found["cross_validated"] == pytest.approx(max(scores.values()), abs=0.003)
+    assert value == pytest.approx(max(scores.values()) / 2, abs=0.005)
+    y[:, -1] = 5  # unknown labels, which are missed
+    assert target.fit_thresholds(probabilities, y, "micro_f1")["thresholds"]["l0"] < value - 0.1
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "f1:l3"])
 def test_thresholds_are_as_good_as_any_on_their_rows(metric: str) -> None:
     target, (y, probabilities) = named(4), drawn(60, 4, seed=1)
     found = target.fit_thresholds(probabilities, y, metric)
@@ -314,7 +330,7 @@ def test_thresholds_are_as_good_as_any_on_their_rows(metric: str) -> None:
 def test_thresholds_of_labels_that_tell_nothing_stay() -> None:
     target, (y, probabilities) = named(3), drawn(60, 3)
     y[:, 1] = 0
-    assert target.fit_thresholds(probabilities, y, "micro_f1")["thresholds"]["l1"] == 0.5
+    assert target.fit_thresholds(probabilities, y, "macro_f1")["thresholds"]["l1"] == 0.5
     others = target.fit_thresholds(probabilities, y, "f1:l2")["thresholds"]
     assert (others["l0"], others["l1"]) == (0.5, 0.5)
     sure = np.where(y[:, :-1] > 0, 0.9, 0.1)
