@@ -503,12 +503,15 @@ def no_dev_rows_in_words(everything: Split, fraction: float) -> str:
     """Return why the draw makes no row of a file of training rows a dev row, with the way out."""
     rows = zip(everything.examples.labels, everything.hashes.tolist(), strict=True)
     texts = Counter(label for label, _ in {*rows})  # the different ones of each label
-    if max(texts.values(), default=0) == 1 < len(texts):
+    target = everything.target
+    if isinstance(target, OneLabel | None) and max(texts.values(), default=0) == 1 < len(texts):
         why = (
             f"none of its {len(texts):,} labels has two different texts; a class needs one to train on and one to score"
         )
     else:
-        share = f"the share {fraction:g} of a class does (data.dev_fraction), never its first row"
+        stratum = "class" if target is None else target.stratum
+        kept = "never all of its rows" if isinstance(target, SeveralLabels) else "never its first row"
+        share = f"the share {fraction:g} of a {stratum} does (data.dev_fraction), {kept}"
         why = f"none of its {len(everything.examples):,} rows becomes a dev row; {share}, and equal texts stay together"
     return f"{why}; add rows, or a file of dev rows"
 
@@ -516,12 +519,14 @@ def no_dev_rows_in_words(everything: Split, fraction: float) -> str:
 def draw_share(train: Split, share: float, seed: int) -> Split:
     """Return the `share` of the training rows of each class, in their order; the rows of a smaller share are among them.
 
-    The rows of a class are ranked by hashes of `seed` and their texts. Raises DataError if a class would have no row.
+    The rows of a class are ranked by hashes of `seed` and their texts. Raises DataError if a class would have no row. A
+    stratum of several labels or numbers (`Target.strata`) keeps a row instead.
     """
     assert train.target is not None
     labels = train.target.strata_names(train.target.encode(train.cells))
     counts = Counter(labels)
-    kept = {label: math.floor(share * count + 0.5) for label, count in counts.items()}
+    least = 0 if isinstance(train.target, OneLabel) else 1
+    kept = {label: max(least, math.floor(share * count + 0.5)) for label, count in counts.items()}
     if missing := [label for label, count in kept.items() if not count]:
         label = min(missing, key=counts.__getitem__)
         raise DataError(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from recurcli.linear.ensemble import PRIOR_WEIGHTS, fit_calibration, fit_ensemble
+from recurcli.linear.ensemble import fit_calibration, fit_ensemble
 from recurcli.targets import Target
 from recurcli.targets.target import Calibration, Logits, Probabilities, RowWeights, Y
 
@@ -130,15 +130,15 @@ def choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: Ro
     found = {name: target.fit_calibration(logits, y, row_weights) for name, logits in held_out.items()}
     before = replace(Kept.as_is(target), calibrations={name: own for name, own in found.items() if own is not None})
     calibrated = {name: before.calibrated(name, logits) for name, logits in held_out.items()}
-    rows, priors = len(y), np.ones(2) if before.calibrations else PRIOR_WEIGHTS
+    rows = len(y)
     if held_out.keys() == {"encoder"}:
         temperature = 1 / fit_calibration(calibrated["encoder"], y, target, 1.0, row_weights)
         return replace(before, temperature=temperature, rows=rows)
     if held_out.keys() == {"linear"}:
-        weight = fit_calibration(calibrated["linear"], y, target, priors[1], row_weights)
+        weight = fit_calibration(calibrated["linear"], y, target, target.prior_weights[1], row_weights)
         kept = _single(target, "linear", {"linear": weight}, rows)
     else:
-        weights, alone = fit_ensemble(calibrated["encoder"], calibrated["linear"], y, target, row_weights, priors)
+        weights, alone = fit_ensemble(calibrated["encoder"], calibrated["linear"], y, target, row_weights)
         both = Kept(target, "ensemble", weights, alone, rows=rows)
         kept = both if len(weights) > 1 else _single(target, next(iter(weights)), alone, rows)
     return replace(kept, calibrations=before.calibrations)

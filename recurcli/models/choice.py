@@ -25,6 +25,7 @@ from recurcli.models.encoder import Encoder
 from recurcli.models.linear import Linear
 from recurcli.runs.model_files import write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, RunDirectory
+from recurcli.targets import SeveralLabels
 from recurcli.targets.target import Logits
 
 Rows = NDArray[np.bool_] | slice
@@ -140,7 +141,7 @@ class Choice:
             own, kept = halves == half, self._choose(encoder, halves != half)
             of_all = kept.probabilities(kept.logits(self._logits_of(data.choosing, encoder)))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
-        loss = np.average(target.losses_of_probabilities(shares, y), weights=data.choosing_weights)
+        loss = np.average(data.learner.losses_of_probabilities(shares, y), weights=data.choosing_weights)
         report = target.report(y, predictions, shares) | cut_score(target, self.metric_name, y, predictions)
         return {**report, target.loss_name: loss}
 
@@ -178,5 +179,7 @@ class Choice:
         lines = split.examples.lines if are_numbered else ()
         shown = split.texts if self.preset.finetuning.keep_texts and is_dev else None
         labels, predictions = split.cells, kept.decide(shares["probabilities"])
-        write_predictions(path, ids, labels, data.target.labels, shares, data.target.decode(predictions), shown, lines)
+        least = np.minimum(kept.threshold_values or 0.5, 0.5) if isinstance(data.target, SeveralLabels) else 0.5
+        decided = data.target.decode(predictions)
+        write_predictions(path, ids, labels, data.target.labels, shares, decided, shown, lines, least=least)
         return report, facts

@@ -11,7 +11,7 @@ Shapes: N rows, C labels, V features, P parts of a model, R runs.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
@@ -123,8 +123,11 @@ class SeveralLabels(Target):
 
     def unknown_in(self, cell: Cell) -> str | None:
         """Return the first label of a cell that is not among `labels`."""
-        known = {*self.labels, *self.left_out}
-        return next((label for label in labels_in(cell) if label not in known), None)
+        return next((label for label in labels_in(cell) if label not in self._known), None)
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset((*self.labels, *self.left_out))
 
     def text_of(self, cell: Cell) -> str:
         """Return the labels, joined by the `separator`."""
@@ -136,7 +139,7 @@ class SeveralLabels(Target):
         found = [[places.get(label, self.width) for label in labels_in(cell)] for cell in cells]
         rows = np.repeat(np.arange(len(found)), [*map(len, found)])
         columns = np.fromiter(chain.from_iterable(found), np.int64, len(rows))
-        y = np.zeros((len(found), self.width + 1), np.int64)
+        y = np.zeros((len(found), self.width + 1), np.int32)
         np.add.at(y, (rows[columns >= 0], columns[columns >= 0]), 1)
         return y
 
@@ -149,6 +152,10 @@ class SeveralLabels(Target):
         has = y[:, :-1] > 0
         rarest = np.where(has, has.sum(axis=0), len(y) + 1).argmin(axis=1)
         return np.where(has.any(axis=1), rarest, self.width)
+
+    def strata_names(self, y: Y) -> Sequence[str]:
+        """Return the rarest label of each row (N), "" for a row without labels."""
+        return [*map([*self.labels, ""].__getitem__, self.strata(y).tolist())]
 
     def divide(self, y: Y, group_ids: NDArray[np.uint64], shares: Sequence[float], seed: int) -> NDArray[np.int64]:
         """Return the part of each row (N,) by iterative stratification (`stratified_parts`)."""
@@ -188,12 +195,11 @@ class SeveralLabels(Target):
 
         Label smoothing s makes 1 - s / 2 and s / 2 of 1 and 0.
         """
-        import torch
         import torch.nn.functional as F
 
         smooth = config.label_smoothing
         targets = y[:, :-1].to(logits.dtype) * (1 - smooth) + smooth / 2
-        weights = torch.tensor(self.weights, dtype=logits.dtype, device=logits.device) if self.weights else None
+        weights = self._weights_for(logits)
         losses = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="none")
         return losses.sum(dim=1)
 
@@ -204,13 +210,19 @@ class SeveralLabels(Target):
         return torch.sigmoid(torch.logit(probabilities.double()) / temperature).to(probabilities.dtype)
 
     def teacher_loss(self, logits: "Tensor", probabilities: "Tensor", temperature: float) -> "Tensor":
-        """Return T² times the sum over the labels of KL(teacher || student) at the temperature T: (B, C), (B, C) -> (B,)."""
+        """Return T² times the sum over the labels of KL(teacher || student) at the temperature T: (B, C), (B, C) -> (B,).
+
+        The terms of having a label have its weight.
+        """
         import torch
         import torch.nn.functional as F
 
-        crossed = F.binary_cross_entropy_with_logits(logits / temperature, probabilities, reduction="none")
-        entropy = -torch.xlogy(probabilities, probabilities) - torch.xlogy(1 - probabilities, 1 - probabilities)
-        return temperature**2 * (crossed - entropy).sum(dim=1)
+        weights, without = self._weights_for(logits), 1 - probabilities
+        crossed = F.binary_cross_entropy_with_logits(
+            logits / temperature, probabilities, pos_weight=weights, reduction="none"
+        )
+        own = torch.xlogy(probabilities, probabilities) * (1.0 if weights is None else weights)
+        return temperature**2 * (crossed + own + torch.xlogy(without, without)).sum(dim=1)
 
     def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
         """Return the sum of the binary cross-entropies of each row (N,), and its gradient in the logits (N, C)."""
@@ -298,7 +310,7 @@ class SeveralLabels(Target):
         With `at_least_one`, a row without any has the label with the largest ratio of its probability to its threshold.
         """
         least = np.array(thresholds if len(thresholds) else [0.5] * self.width)
-        y = np.zeros((len(probabilities), self.width + 1), np.int64)
+        y = np.zeros((len(probabilities), self.width + 1), np.int32)
         y[:, :-1] = probabilities >= least
         if self.at_least_one:
             none = np.flatnonzero(~y.any(axis=1))
@@ -308,9 +320,10 @@ class SeveralLabels(Target):
     def fit_thresholds(self, probabilities: Probabilities, y: Y, metric: str) -> dict[str, Any]:
         """Choose the thresholds with the best `metric` [ours]: micro_f1, macro_f1, or one of a label, as in f1:LABEL.
 
-        All labels share that of micro F1. A label that no row has, and those that the metric does not read, have 0.5. The score
-        of the choice is cross-validated: each of THRESHOLD_FOLDS stratified folds is labelled by the thresholds of the others.
-        Rows with unknown labels count. Raises UsageError for another metric.
+        All labels share that of micro F1. A label of fewer than FEWEST_ROWS_OF_CLASS of the rows, whose best threshold says
+        little [ours], and those that the metric does not read, have 0.5. So have all where that is as good, as it may be with
+        `at_least_one`. The score of the choice is cross-validated: each of THRESHOLD_FOLDS stratified folds is labelled by the
+        thresholds of the others. Rows with unknown labels count. Raises UsageError for another metric.
         """
         self._check_thresholds(metric)
         held_out = np.empty_like(y)
@@ -484,18 +497,24 @@ class SeveralLabels(Target):
         with the best F1 of expected hits: those that are counted depend more on the rows.
         """
         kind, _, label = metric.partition(":")
+        has, values = y[:, :-1] > 0, [0.5] * self.width
         if metric == "micro_f1":
             chances = probabilities.ravel()
             cuts = LabelCuts.of(chances, chances)
             best = cuts.best(f1(cuts.counts._replace(support=cuts.counts.support + y[:, -1].sum())))
-            return [float(cuts.values[best])] * self.width
-        has, values = y[:, :-1] > 0, [0.5] * self.width
-        of_label = OF_LABEL[kind][1] if label else f1
-        for place in [self.labels.index(label)] if label else range(self.width):
-            if has[:, place].any():
-                cuts = LabelCuts.of(probabilities[:, place], has[:, place])
-                values[place] = float(cuts.values[cuts.best(of_label(cuts.counts))])
-        return values
+            values = [float(cuts.values[best])] * self.width
+        else:
+            of_label = OF_LABEL[kind][1] if label else f1
+            for place in [self.labels.index(label)] if label else range(self.width):
+                if has[:, place].sum() >= FEWEST_ROWS_OF_CLASS:
+                    cuts = LabelCuts.of(probabilities[:, place], has[:, place])
+                    values[place] = float(cuts.values[cuts.best(of_label(cuts.counts))])
+        before, after = (self.score(metric, y, self.decide(probabilities, own)) for own in ((), values))
+        return values if after > before else [0.5] * self.width
+
+    def _weights_for(self, logits: "Tensor") -> "Tensor | None":
+        """Return the `weights` (C,) on the device of the `logits`; None: there are none."""
+        return logits.new_tensor(self.weights) if self.weights else None
 
     def _factors(self, y: Y, row_weights: RowWeights = None) -> NDArray[np.float64]:
         """Return the factor of the loss of each label of each row (N, C)."""

@@ -18,7 +18,10 @@ def stratified_parts(
     rows of this label. Among parts that lack as many, give or take less than one, it is the one that lacks most of all rows and
     of the rows of the group's labels together (ours; the paper counts all rows alone, and then the most frequent of many labels
     are far from their share). Other ties, and the order of the groups of a label, follow from hashes of the `seed` and the
-    group's id. The first group with a label goes to part 0 (ours), so that a model that is trained on it knows the label.
+    group's id.
+
+    Where the shares differ, part 0 has the training rows, and the first group with a label goes to it (ours), so that a model
+    knows the label. Labels of a single group are left out of this where the other groups are too few for the other parts.
     """
     rows, labels = len(has_label), has_label.shape[1]
     table = np.column_stack([has_label, ~has_label.any(axis=1)])  # rows without labels have a label of their own
@@ -27,6 +30,8 @@ def stratified_parts(
     keys, counts = np.unique(group_of[row_of] * (labels + 1) + column_of, return_counts=True)
     groups, columns = np.divmod(keys, labels + 1)
     ends = np.searchsorted(groups, np.arange(len(ids) + 1)).tolist()
+    groups_with = np.bincount(columns, minlength=labels + 1)
+    alone = np.unique(groups[groups_with[columns] == 1])  # groups with a label that no other has
     own_labels, own_counts, sizes = columns.tolist(), counts.tolist(), np.bincount(group_of).tolist()
     hashes = _mixed(ids ^ _mixed(np.array([seed], np.uint64)))
     order = np.lexsort((hashes[groups], columns))
@@ -36,7 +41,9 @@ def stratified_parts(
     lacking = [[share * total for share in shares] for total in totals.tolist()]
     lacking_rows = [share * rows for share in shares]
     left = totals.astype(float)
-    part_of, parts, in_first = [-1] * len(ids), range(len(shares)), [False] * (labels + 1)
+    part_of, parts = [-1] * len(ids), range(len(shares))
+    are_few = rows - np.bincount(group_of)[alone].sum() < rows * sum(shares[1:])
+    in_first = (groups_with <= are_few).tolist() if len({*shares}) > 1 else [True] * (labels + 1)
     for _ in range(labels + 1):
         label = int(np.where(left > 0, left, np.inf)[:labels].argmin()) if (left[:labels] > 0).any() else labels
         of_label = lacking[label]

@@ -86,6 +86,8 @@ class Target(ABC):
     """The rows of which draws take the same share, in words."""
     has_labels: ClassVar[bool] = True
     """Whether `labels` are those of the rows. Numbers have none."""
+    prior_weights: ClassVar[tuple[float, float]] = (1.0, 1.0)
+    """The weights of encoder and linear model to which an L2 penalty pulls those of an ensemble, after any calibration."""
     linear_solver: ClassVar[str] = "LinearSVC"
     """The name of what `fit_linear` fits."""
     labels: tuple[str, ...]

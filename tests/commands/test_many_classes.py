@@ -15,6 +15,7 @@ from recurcli.runs.model_files import write_predictions
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import PREDICTIONS, Run
 from recurcli.significance import intervals
+from recurcli.targets import SeveralLabels
 from recurcli.targets.target import MAX_LABELS
 
 
@@ -44,6 +45,23 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
         found = read_predictions(Run(tmp_path), part)  # type: ignore[arg-type]
         assert (found.target.labels, found.labels) == (tuple(names), names[:3])
         assert found.predictions == [names[place] for place in wanted.argmax(axis=1)]
+
+
+def test_all_labels_of_a_row_are_read_of_many(tmp_path: Path) -> None:
+    target = SeveralLabels(tuple(f"c{number}" for number in range(120)), ",")
+    shares = np.where(np.arange(120) < 15, 0.6, 0.1)[None]
+    [decided] = target.decode(target.decide(shares))
+    (tmp_path / "config.json").write_text(
+        to_json({"target": target.to_json(), "id2label": dict(enumerate(target.labels))})
+    )
+    write_manifest(tmp_path, ["config.json"])
+    both = {"probabilities": shares, "encoder_probabilities": shares - 0.2}
+    write_predictions(tmp_path / PREDICTIONS, ["1"], [decided], target.labels, both, [decided], least=np.full(120, 0.3))
+    [line] = lines_of(tmp_path / "predictions.dev.jsonl")
+    assert len(line["probabilities"]) == len(line["encoder_probabilities"]) == 15
+    both["encoder_probabilities"] = shares
+    write_predictions(tmp_path / PREDICTIONS, ["1"], [decided], target.labels, both, [decided])
+    assert read_predictions(Run(tmp_path), "encoder").predictions == [decided]
 
 
 def test_more_labels_than_are_tested_are_refused() -> None:

@@ -15,6 +15,7 @@ from sklearn import metrics as sk
 
 from recurcli.config import DataConfig, FinetuningConfig, LinearConfig
 from recurcli.errors import DataError, UsageError
+from recurcli.evaluation.decision import choose
 from recurcli.files import OpenedFile
 from recurcli.linear import fitting
 from recurcli.linear.model import LinearModel
@@ -308,6 +309,12 @@ def test_the_calibration_has_the_numbers_beside_the_deciles_of_the_predictions()
     assert [each["prediction"] for each in found["bins"]] == [0.5, 1, 1.5, 2, 2.5]
     assert sum(each["rows"] for each in found["bins"]) == 100
     assert found["loss"] == pytest.approx(np.mean((y / 2) ** 2) / 2)
+
+
+def test_few_rows_leave_the_weight_of_ridge_near_one() -> None:
+    target = target_of(1, 2, 3, 4)
+    logits = (np.array([[1.0], [4.0]]) - target.mean) / target.std  # those of the numbers
+    assert choose({"linear": logits}, np.array([1.0, 4.0]), target).weights["linear"] == pytest.approx(1)
 
 
 def test_a_prediction_is_right_if_it_rounds_to_the_whole_number() -> None:

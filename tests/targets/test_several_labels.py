@@ -1,7 +1,9 @@
 """Rows with several labels: read and decided, learned, divided, and scored as scikit-learn scores them."""
 
 import json
+from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,11 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.svm import LinearSVC
 
 from recurcli.config import DataConfig, FinetuningConfig
+from recurcli.data.splits import draw_dev_rows, draw_share, no_dev_rows_in_words, split_in_memory
 from recurcli.errors import DataError, UsageError
 from recurcli.evaluation.decision import Kept, choose
 from recurcli.metrics import average_precision, is_of_labels, metric_named, ranking_average_precision
+from recurcli.models.choice import Choice
 from recurcli.targets import SeveralLabels, target_from_json
 from recurcli.targets.calibration import DEVIATIONS, fit_calibration
 from recurcli.targets.stratification import stratified_parts
@@ -145,6 +149,10 @@ def test_label_smoothing_and_a_teacher_meet_their_definitions() -> None:
     student = torch.logit(torch.tensor([[0.75, 0.2], [0.6, 0.5]])) * 2
     expected = 4 * torch.tensor([-np.log(0.8), -np.log(0.6)])
     assert target.teacher_loss(student, soft, 2.0) == pytest.approx(expected, rel=1e-5)
+    weighted = target.weighted(np.array([3.0, 1.0]))
+    own = 3 * 0.75 * np.log(0.75 / 0.6) + 0.25 * np.log(0.25 / 0.4) - np.log(0.8)
+    student = torch.logit(torch.tensor([[0.6, 0.2]])) * 2
+    assert weighted.teacher_loss(student, soft[:1], 2.0).item() == pytest.approx(4 * own, rel=1e-5)
 
 
 def test_weights_are_those_of_the_rows_that_have_a_label() -> None:
@@ -287,10 +295,24 @@ def test_rows_of_a_group_are_in_one_part_and_each_label_has_a_row_in_the_first()
     y[7, 0] = 1  # a label with one row
     ids = np.random.default_rng(1).integers(100, size=400).astype(np.uint64)
     for seed in range(20):
-        parts = stratified_parts(y[:, :-1] > 0, ids, (0.5, 0.5), seed)
+        parts = stratified_parts(y[:, :-1] > 0, ids, (0.51, 0.49), seed)
         assert all(len({*parts[ids == each]}) == 1 for each in np.unique(ids))
         assert y[parts == 0, :-1].any(axis=0).all()
-        assert np.abs(y[parts == 1, 1:-1].sum(axis=0) - y[:, 1:-1].sum(axis=0) / 2).max() <= 8
+        assert np.abs(y[parts == 1, 1:-1].sum(axis=0) - 0.49 * y[:, 1:-1].sum(axis=0)).max() <= 8
+
+
+def test_rows_of_rare_labels_are_shared_by_folds_and_dev_rows() -> None:
+    own, ids = np.eye(200, dtype=bool), np.arange(200, dtype=np.uint64)
+    assert np.bincount(stratified_parts(own, ids, [0.2] * 5, 0)).tolist() == [40] * 5
+    assert np.bincount(stratified_parts(own, ids, (0.9, 0.1), 0)).tolist() == [180, 20]
+    frequent = np.arange(200)[:, None] % 4 == 1
+    mixed = np.column_stack([own[:, :40], frequent & (np.arange(200)[:, None] >= 40)])
+    parts = stratified_parts(mixed, ids, (0.9, 0.1), 0)
+    assert not parts[:40].any() and parts.sum() >= 15, "labels of one row stay in training where others are enough"
+    draw = np.random.default_rng(0)
+    zipf = np.zeros((1000, 400), bool)
+    zipf[np.arange(1000), draw.zipf(1.3, 1000) % 400] = True
+    assert np.ptp(np.bincount(stratified_parts(zipf, np.arange(1000, dtype=np.uint64), [0.2] * 5, 0))) <= 2
 
 
 def test_all_labels_have_one_threshold_for_micro_f1_which_is_half_of_what_is_expected_with_it() -> None:
@@ -311,7 +333,8 @@ def test_all_labels_have_one_threshold_for_micro_f1_which_is_half_of_what_is_exp
 
 @pytest.mark.parametrize("metric", ["macro_f1", "f1:l3"])
 def test_thresholds_are_as_good_as_any_on_their_rows(metric: str) -> None:
-    target, (y, probabilities) = named(4), drawn(60, 4, seed=1)
+    target, (y, probabilities) = named(4), drawn(120, 4, seed=1)
+    y[:12, 0] = 1
     found = target.fit_thresholds(probabilities, y, metric)
     values = [*found["thresholds"].values()]
     best = target.score(metric, y, target.decide(probabilities, values))
@@ -324,7 +347,7 @@ def test_thresholds_are_as_good_as_any_on_their_rows(metric: str) -> None:
             other = [*values[:label], cut, *values[label + 1 :]]
             assert target.score(metric, y, target.decide(probabilities, other)) <= best + 1e-12
     assert found["most_probable"] == target.score(metric, y, target.decide(probabilities)) <= best
-    assert found["cross_validated"] <= best and (found["folds"], found["rows"]) == (5, 60)
+    assert found["cross_validated"] <= best and (found["folds"], found["rows"]) == (5, 120)
 
 
 def test_thresholds_of_labels_that_tell_nothing_stay() -> None:
@@ -337,6 +360,18 @@ def test_thresholds_of_labels_that_tell_nothing_stay() -> None:
     assert [*target.fit_thresholds(sure, y, "macro_f1")["thresholds"].values()] == [0.5] * 3
     with pytest.raises(UsageError, match="unknown label 'l9'"):
         target.fit_thresholds(probabilities, y, "f1:l9")
+
+
+def test_thresholds_of_rare_labels_stay_and_none_is_worse_than_a_half() -> None:
+    target, (y, probabilities) = named(3), drawn(60, 3)
+    y[:, 0] = np.arange(60) < 9
+    for metric in ("macro_f1", "micro_f1", "f1:l0"):
+        assert target.fit_thresholds(probabilities, y, metric)["thresholds"]["l0"] == 0.5
+    for seed in range(30):
+        at_least_one, (y, probabilities) = replace(named(3), at_least_one=True), drawn(60, 3, seed)
+        found = at_least_one.fit_thresholds(probabilities, y, "micro_f1")
+        best = at_least_one.decide(probabilities, [*found["thresholds"].values()])
+        assert at_least_one.score("micro_f1", y, best) >= found["most_probable"]
 
 
 def test_intervals_are_those_of_a_plain_loop_over_resamples() -> None:
@@ -416,3 +451,36 @@ def test_what_is_kept_calibrates_each_label_and_is_read_back() -> None:
         with pytest.raises(ValueError, match="a slope and an offset of each of 4 labels"):
             Kept.from_json(stored, named(4))
     assert (kept.only_linear.logits(held_out) == kept.alone["linear"] * kept.calibrated("linear", linear)).all()
+
+
+def test_the_loss_of_held_out_halves_has_the_weights_of_the_labels() -> None:
+    y, _ = drawn(60, 2)
+    learner, logits = named(2).weighted(np.array([5.0, 1.0])), np.random.default_rng(1).normal(size=(60, 2))
+    rows = SimpleNamespace(y=y, texts=[(f"text {row}", None) for row in range(60)])
+    facts = {"choosing_weights": np.ones(60), "metric": "micro_f1", "dev": None}
+    data: Any = SimpleNamespace(target=named(2), learner=learner, choosing=rows, **facts)
+    linear, preset = SimpleNamespace(held_out=logits, may_be_kept=True), SimpleNamespace(finetuning=FinetuningConfig())
+    parts: dict[str, Any] = {"preset": preset, "encoder": None, "linear": linear, "known": None, "halves_seed": 0}
+    found = Choice(data=data, **parts)._held_out(None)["log_loss"]
+    data.learner = data.target
+    assert found > 1.2 * Choice(data=data, **parts)._held_out(None)["log_loss"]
+
+
+def test_a_share_of_the_rows_keeps_one_of_each_rare_label() -> None:
+    cells = [("a",)] * 40 + [("a", "rare")] + [()] * 20
+    rows = [(f"text {number}", None, cell) for number, cell in enumerate(cells)]
+    target = SeveralLabels.of(cells, DataConfig())
+    assert target.strata_names(target.encode(cells))[39:42] == ["a", "rare", ""]
+    kept = Counter(draw_share(split_in_memory(rows, target=target), 0.1, 0).cells)
+    assert kept == {("a",): 4, ("a", "rare"): 1, (): 2}
+
+
+def test_without_dev_rows_the_reason_is_that_of_labels() -> None:
+    rows = [(f"text {number}", None, cell) for number, cell in enumerate([("a",), ("b",), ()])]
+    split = split_in_memory(rows, target=SeveralLabels(("a", "b"), ","))
+    train, dev = draw_dev_rows(split, 0.1, 0)
+    assert len(train.examples) == 3 and not dev.examples
+    reason = (
+        "none of its 3 rows becomes a dev row; the share 0.1 of a label does (data.dev_fraction), never all of its rows"
+    )
+    assert no_dev_rows_in_words(split, 0.1).startswith(reason)
