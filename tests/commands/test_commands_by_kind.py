@@ -130,7 +130,7 @@ def test_check_counts_labels_sets_and_numbers(kind: str, recur: Recur, tmp_path:
 
 
 def test_suspects_come_first_and_out_of_fold_predictions_teach(kind: str, recur: Recur, tmp_path: Path) -> None:
-    rows = rows_of(kind, 1, 240)
+    rows = rows_of(kind, 1, 360)
     planted = [number for number, row in enumerate(rows) if " ice" in f" {row['text']}" and number % 7 == 0][:4]
     for number in planted:
         cell = rows[number]["label"]
@@ -149,7 +149,7 @@ def test_suspects_come_first_and_out_of_fold_predictions_teach(kind: str, recur:
     result = recur.json(*line, "--output", tmp_path / "student")
     teacher = result["teacher"]
     assert teacher["column"] == ("probability_LABEL" if kind == "several" else "prediction")
-    assert teacher["training_rows"] + teacher["left_out"] == teacher["added"] == 120
+    assert teacher["training_rows"] + teacher["left_out"] == teacher["added"] == 240
 
 
 def test_suspects_are_found_label_by_label() -> None:
