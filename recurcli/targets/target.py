@@ -83,6 +83,12 @@ class Target(ABC):
     """The rows of which draws take the same share, in words."""
     has_labels: ClassVar[bool] = True
     """Whether `labels` are those of the rows. Numbers have none."""
+    label_noun: ClassVar[str] = "label"
+    """What a row has, in words."""
+    has_score: ClassVar[bool] = False
+    """Whether a prediction has the probability of its one label as score."""
+    suspect_columns: ClassVar[tuple[str, ...]] = ("suggested", "probability")
+    """The columns that a file of `suspects` has beside those of the rows."""
     linear_solver: ClassVar[str] = "LinearSVC"
     """The name of what `fit_linear` fits."""
     labels: tuple[str, ...]
@@ -324,6 +330,13 @@ class Target(ABC):
         """Return what a list of mistakes shows of one row beside label and prediction, by column.
 
         `label` is as the row's file has it, `y` and `prediction` as they are encoded; `probabilities` are (C,).
+        """
+
+    @abstractmethod
+    def suspects(self, probabilities: Probabilities, y: Y) -> list[tuple[int, list[str]]]:
+        """Return the numbers of the rows whose label may be wrong, the likeliest first, each with its `suspect_columns`.
+
+        `probabilities` (N, C) are out of fold.
         """
 
     @abstractmethod
