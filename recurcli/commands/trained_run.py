@@ -10,7 +10,6 @@ from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
 from recurcli.log import Log
 from recurcli.runs.run_directory import THRESHOLDS, Run
-from recurcli.targets import SeveralLabels
 
 
 def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
@@ -33,7 +32,7 @@ def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | Non
 def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:
     """Log a note if the run has thresholds, which were chosen for the ensemble, and the model is its linear model alone."""
     if predictor.kept.thresholds is None and run.has(THRESHOLDS):
-        rule = "0.5 for each label" if predictor.kept.target.kind == SeveralLabels.kind else "the most probable label"
+        rule = "the most probable label" if predictor.kept.target.has_score else "0.5 for each label"
         log.note(f"{run}: --fast takes {rule}, since {THRESHOLDS} was chosen for the whole ensemble")
 
 

@@ -68,6 +68,7 @@ class Number(Target):
     headline, stratum, loss_name, has_labels = "mae", "decile", SQUARED_ERROR, False
     constant_name, constant_words = "mean", "constant mean"
     label_noun, suspect_columns = "number", ("suggested", "distance")
+    mistake_columns = ("error", "prediction", "label")
     model_words, linear_solver = "model that predicts a number of each text", "Ridge"
 
     low: float
@@ -239,6 +240,10 @@ class Number(Target):
         have all rows.
         """
         return np.rint(y) == np.rint(predictions) if self.is_whole else y == predictions
+
+    def agreement(self, first: Y, second: Y) -> float:
+        """Return 1 less the mean square of the differences in variances of the training rows, as R² is of errors."""
+        return 1 - float((((second - first) / self.std) ** 2).mean())
 
     def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
         """Return how far each prediction is from the number (N,)."""

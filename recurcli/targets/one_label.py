@@ -104,7 +104,7 @@ class OneLabel(Target):
     metrics, of_probabilities = METRICS, OF_PROBABILITIES
     headline = "accuracy"
     constant_name, constant_words = "majority", "majority class"
-    has_score = True
+    has_score, mistake_columns = True, ("score", "prediction", "label")
 
     @classmethod
     def of(cls, cells: Collection[Cell], config: DataConfig, labels: tuple[str, ...] = ()) -> Self:

@@ -77,6 +77,7 @@ class SeveralLabels(Target):
     constant_name, constant_words = "most_frequent", "most frequent labels"
     model_words = "text classifier for several labels a row"
     suspect_columns = ("suggested_add", "suggested_remove", "probability")
+    mistake_columns = ("missed", "wrong", "label")
     separator: str
     """Joins the labels of a row in a cell of a table."""
     at_least_one: bool = False

@@ -87,6 +87,8 @@ class Target(ABC):
     """What a row has, in words."""
     has_score: ClassVar[bool] = False
     """Whether a prediction has the probability of its one label as score."""
+    mistake_columns: ClassVar[tuple[str, ...]]
+    """What a page shows of a wrongly predicted row, by column: keys of `mistake`, prediction and label."""
     suspect_columns: ClassVar[tuple[str, ...]] = ("suggested", "probability")
     """The columns that a file of `suspects` has beside those of the rows."""
     linear_solver: ClassVar[str] = "LinearSVC"
@@ -281,6 +283,10 @@ class Target(ABC):
     @abstractmethod
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         """Return whether each prediction (N, …) is right, (N,)."""
+
+    def agreement(self, first: Y, second: Y) -> float:
+        """Return how far two predictions (N, …) agree: the share of the rows whose label, or set of labels, is the same."""
+        return float(self.hits(first, second).mean())
 
     @abstractmethod
     def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
