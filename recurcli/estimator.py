@@ -92,7 +92,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]
         with _python_errors(), contextlib.ExitStack() as stack:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             resolved = self._resolve(settings)
-            config, what = resolved.preset.data, "labels" if targets.kind.has_labels else "numbers"
+            config, what = resolved.preset.data, f"{targets.kind.label_noun}s"
             try:
                 target = targets.kind.of(targets.cells, config, targets.names)
             except DataError as error:
@@ -439,8 +439,7 @@ def _split(texts: Rows, cells: Sequence[Cell], what: str, target: Target, weight
     """Return texts and the cells of their labels as a split. Raises ValueError if their numbers differ, or all are blank."""
     rows = [as_pair(text, row, what) for row, text in enumerate(text_rows(texts))]
     if len(rows) != len(cells):
-        given = "labels" if target.has_labels else "numbers"
-        raise ValueError(f"{len(rows):,} {what} have {len(cells):,} {given}; each needs one")
+        raise ValueError(f"{len(rows):,} {what} have {len(cells):,} {target.label_noun}s; each needs one")
     for row, (_, second) in enumerate(rows):
         if (second is None) != (rows[0][1] is None):
             raise ValueError(f"{what}[{row}] and {what}[0] are a pair and a single text; give rows of one kind")

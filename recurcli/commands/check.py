@@ -361,18 +361,10 @@ def summarize_lengths(lengths: NDArray[np.int64], max_length: int | None) -> dic
     }
 
 
-def summarize_sets(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return the number of rows without labels and of different sets of labels, and the most frequent set with its rows."""
-    [(labels, rows)] = (counts := Counter(cells)).most_common(1) or [((), 0)]
-    return {"without_labels": counts[()], "different": len(counts), "most_frequent": labels_in(labels), "rows": rows}
-
-
-def summarize_numbers(numbers: NDArray[np.float64]) -> dict[str, Any]:
-    """Return range, quartiles, mean and standard deviation of numbers (N,), and how many different ones there are."""
-    quartiles = np.percentile(numbers, (0, 25, 50, 75, 100)).tolist()
-    names = ("minimum", "p25", "median", "p75", "maximum")
-    moments = {"mean": float(numbers.mean()), "std": float(numbers.std()), "different": len(np.unique(numbers))}
-    return {**dict(zip(names, quartiles, strict=True)), **moments}
+def summarize_numbers(numbers: NDArray[np.float64]) -> dict[str, float]:
+    """Return range, median and mean of numbers (N,)."""
+    found = numbers.min(), np.median(numbers), numbers.mean(), numbers.max()
+    return dict(zip(("minimum", "median", "mean", "maximum"), map(float, found), strict=True))
 
 
 def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -380,7 +372,7 @@ def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, 
     rows, labels = split.rows, dict(sorted(sorted(split.labels.items()), key=itemgetter(1), reverse=True))
     dev = () if split.alone is None or split.alone.dev is None else split.alone.dev.examples
     columns = {key: names for key, names in asdict(rows.source.columns).items() if names}
-    is_several = isinstance(rows.target, SeveralLabels)
+    is_several, cells = isinstance(rows.target, SeveralLabels), rows.cells
     return {
         "split": split.name,
         "path": str(split.path),
@@ -396,8 +388,8 @@ def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, 
         "target": None if rows.target is None else rows.target.kind,
         "labels": labels,
         "majority": max(labels.values()) / sum(labels.values()) if labels and not is_several else None,
-        "label_sets": summarize_sets(rows.cells) if is_several else None,
-        "numbers": summarize_numbers(np.array(rows.cells, float)) if split.are_numbers and rows.cells else None,
+        "label_sets": {"without_labels": cells.count(()), "different": len({*cells})} if is_several else None,
+        "numbers": summarize_numbers(np.array(cells, float)) if split.are_numbers and cells else None,
         "repeated": repeated_texts(split),
         "lengths": lengths,
         "issues": {
@@ -503,14 +495,10 @@ def _split_findings(
             yield Finding("error", f"{file}: no row is a dev row; {rule}")
         return
     if conflicts := repeated["first_conflicts"]:
-        mark = "; " if isinstance(rows.target, SeveralLabels) else ", "
-        labels = mark.join(escaped(split.text_of(label), 40) for label in conflicts[0]["labels"])
-        texts = pluralize(repeated["conflicting_texts"], _TEXT)
-        where = f"{_lines(conflicts[0]['lines'])} with the {'numbers' if split.are_numbers else 'labels'} {labels}"
-        kind = (
-            "different numbers" if split.are_numbers else "more than one label" if mark == ", " else "different labels"
-        )
-        yield Finding("warning", f"{file}: {texts} with {kind}; the first: {where}")
+        labels = "; ".join(escaped(split.text_of(label), 40) for label in conflicts[0]["labels"])
+        texts, what = pluralize(repeated["conflicting_texts"], _TEXT), "numbers" if split.are_numbers else "labels"
+        where = f"{_lines(conflicts[0]['lines'])} with the {what} {labels}"
+        yield Finding("warning", f"{file}: {texts} with different {what}; the first: {where}")
     if repeated["texts"]:
         texts, others = pluralize(repeated["texts"], _TEXT), pluralize(repeated["rows"], "row")
         where = _lines(repeated["first_lines"][0])

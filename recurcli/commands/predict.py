@@ -52,7 +52,7 @@ from recurcli.linear.explain import explain, explain_direction
 from recurcli.log import Log
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
 from recurcli.runs.run_directory import Facts, Run, open_run
-from recurcli.targets import Cell, Number, OneLabel, SeveralLabels, Target
+from recurcli.targets import Cell, Number, Target
 
 
 def predict(request: PredictRequest, log: Log) -> None:
@@ -81,7 +81,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         _check_kind(request, predictor.kept.target)
         run.note_if_unfinished(log)
         note_on_fast(run, predictor, log)
-        if request.threshold is not None and predictor.kept.target.kind == SeveralLabels.kind:
+        if request.threshold is not None and not predictor.kept.target.has_score:
             predictor = replace(predictor, kept=predictor.kept.with_threshold(request.threshold))
         inputs = _open_inputs(request, options, predictor.source, output, stack, log)
         kind_of_writer = ParquetWriter if inputs[0].format == "parquet" else RowWriter
@@ -137,11 +137,9 @@ def _check_kind(request: PredictRequest, target: Target) -> None:
     options = ", ".join(name for name, is_given in given.items() if is_given)
     if options and not target.has_labels:
         raise UsageError(f"{request.run}: predicts numbers, which have no probabilities; leave out {options}")
-    if request.format == "clue" and target.kind != OneLabel.kind:
-        what = "several labels a row" if target.has_labels else "numbers"
-        raise UsageError(
-            f"{request.run}: predicts {what}, and --format clue has one label a row; choose another format"
-        )
+    if request.format == "clue" and not target.has_score:
+        what = f"{request.run}: does not predict one label a row"
+        raise UsageError(f"{what}, which --format clue has; choose another format")
 
 
 def _explanation(predictor: Predictor, row: Pair, label: Cell) -> Explanation:
@@ -296,7 +294,7 @@ def _summary(
     predictor.note_on_cuts(progress.rows, log)
     if progress.rows:
         place = "" if str(request.output) == "-" else f"{request.output}: "
-        without = "without a label" if predictor.kept.target.kind == SeveralLabels.kind else "below the threshold"
+        without = "below the threshold" if predictor.kept.target.has_score else "without a label"
         found = _labels_in_words(progress.labels, without)
         if progress.ends:
             found = "numbers from {:.6g} to {:.6g}".format(*progress.ends)

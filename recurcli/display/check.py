@@ -66,11 +66,9 @@ def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> Table:
 
 
 def _numbers(splits: Splits) -> Table:
-    """Return range, quartiles, mean and standard deviation of the numbers of the splits."""
-    keys = ("minimum", "p25", "median", "mean", "p75", "maximum", "std")
-    names = ["split", "min", "25 %", "median", "mean", "75 %", "max", "standard deviation", "different"]
-    shown = [(split["split"], split["numbers"]) for split in splits]
-    return Table(names, [[name, *(f"{own[key]:.6g}" for key in keys), f"{own['different']:,}"] for name, own in shown])
+    """Return range, median and mean of the numbers of the splits."""
+    rows = [[split["split"], *(f"{number:.6g}" for number in split["numbers"].values())] for split in splits]
+    return Table(["split", "min", "median", "mean", "max"], rows)
 
 
 def _labels(splits: Splits) -> list[RenderableType | Table]:
@@ -92,12 +90,8 @@ def _sets(split: Mapping[str, Any]) -> str:
     """Return a sentence on the sets of labels of rows with several, else ""."""
     if (sets := split["label_sets"]) is None:
         return ""
-    without, most = (
-        pluralize(sets["without_labels"], "row", "have", of=split["rows"]),
-        " + ".join(sets["most_frequent"]),
-    )
-    frequent = f"the most frequent is {most or 'that without labels'} ({pluralize(sets['rows'], 'row')})"
-    return f"{split['split']}: {without} no label; of {pluralize(sets['different'], 'different set')} {frequent}"
+    without = pluralize(sets["without_labels"], "row", "have", of=split["rows"])
+    return f"{split['split']}: {without} no label; {pluralize(sets['different'], 'different set')} of labels"
 
 
 def _or_dot(count: int) -> Cell:

@@ -13,7 +13,6 @@ from recurcli.errors import DataError, UsageError
 from recurcli.export.clue import Submission, validate, write_submission
 from recurcli.export.format import TrainedRun
 from recurcli.log import Log
-from recurcli.targets import OneLabel
 
 
 def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
@@ -24,10 +23,8 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
     length.
     """
     for run in runs:
-        if (kind := run.predictor.kept.target.kind) != OneLabel.kind:
-            raise UsageError(
-                f"{run.path}: predicts labels of the kind {kind}, and CLUE takes one label a row; add --format onnx"
-            )
+        if not run.predictor.kept.target.has_score:
+            raise UsageError(f"{run.path}: does not predict one label a row, which CLUE takes; add --format onnx")
     answers: list[tuple[Submission, TrainedRun, Split]] = []
     for run in runs:
         if not run.task.submissions:

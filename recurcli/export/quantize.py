@@ -18,14 +18,12 @@ from recurcli.errors import ModelError, pluralize
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import Ngrams
 from recurcli.metrics import format_score, metric_named
-from recurcli.targets import Number, Target
+from recurcli.targets import Target
 from recurcli.targets.target import Y
 from recurcli.tokens.tokenizer import Tokens
 
 MIN_AGREEMENT = 0.98
 """Smallest agreement of int8 with fp32 on the dev rows (`Agreement`). Ours."""
-AGREES = {"accuracy": "of the labels agree", "micro_f1": "of the sets of labels agree", "mae": "of the variance agrees"}
-"""The agreement in words, by the headline metric."""
 MIN_CELLS = 256
 """Smaller weights stay in fp32: the operators around them would need more bytes than they save."""
 MIN_ROW = 16
@@ -37,11 +35,7 @@ SMALLEST_SCALE = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What int8 changes on the dev rows: the headline `metric` of both models, and how far their predictions agree.
-
-    `agreement` is the share of the rows whose label, or set of labels, stays. Of numbers it is 1 less the mean square of their
-    moves in variances of the training rows, as R² is of errors.
-    """
+    """What int8 changes on the dev rows: the headline `metric` of both models, and `Target.agreement`."""
 
     rows: int
     metric: str
@@ -53,18 +47,15 @@ class Agreement:
     def of(cls, target: Target, fp32: Y, int8: Y, y: Y) -> "Agreement":
         """Compare the predictions (N, …) of the fp32 and the int8 model, and the labels `y` (N, …)."""
         before, after = (target.score(target.headline, y, predictions) for predictions in (fp32, int8))
-        if isinstance(target, Number):
-            agreement = 1 - (((int8 - fp32) / target.std) ** 2).mean()
-        else:
-            agreement = target.hits(fp32, int8).mean()
-        return cls(rows=len(y), metric=target.headline, fp32=before, int8=after, agreement=float(agreement))
+        agreement = target.agreement(fp32, int8)
+        return cls(rows=len(y), metric=target.headline, fp32=before, int8=after, agreement=agreement)
 
     def check(self, least: float) -> None:
         """Raise ModelError if the agreement is below `least`."""
         if self.agreement < least:
             share = math.floor(10_000 * self.agreement) / 100  # not rounded up to what is asked for
             raise ModelError(
-                f"the int8 model is not written: {share:.2f} % {AGREES[self.metric]} with fp32 on "
+                f"the int8 model is not written: its agreement with fp32 is {share:.2f} % on "
                 f"{pluralize(self.rows, 'dev row')}, and --min-agreement asks for {100 * least:g} %; leave --quantize out"
             )
 
@@ -76,7 +67,7 @@ class Agreement:
             for score in (self.fp32, self.int8)
         )
         scores = f"{metric.words} {fp32} in fp32 and {int8} in int8"
-        return f"{pluralize(self.rows, 'dev row')}: {scores}; {100 * self.agreement:.2f} % {AGREES[self.metric]}"
+        return f"{pluralize(self.rows, 'dev row')}: {scores}; agreement {100 * self.agreement:.2f} %"
 
 
 def as_half(values: NDArray[np.float32]) -> NDArray[np.float16]:

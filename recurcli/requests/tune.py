@@ -1,17 +1,13 @@
 """The request of `recur tune`: its arguments and options."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from recurcli.errors import UsageError, check_not_both
 from recurcli.metrics import words_of
 from recurcli.requests.options import OUTPUT, flag, option
 from recurcli.requests.training import LabelledRequest
-
-if TYPE_CHECKING:
-    from recurcli.targets import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,32 +66,9 @@ class TuneRequest(LabelledRequest):
         """Whether a trial is scored by the loss of held-out rows, since nothing sets `finetuning.metric`."""
         return not self.of_encoder and self.resolved.preset.finetuning.metric == "auto"
 
-    @cached_property
-    def target(self) -> "type[Target]":
-        """What the labels of the training rows are. These are read where neither the task nor a setting says it."""
-        from recurcli.data.splits import kind_before_reading, load_split
-        from recurcli.data.tasks import task_named, task_with_columns
-
-        preset = self.resolved.preset
-        task = task_with_columns(task_named(preset.task), preset.data)
-        if (kind := kind_before_reading(task, preset.data)) is not None:
-            return kind
-        target = load_split(task, "train", preset.data).target
-        assert target is not None
-        return type(target)
-
-    @property
-    def metric(self) -> str:
-        """The metric of the trials: `finetuning.metric`, but the loss of held-out rows where nothing sets that key."""
-        setting = self.resolved.preset.finetuning.metric
-        if setting != "auto":
-            return setting
-        return self.target.loss_name if self.is_by_loss else self.target.headline
-
-    @property
-    def score_in_words(self) -> str:
-        """What the score of a trial is."""
-        words = words_of(self.metric)
+    def score_in_words(self, metric: str) -> str:
+        """Return what the score of a trial by the `metric` is."""
+        words = words_of(metric)
         if self.resolved.preset.is_linear:
             return f"{words} of the linear model on held-out rows"
         held_out = f"{words} of the ensemble on held-out halves of the dev rows"

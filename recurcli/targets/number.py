@@ -45,6 +45,10 @@ FAR = 20.0
 distribution the largest is at 9."""
 HARDLY = 0.1
 """Predictions whose standard deviation is below this share of that of the numbers hardly differ. Ours."""
+FAR_OFF = 3.0
+"""Robust standard deviations of the residuals beyond which a number may be wrong. Ours: of normal residuals 0.3 % are there."""
+MAD_OF_NORMAL = 0.6745
+"""The median absolute deviation of a normal distribution, in its standard deviations."""
 FEWEST_ROWS = 10
 """Rows that a resampled interval needs, as of each class (`significance.FEWEST_ROWS_OF_CLASS`)."""
 
@@ -63,6 +67,8 @@ class Number(Target):
     metrics = NUMBER_METRICS
     headline, stratum, loss_name, has_labels = "mae", "decile", SQUARED_ERROR, False
     constant_name, constant_words = "mean", "constant mean"
+    label_noun, suspect_columns = "number", ("suggested", "distance")
+    mistake_columns = ("error", "prediction", "label")
     model_words, linear_solver = "model that predicts a number of each text", "Ridge"
 
     low: float
@@ -167,9 +173,7 @@ class Number(Target):
         metric_named(name)  # refuses a cut that is not a number
 
     def weights_of_labels(self, setting: Any, y: Y) -> NDArray[np.float64]:
-        """Return [1]. Raises UsageError for weights of classes."""
-        if setting != "none":
-            raise UsageError("finetuning.class_weights is for classes, and the labels are numbers; leave it out")
+        """Return [1]."""
         return np.ones(1)
 
     def loss(self, logits: "Tensor", y: "Tensor", config: FinetuningConfig) -> "Tensor":
@@ -239,6 +243,10 @@ class Number(Target):
         """
         return np.rint(y) == np.rint(predictions) if self.is_whole else y == predictions
 
+    def agreement(self, first: Y, second: Y) -> float:
+        """Return 1 less the mean square of the differences in variances of the training rows, as R² is of errors."""
+        return 1 - float((((second - first) / self.std) ** 2).mean())
+
     def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
         """Return how far each prediction is from the number (N,)."""
         return np.abs(y - predictions)
@@ -283,6 +291,17 @@ class Number(Target):
     def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
         """Return by how much the prediction is too high (`error`)."""
         return {"error": f"{prediction - y:.6g}"}
+
+    def suspects(self, probabilities: Probabilities, y: Y) -> list[tuple[int, list[str]]]:
+        """Return the rows whose number is far from the predicted one, each with that and the distance of its residual.
+
+        It is the distance from the median of the residuals, in standard deviations that the median distance estimates.
+        """
+        predictions = self.decide(probabilities)
+        distances = np.abs(y - predictions - np.median(y - predictions))
+        distances = distances * MAD_OF_NORMAL / max(float(np.median(distances)), 1e-300)
+        rows = np.argsort(-distances, kind="stable")[: (distances > FAR_OFF).sum()].tolist()
+        return [(row, [self.text_of(predictions[row]), f"{distances[row]:.2f}"]) for row in rows]
 
     def constant(self, y: Y) -> Y:
         """Return the mean for each row (N,)."""

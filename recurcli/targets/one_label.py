@@ -25,6 +25,7 @@ from recurcli.metrics import (
 )
 from recurcli.process import interruptible
 from recurcli.significance import FEWEST_ROWS_OF_CLASS, RESAMPLES, intervals, resampled_scores, share_interval, tango
+from recurcli.targets.suspects import find_suspects
 from recurcli.targets.target import Cell, LinearWeights, Logits, Probabilities, RowWeights, Target, Y
 from recurcli.targets.thresholds import fit_thresholds
 
@@ -105,6 +106,7 @@ class OneLabel(Target):
     constant_name, constant_words = "majority", "majority class"
     prior_weights = (0.5, 2.0)
     """Ours: about those fitted on 600 TNEWS rows."""
+    has_score, mistake_columns = True, ("score", "prediction", "label")
 
     @classmethod
     def of(cls, cells: Collection[Cell], config: DataConfig, labels: tuple[str, ...] = ()) -> Self:
@@ -330,6 +332,11 @@ class OneLabel(Target):
         """Return the probability of the predicted class, and of the right one, which is empty for an unknown label."""
         own = f"{probabilities[y]:.6f}" if y >= 0 else ""
         return {"score": f"{probabilities[prediction]:.6f}", "label_probability": own}
+
+    def suspects(self, probabilities: Probabilities, y: Y) -> list[tuple[int, list[str]]]:
+        """Return the rows of `find_suspects`, each with its most probable class and the probability of its own."""
+        best, rows = self.decode(self.decide(probabilities)), find_suspects(probabilities, y).tolist()
+        return [(row, [str(best[row]), f"{probabilities[row, y[row]]:.6f}"]) for row in rows]
 
     def constant(self, y: Y) -> Y:
         """Return the most frequent class for each row (N,)."""

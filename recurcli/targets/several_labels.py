@@ -40,6 +40,7 @@ from recurcli.significance import FEWEST_ROWS_OF_CLASS, LIMITS, RESAMPLES, RESAM
 from recurcli.targets.calibration import fit_calibration
 from recurcli.targets.one_label import TOLERANCE, binned, ordered_labels, weights_by_name
 from recurcli.targets.stratification import stratified_parts
+from recurcli.targets.suspects import find_suspects
 from recurcli.targets.target import (
     MAX_LABELS,
     Calibration,
@@ -74,6 +75,8 @@ class SeveralLabels(Target):
     thresholds_for = headline
     constant_name, constant_words = "most_frequent", "most frequent labels"
     model_words = "text classifier for several labels a row"
+    suspect_columns = ("suggested_add", "suggested_remove", "probability")
+    mistake_columns = ("missed", "wrong", "label")
     separator: str
     """Joins the labels of a row in a cell of a table."""
     at_least_one: bool = False
@@ -450,6 +453,21 @@ class SeveralLabels(Target):
             for name, labels in lists.items()
             for column, texts in ((name, labels), (f"{name}_probabilities", [chances.get(own, "") for own in labels]))
         }
+
+    def suspects(self, probabilities: Probabilities, y: Y) -> list[tuple[int, list[str]]]:
+        """Return the rows with labels that may be missing or wrong, by the probability of the least probable decision on them.
+
+        Each label is a task of two classes (`find_suspects`).
+        """
+        has, names = y[:, :-1] > 0, np.array(self.labels)
+        doubted = np.zeros_like(has)
+        for label, chances in enumerate(probabilities.T):
+            doubted[find_suspects(np.stack([1 - chances, chances], axis=1), y[:, label]), label] = True
+        least = np.where(doubted, np.where(has, probabilities, 1 - probabilities), np.inf).min(axis=1)
+        rows = np.argsort(least, kind="stable")[: doubted.any(axis=1).sum()].tolist()
+        missing, wrong = doubted & ~has, doubted & has
+        changes = ((row, (names[missing[row]], names[wrong[row]])) for row in rows)
+        return [(row, [*map(self.separator.join, labels), f"{least[row]:.6f}"]) for row, labels in changes]
 
     def constant(self, y: Y) -> Y:
         """Return the most frequent set of labels for each row, (N, C + 1)."""

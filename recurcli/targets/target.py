@@ -88,6 +88,14 @@ class Target(ABC):
     """Whether `labels` are those of the rows. Numbers have none."""
     prior_weights: ClassVar[tuple[float, float]] = (1.0, 1.0)
     """The weights of encoder and linear model to which an L2 penalty pulls those of an ensemble, after any calibration."""
+    label_noun: ClassVar[str] = "label"
+    """What a row has, in words."""
+    has_score: ClassVar[bool] = False
+    """Whether a prediction has the probability of its one label as score."""
+    mistake_columns: ClassVar[tuple[str, ...]]
+    """What a page shows of a wrongly predicted row, by column: keys of `mistake`, prediction and label."""
+    suspect_columns: ClassVar[tuple[str, ...]] = ("suggested", "probability")
+    """The columns that a file of `suspects` has beside those of the rows."""
     linear_solver: ClassVar[str] = "LinearSVC"
     """The name of what `fit_linear` fits."""
     labels: tuple[str, ...]
@@ -281,6 +289,10 @@ class Target(ABC):
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         """Return whether each prediction (N, …) is right, (N,)."""
 
+    def agreement(self, first: Y, second: Y) -> float:
+        """Return how far two predictions (N, …) agree: the share of the rows whose label, or set of labels, is the same."""
+        return float(self.hits(first, second).mean())
+
     @abstractmethod
     def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
         """Return how wrong each prediction is (N,), 0 where it is right, by which lists of mistakes are ordered."""
@@ -329,6 +341,13 @@ class Target(ABC):
         """Return what a list of mistakes shows of one row beside label and prediction, by column.
 
         `label` is as the row's file has it, `y` and `prediction` as they are encoded; `probabilities` are (C,).
+        """
+
+    @abstractmethod
+    def suspects(self, probabilities: Probabilities, y: Y) -> list[tuple[int, list[str]]]:
+        """Return the numbers of the rows whose label may be wrong, the likeliest first, each with its `suspect_columns`.
+
+        `probabilities` (N, C) are out of fold.
         """
 
     @abstractmethod

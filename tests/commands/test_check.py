@@ -164,7 +164,7 @@ def test_leaks_between_splits_are_warnings(report: Report, tmp_path: Path) -> No
     written(tmp_path / "dev.tsv", "a b\tx", "a B\tx", "g h\ty")
     found = report(tmp_path)
     assert messages(found, "warning") == [
-        "train.tsv: 1 equal or nearly equal text with more than one label; the first: lines 2, 4, 6 with the labels x, y",
+        "train.tsv: 1 equal or nearly equal text with different labels; the first: lines 2, 4, 6 with the labels x; y",
         "train.tsv: 1 equal or nearly equal text in several rows (2 rows beyond the first); the first: lines 2, 4, 6",
         "dev.tsv: 1 equal or nearly equal text in several rows (1 row beyond the first); the first: lines 2, 3",
         "train and dev share 1 equal or nearly equal text (3 rows of train, 2 rows of dev; 1 with other labels); "

@@ -9,7 +9,6 @@ import pytest
 from logs import Kept
 from running import Recur, result_of
 
-from recurcli.commands.label_check import find_suspect_labels, robust_distances
 from recurcli.config import DataConfig
 from recurcli.data.splits import split_in_memory
 from recurcli.data.tasks import task_named
@@ -124,8 +123,8 @@ def test_check_counts_labels_sets_and_numbers(kind: str, recur: Recur, tmp_path:
         assert (code, "with the labels cold; hot" in messages) == (3, True)
         assert "dev has labels that no train row has: 'hot'" in messages
     else:
-        assert (code, dev["labels"], dev["numbers"]["median"], dev["numbers"]["different"]) == (0, {}, 3, 2)
-        assert "different numbers; the first: lines 1, 2 with the numbers 3, 4" in messages
+        assert (code, dev["labels"], dev["numbers"]["median"], dev["numbers"]["maximum"]) == (0, {}, 3, 4)
+        assert "different numbers; the first: lines 1, 2 with the numbers 3; 4" in messages
     recur("check", tmp_path)  # is shown
 
 
@@ -158,9 +157,17 @@ def test_suspects_are_found_label_by_label() -> None:
     chances = np.where(has > 0, 0.9, 0.1) + draw.random((200, 2)) * 0.05
     chances[7] = np.where(has[7] > 0, 0.02, 0.98)
     chances[9, 1] = 0.01 if has[9, 1] else 0.99
-    found = find_suspect_labels(chances, has)
-    assert [(row, labels) for row, labels, _ in found] == [(9, [1]), (7, [0, 1])]
-    assert robust_distances(np.array([-1.0, 1, -1, 1, 0, 10])).argmax() == 5
+    found = SeveralLabels(("a", "b"), ",").suspects(chances, np.column_stack([has, np.zeros(200, np.int64)]))
+    [(first, [*of_first, _]), (second, [*of_second, _])] = found
+    assert (first, of_first) == (9, ["", "b"] if has[9, 1] else ["b", ""])
+    changes = (",".join(label for label, own in zip("ab", has[7], strict=True) if own == had) for had in (0, 1))
+    assert (second, of_second) == (7, [*changes])
+
+
+def test_suspect_numbers_are_those_far_from_the_others() -> None:
+    target = Number(("number",), -100, 100, 0, 1, is_whole=True)
+    y = np.array([-1.0, 1, -1, 1, 0, 10])
+    assert target.suspects(np.zeros((6, 1)), y) == [(5, ["0", "6.41"])]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from class_numbers import fit_calibration, numbered, out_of_fold_logits, probabi
 from predicting import Recur
 from tiny_task import write_rows
 
-from recurcli.commands.label_check import find_suspects
 from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
+from recurcli.targets.suspects import find_suspects
 
 REVIEWS = Path(__file__).parent.parent / "reviews.csv"
 

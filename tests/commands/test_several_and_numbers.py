@@ -127,10 +127,11 @@ def test_numbers_are_predicted_alone(recur: Recur, number: Path, tmp_path: Path)
 
 def test_they_are_no_submission_to_clue(recur: Recur, several: Path, number: Path, tmp_path: Path) -> None:
     texts = saved(tmp_path / "x.txt", "rain\n")
-    for folder, what in ((several, "several labels a row"), (number, "numbers")):
-        reason = f"predicts {what}, and --format clue has one label a row"
+    for folder in (several, number):
+        reason = "does not predict one label a row, which --format clue has"
         recur.refused(2, reason, "predict", folder, texts, "--format", "clue")
-        recur.refused(2, "CLUE takes one label a row", "export", folder, "--format", "clue", "-o", tmp_path / "x.zip")
+        line = ("export", folder, "--format", "clue", "--output", tmp_path / "x.zip")
+        recur.refused(2, "does not predict one label a row, which CLUE takes", *line)
 
 
 def test_predict_in_python_has_labels_or_a_number(several: Path, number: Path) -> None:
@@ -215,8 +216,8 @@ def test_agreement_is_of_sets_of_labels_or_of_the_variance_of_numbers() -> None:
     labels, fp32 = SeveralLabels(("a", "b"), ","), np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 0]])
     agreement = Agreement.of(labels, fp32, np.array([[1, 0, 0], [1, 0, 0], [0, 0, 0], [0, 1, 0]]), fp32)
     assert [agreement.fp32, agreement.int8, agreement.agreement] == pytest.approx([1, 6 / 7, 0.75])
-    assert str(agreement).endswith("micro F1 100.00 % in fp32 and 85.71 % in int8; 75.00 % of the sets of labels agree")
+    assert str(agreement).endswith("micro F1 100.00 % in fp32 and 85.71 % in int8; agreement 75.00 %")
     numbers, fp32 = Number(("number",), 0.0, 8.0, 4.0, 2.0, False), np.array([1.0, 3.0])
     agreement = Agreement.of(numbers, fp32, fp32 + 0.2, fp32)
     assert agreement.agreement == pytest.approx(0.99)
-    assert str(agreement).endswith("MAE 0.0000 in fp32 and 0.2000 in int8; 99.00 % of the variance agrees")
+    assert str(agreement).endswith("MAE 0.0000 in fp32 and 0.2000 in int8; agreement 99.00 %")

@@ -23,6 +23,7 @@ from recurcli.commands.tune import (
     best_of,
     command_of,
     facts_of,
+    metric_of,
     open_study,
     parse_range,
     ranges_of,
@@ -68,7 +69,8 @@ class Study(NamedTuple):
 
 def empty_study(folder: Path, *settings: str) -> Any:
     """A study without a trial, of accuracy with the setting ensemble=null and else of the log loss."""
-    return open_study(TuneRequest(preset="starsaber-tnews", output=folder, settings=[*settings]), {})
+    request = TuneRequest(preset="starsaber-tnews", output=folder, settings=[*settings])
+    return open_study(request, metric_of(request), {})
 
 
 @pytest.fixture(scope="module")
@@ -429,7 +431,7 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
     request = TuneRequest(
         preset="starsaber-tnews", data=tiny_tnews, output=tmp_path, settings=settings, ranges=[*RANGES]
     )
-    earlier = open_study(request, facts_of(request, ranges_of(request)))
+    earlier = open_study(request, metric := metric_of(request), facts_of(request, metric, ranges_of(request)))
     for number in range(1, 6):
         trial = earlier.ask()
         chosen = {each.key: each.suggest(trial) for each in ranges_of(request)}

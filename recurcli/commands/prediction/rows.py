@@ -22,7 +22,7 @@ from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
-from recurcli.targets import Cell, SeveralLabels, Target
+from recurcli.targets import Cell, Target
 
 MAX_COLUMNS = 10_000
 WINDOW_CHARACTERS = 8 << 20
@@ -236,8 +236,7 @@ class RowWriter:
         self.name, self.format = input.source.name, input.format
         same_format = input.format == input.source.format
         self.quote = (input.source.quote if same_format else None) or (QUOTE if self.format == "csv" else None)
-        self._has_score = target.has_labels and not isinstance(target, SeveralLabels)
-        self.least_score = request.threshold if self._has_score else None
+        self.least_score = request.threshold if target.has_score else None
         """The score below which a row has no prediction."""
         self.with_reason = input.counted is None or input.counted.faults > 0 or self.least_score is not None
         """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
@@ -262,7 +261,7 @@ class RowWriter:
         """Return the columns that a table adds, or the keys that JSON lines add. The last one is `reason`."""
         if self.format == "clue":
             return []
-        names = ["prediction", *(["score"] if self._has_score else [])]
+        names = ["prediction", *(["score"] if self.target.has_score else [])]
         if self._best:
             columns = [f"{word}_{n}" for n in range(1, self._best + 1) for word in ("label", "score")]
             names += ["top"] if self.format == "jsonl" else columns
@@ -382,7 +381,7 @@ class ParquetWriter(RowWriter):
         super().__init__(request, input, target)
         added = self._added if self.with_reason else self._added[:-1]
         types = {name: pa.float64() if name.startswith(("score", "probability_")) else pa.string() for name in added}
-        if not self._has_score:
+        if not target.has_score:
             types["prediction"] = pa.list_(pa.string()) if target.has_labels else pa.float64()
         own = [(name, input.types.get(name, pa.string())) for name in self.input.names]
         self._schema = pa.schema([*own, *types.items()])

@@ -38,12 +38,6 @@ MAX_PAIRS, SHOWN_PAIRS, ROWS_OF_PAIR = 250, 10, 20
 """The numbers of pairs of label and prediction that the page has, of those that it shows unfolded, and of rows of each."""
 WEAKEST, WORST = 3, 10
 """The numbers of classes that the first lines name, and of those that the table shows unfolded."""
-MISTAKE_COLUMNS = {
-    "one": ("score", "prediction", "label"),
-    "several": ("missed", "wrong", "label"),
-    "number": ("error", "prediction", "label"),
-}
-"""What the page shows of a wrongly predicted row before its text, by the kind of the target (`Target.mistake`)."""
 NOTHING, UNKNOWN = "(nothing)", "(not seen in training)"
 """The names of what is missed or given beside labels."""
 THRESHOLDS = (0.5, 0.7, 0.9, 0.99)
@@ -80,7 +74,7 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         answer=_answer(block, rows.target),
         notes=[*block.notes, *_notes(result, rows)],
         shown_pairs=SHOWN_PAIRS,
-        mistake_columns=MISTAKE_COLUMNS[kind],
+        mistake_columns=rows.target.mistake_columns,
         mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
         metrics=metric_table(result),
         lengths=_lengths(rows),
