@@ -186,7 +186,8 @@ def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) 
     try:
         return parse_config(DataConfig, {**asdict(config), "path": str(path), "files": files, **given})
     except InvalidConfig as fault:
-        raise UsageError(fault.reason if fault.path == ("path",) else f"--{fault}") from None
+        option = str(fault).replace("label_separator", "label-separator")
+        raise UsageError(fault.reason if fault.path == ("path",) else f"--{option}") from None
 
 
 TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace", "vectors"]

@@ -441,13 +441,18 @@ def words_of(metric: str) -> str:
     return metric_named(metric).words
 
 
+MANY_DIGITS = 1e5
+
+
 def format_score(metric: str, score: float, sign: str = "") -> str:
-    """Return a score as text: a share in per cent, others with the decimals of their metric.
+    """Return a score as text: a share in per cent, others with the decimals of their metric, or none from MANY_DIGITS on.
 
     `sign` is "+" for a difference.
     """
     decimals = metric_named(metric).decimals
-    return percent(score, sign) if decimals is None else f"{score:{sign}.{decimals}f}"
+    if decimals is None:
+        return percent(score, sign)
+    return f"{score:{sign}.{decimals if abs(score) < MANY_DIGITS else 0}f}"
 
 
 def format_interval(metric: str, limits: Sequence[float], sign: str = "") -> str:

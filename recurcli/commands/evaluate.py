@@ -18,6 +18,7 @@ from recurcli.commands.trained_run import data_config, known_task, task_of
 from recurcli.commands.training.report import model_card, warn_of_thresholds
 from recurcli.config import DataConfig
 from recurcli.data.known import Hashes, log_known_rows
+from recurcli.data.labels import joint_doubt
 from recurcli.data.readers import escapes_of
 from recurcli.data.source import Source
 from recurcli.data.splits import Split, hashes_of, load_split
@@ -311,7 +312,8 @@ def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -
     scored = "such a row is a mistake, but in no loss, calibration, ROC AUC or average precision"
     if not is_one:
         scored = "such a label counts as missed, and its row is in no loss, calibration or average precision"
-    log.warn(f"{what}; {scored}; --drop-unknown leaves it out")
+    joint = joint_doubt([*target.labels, *(label for label, _ in counts)])
+    log.warn(f"{what}; {scored}; --drop-unknown leaves it out{f'; {joint}' if joint else ''}")
     return rows
 
 

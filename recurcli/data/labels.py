@@ -124,6 +124,10 @@ def _numbers(cells: Collection[Cell]) -> list[float]:
     return numbers if len(numbers) == len(cells) and all(map(math.isfinite, numbers)) else []
 
 
+def _are_mostly_numbers(labels: Sequence[str]) -> bool:
+    return 2 * sum(bool(_numbers([label])) for label in labels) > len(labels)
+
+
 def kind_of_cells(cells: Sequence[Cell]) -> tuple[str, str]:
     """Return the kind of the labels with these `cells`, a key of TARGETS, and a note that says why, or "" for one label a row.
 
@@ -167,7 +171,7 @@ def check_labels(labels: Sequence[str], rows: int, where: str) -> None:
         most = f"; at most {MAX_LABELS:,} classes are supported" if too_many else ""
         raise DataError(
             f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}"
-            f"; name the right column: --label COLUMN{', or predict numbers: --target number' if _numbers(labels) else ''}"
+            f"; name the right column: --label COLUMN{', or predict numbers: --target number' if _are_mostly_numbers(labels) else ''}"
         )
 
 

@@ -82,7 +82,9 @@ class SeveralLabels(Target):
     at_least_one: bool = False
     """Whether a row gets its most probable label where none reaches its threshold."""
     left_out: tuple[str, ...] = ()
-    """Labels that all training rows have, or none. They are neither learned nor scored."""
+    """Labels that all training rows have. They are neither learned nor scored."""
+    unseen: tuple[str, ...] = ()
+    """Labels that a setting or a column names and no training row has. They are not learned, and missed where a row has one."""
     weights: tuple[float, ...] = ()
     """Factors of the losses of the rows that have a label (C); (): 1. They are those of a training alone (`weighted`)."""
 
@@ -105,13 +107,15 @@ class SeveralLabels(Target):
         if mark is None:
             marks = " ".join(SEPARATORS)
             raise DataError(f"the labels hold each of {marks}; name a mark that joins them: --label-separator MARK")
-        return cls(known, mark, config.at_least_one, tuple(name for name in names if name not in known))
+        left_out, unseen = (tuple(name for name in names if rows[name] == count) for count in (len(cells), 0))
+        return cls(known, mark, config.at_least_one, left_out, unseen)
 
     def doubts(self) -> Iterator[str]:
-        """Yield a warning about the labels that are left out."""
+        """Yield warnings about labels that are left out."""
         if self.left_out:
-            left = pluralize(len(self.left_out), "label", "are")
-            yield f"{left} left out, since all training rows have it or none has: {quoted(self.left_out)}"
+            yield f"{pluralize(len(self.left_out), 'label', 'are')} left out, since all rows have it: {quoted(self.left_out)}"
+        if self.unseen:
+            yield f"{pluralize(len(self.unseen), 'label', 'are')} left out, since no row has it: {quoted(self.unseen)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return what `targets.target_from_json` reads."""

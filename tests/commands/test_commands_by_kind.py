@@ -143,12 +143,12 @@ def test_suspects_come_first_and_out_of_fold_predictions_teach(kind: str, recur:
     assert (head[-len(last) :], found["suspects"]["suspects"]) == (last, len(lines))
     if kind == "several":
         assert {(line[-3], line[-2]) for line in lines[: len(planted)]} == {("cold", "")}
-    student = write(tmp_path / "few.jsonl", rows[:120])
+    student = write(tmp_path / "few.jsonl", rows[:180])
     line = ("finetune", student, "--preset", "linear-custom", *FAST, "--teacher", opinions)
     result = recur.json(*line, "--output", tmp_path / "student")
     teacher = result["teacher"]
     assert teacher["column"] == ("probability_LABEL" if kind == "several" else "prediction")
-    assert teacher["training_rows"] + teacher["left_out"] == teacher["added"] == 240
+    assert teacher["training_rows"] + teacher["left_out"] == teacher["added"] == 180
 
 
 def test_suspects_are_found_label_by_label() -> None:

@@ -52,8 +52,8 @@ def test_columns_of_0_and_1_are_labels_and_other_values_are_refused(tmp_path: Pa
     assert kind_and_cells(found) == ("several", [("toxic",), (), ("rude", "toxic")])
     assert found.source.label == label
     assert isinstance(found.target, SeveralLabels)
-    assert (found.target.labels, found.target.left_out) == (("toxic", "rude"), ("never",))
-    assert "left out, since all training rows have it or none has: 'never'" in found.notes[-1].text
+    assert (found.target.labels, found.target.unseen) == (("toxic", "rude"), ("never",))
+    assert "left out, since no row has it: 'never'" in found.notes[-1].text
     with pytest.raises(DataError, match=r"x.csv:2: 'text' is 'a', not 0 or 1; several label columns hold 0 or 1"):
         load(tmp_path / "x.csv", content, label=("rude", "text"), text="never")
 

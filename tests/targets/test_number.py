@@ -118,8 +118,6 @@ def test_settings_of_classes_are_refused() -> None:
     for each, words in settings:
         with pytest.raises(UsageError, match=f"finetuning.{words}"):
             STARS.check_settings(FinetuningConfig(**each))
-    with pytest.raises(UsageError, match="class_weights is for classes"):
-        STARS.weights_of_labels({"3": 2.0}, np.ones(3))
     assert STARS.weights_of_labels("none", np.ones(3)) == [1]
 
 
