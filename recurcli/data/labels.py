@@ -125,6 +125,7 @@ def _numbers(cells: Collection[Cell]) -> list[float]:
 
 
 def _are_mostly_numbers(labels: Sequence[str]) -> bool:
+    """Return whether more than half of different labels are numbers."""
     return 2 * sum(bool(_numbers([label])) for label in labels) > len(labels)
 
 
@@ -169,9 +170,10 @@ def check_labels(labels: Sequence[str], rows: int, where: str) -> None:
     too_many = len(labels) > MAX_LABELS
     if too_many or (rows > 100 and len(labels) > rows / 2):
         most = f"; at most {MAX_LABELS:,} classes are supported" if too_many else ""
+        numbers = ", or predict numbers: --target number" if _are_mostly_numbers(labels) else ""
         raise DataError(
             f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}"
-            f"; name the right column: --label COLUMN{', or predict numbers: --target number' if _are_mostly_numbers(labels) else ''}"
+            f"; name the right column: --label COLUMN{numbers}"
         )
 
 

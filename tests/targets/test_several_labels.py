@@ -42,8 +42,11 @@ def named(labels: int) -> SeveralLabels:
 
 def test_labels_that_divide_no_rows_are_left_out_with_a_warning() -> None:
     target = SeveralLabels.of([("2", "10", "all"), ("all",), ("10", "all")], DataConfig(), ("2", "10", "all", "none"))
-    assert (target.labels, target.left_out, target.separator) == (("2", "10"), ("all", "none"), ",")
-    assert [*target.doubts()] == ["2 labels are left out, since all training rows have it or none has: 'all', 'none'"]
+    assert (target.labels, target.left_out, target.unseen, target.separator) == (("2", "10"), ("all",), ("none",), ",")
+    all_have, none_has = target.doubts()
+    assert all_have == "1 label is left out, since all rows have it: 'all'"
+    assert none_has == "1 label is left out, since no row has it: 'none'"
+    assert target.unknown_in(("none",)) == "none"
     cells = [("10", "all", "new", "other"), (), ("2",)]
     y = target.encode(cells)
     assert y.tolist() == [[0, 1, 2], [0, 0, 0], [1, 0, 0]]
