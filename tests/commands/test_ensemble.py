@@ -235,8 +235,8 @@ def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
     arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", tmp_path / "run"]
     original = getattr(choice, place)
 
-    def stopped(*given: object) -> None:
-        original(*given)
+    def stopped(*given: object, **options: object) -> None:
+        original(*given, **options)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

@@ -139,7 +139,7 @@ def test_drawn_dev_rows_have_no_part_in_the_calibration(recur: Recur, tmp_path: 
     chosen = search_hyperparameters(kept, targets[~drawn].tolist(), 2, LinearConfig())
     logits = out_of_fold_logits([(text, None) for text in texts], targets, 2, chosen, fitted=~drawn)
     expected, with_drawn = (
-        probabilities(logits * fit_calibration(logits[rows], targets[rows]), rows=int((~drawn).sum()))[:, 1]
+        probabilities(logits * fit_calibration(logits[rows], targets[rows], 2.0), rows=int((~drawn).sum()))[:, 1]
         for rows in (~drawn, drawn | True)
     )
     written = np.array([float(row["probability_sport"]) for row in table])
