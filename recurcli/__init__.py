@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from recurcli.version import SYSTEMS, __version__
 
-__all__ = ["Prediction", "Predictor", "TextClassifier", "__version__", "build_encoder", "load"]
+__all__ = ["Prediction", "Predictor", "TextClassifier", "TextRegressor", "__version__", "build_encoder", "load"]
 
 # OpenMP reads it when torch is loaded. By default its waiting threads spin: beside one other busy process on two cores, two
 # threads then take up to twenty times as long as one. Asleep they take hardly longer.
@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:
     from recurcli.encoders import build_encoder
-    from recurcli.estimator import TextClassifier
+    from recurcli.estimator import TextClassifier, TextRegressor
     from recurcli.evaluation.inference import Prediction, Predictor
 
     load = Predictor.load
@@ -31,6 +31,7 @@ _MODULES = {
     "Prediction": "evaluation.inference",
     "Predictor": "evaluation.inference",
     "TextClassifier": "estimator",
+    "TextRegressor": "estimator",
     "build_encoder": "encoders",
 }
 

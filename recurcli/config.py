@@ -13,7 +13,18 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED
 from recurcli.errors import ModelError, UsageError, did_you_mean, escaped
-from recurcli.metrics import LABEL_METRICS, METRICS, OF_LABEL, OF_PROBABILITIES, is_of_labels
+from recurcli.metrics import (
+    AT_LEAST,
+    LABEL_METRICS,
+    LABEL_SET_METRICS,
+    METRICS,
+    NUMBER_METRIC_NAMES,
+    NUMBER_METRICS,
+    OF_LABEL,
+    PROBABILITY_METRICS,
+    is_of_labels,
+    is_selecting,
+)
 from recurcli.validation import (
     STRICT,
     Fraction,
@@ -94,8 +105,16 @@ class DataConfig:
     """Column (or JSON key) of the text, or of the first text of a pair; several columns are joined by a space."""
     pair: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
     """Column (or JSON key) of the second text of a pair."""
-    label: Column | None = None
-    """Column (or JSON key) of the label."""
+    target: Literal["auto", "one", "several", "number"] = "auto"
+    """What the label of a row is: one of several classes, any number of labels, or a number to predict. auto: several labels if
+    the column holds lists, if several columns of 0 and 1 are named, or with a `label_separator`; numbers if more than 20 differ
+    and some are not whole; else one. The labels of a task of CLUE and of other known tasks are one a row."""
+    label: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
+    """Column (or JSON key) of the label; of several columns each holds 0 or 1 and is one of several labels of a row."""
+    label_separator: str | None = None
+    """Mark that joins several labels in one cell; null: a cell is one label."""
+    at_least_one: bool = False
+    """Whether a row gets its most probable label where none of several labels is probable enough."""
     extra_rows: tuple[Column, ...] = ()
     """Columns (or JSON keys), such as keywords, whose texts become additional training rows with the label of their row. A
     missing column or an empty text adds no row. Dev and test rows are not changed."""
@@ -125,6 +144,10 @@ class DataConfig:
                 raise ValueError(f"{name} must be one character that is not a line end, not {mark!r}")
         if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
             raise ValueError(f"quote must not be the delimiter, {quote!r}")
+        if self.label_separator is not None and (not self.label_separator or self.label_separator.isspace()):
+            raise ValueError(f"label_separator must be a mark that is not white space, not {self.label_separator!r}")
+        if self.label_separator is not None and self.target in ("one", "number"):
+            raise ValueError(f"label_separator must be null with target {self.target}; it joins several labels")
         canonical_encoding(UTF8 if self.encoding is None else self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:
@@ -163,7 +186,8 @@ def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) 
     try:
         return parse_config(DataConfig, {**asdict(config), "path": str(path), "files": files, **given})
     except InvalidConfig as fault:
-        raise UsageError(fault.reason if fault.path == ("path",) else f"--{fault}") from None
+        option = str(fault).replace("label_separator", "label-separator")
+        raise UsageError(fault.reason if fault.path == ("path",) else f"--{option}") from None
 
 
 TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace", "vectors"]
@@ -239,7 +263,7 @@ Section = Literal["pretraining", "finetuning"]
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 """Format version of preset.yaml, config.json and checkpoints."""
 
 
@@ -337,8 +361,8 @@ class RunConfig:
     __pydantic_config__ = STRICT
 
     task: str
-    target: str = "one"
-    """What a label is, a key of `recurcli.targets.TARGETS`."""
+    target: dict[str, Any] = field(default_factory=lambda: {"kind": "one"})
+    """What a label is, as `recurcli.targets.Target` stores itself."""
     labels: tuple[str, ...] = ()
     """Labels in the order of the logits. It is empty for a pretrained network."""
     label_type: LabelType = "str"
@@ -466,12 +490,13 @@ class FinetuningConfig(OptimizationConfig):
 
     loss: Literal["hinge", "cross_entropy"] = "cross_entropy"
     """hinge: the hinge loss (StarSaber, section 4) in Crammer and Singer's multi-class form (ours); cross_entropy."""
-    metric: str = "accuracy"
-    """Dev metric that selects the best model; a name in `recurcli.metrics`, such as macro_f1, or f1, precision or
-    recall of one label: f1:spam."""
-    thresholds: str | None = None
+    metric: str = "auto"
+    """Dev metric that selects the best model; a name in `recurcli.metrics`, such as macro_f1, or f1, precision or recall of one
+    label: f1:spam. auto: accuracy, of several labels micro_f1, of numbers mae."""
+    thresholds: str | None = "auto"
     """Metric of predicted labels for which thresholds of the labels are chosen on the dev rows in the end; null: the label is
-    the most probable one."""
+    the most probable one, and several are those with a probability of 0.5. auto: micro_f1 for several labels, where it is
+    higher with them by cross-validation, else null."""
     class_weights: Literal["none", "balanced"] | dict[str, Positive[float]] = "none"
     """Weight of each class in the losses that train, choose and calibrate the parts of the model. none: 1; balanced: inversely
     proportional to the number of training rows of the class; a mapping: label to weight, 1 for a label that it omits."""
@@ -511,11 +536,13 @@ class FinetuningConfig(OptimizationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not is_of_labels(self.metric) and self.metric not in OF_PROBABILITIES:
-            known = ", ".join((*LABEL_METRICS, *OF_PROBABILITIES))
+        if self.metric != "auto" and not is_selecting(self.metric):
+            known = ", ".join(("auto", *LABEL_METRICS, *PROBABILITY_METRICS, *NUMBER_METRIC_NAMES))
             raise ValueError(f"metric must be one of {known}, not {self.metric!r}")
-        if self.thresholds is not None and not is_of_labels(self.thresholds):
-            raise ValueError(f"thresholds must be null or one of {', '.join(LABEL_METRICS)}, not {self.thresholds!r}")
+        if self.thresholds not in (None, "auto") and not is_of_labels(self.thresholds):
+            raise ValueError(
+                f"thresholds must be null, auto or one of {', '.join(LABEL_METRICS)}, not {self.thresholds!r}"
+            )
         if self.label_smoothing and self.loss == "hinge":
             raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
         if self.teacher is not None and self.loss == "hinge":
@@ -672,5 +699,6 @@ def json_schema() -> dict[str, Any]:
     for kind in (PretrainingConfig, FinetuningConfig):
         properties = schema["$defs"][kind.__name__]["properties"]
         properties |= {key: inherited[key] for key in properties.keys() & inherited.keys()}
-    properties["metric"]["pattern"] = f"^({'|'.join((*METRICS, *OF_PROBABILITIES))}|({'|'.join(OF_LABEL)}):.+)$"
+    named = "|".join(("auto", *METRICS, *LABEL_SET_METRICS, *NUMBER_METRICS, *PROBABILITY_METRICS))
+    properties["metric"]["pattern"] = f"^({named}|({'|'.join((*OF_LABEL, *AT_LEAST))}):.+)$"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,15 +1,18 @@
-"""A text classifier in the manner of scikit-learn: `fit` trains as `recur finetune` does, on rows in memory.
+"""Estimators in the manner of scikit-learn: `fit` trains as `recur finetune` does, on rows in memory.
 
-Shapes: N texts, C classes.
+`TextClassifier` learns one label a row or several, `TextRegressor` numbers. Shapes: N texts, C classes.
 """
 
 import contextlib
+import math
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cached_property
 from inspect import currentframe
+from itertools import chain, compress
 from pathlib import Path
 from signal import raise_signal
 from tempfile import TemporaryDirectory
@@ -17,8 +20,9 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from recurcli.commands.finetune import finetune
@@ -27,28 +31,31 @@ from recurcli.data.splits import Split, check_dev_rows, dev_share, draw_dev_rows
 from recurcli.data.tasks import task_named
 from recurcli.device import own_random_state
 from recurcli.display.screen import Screen
-from recurcli.errors import Interrupted, RecurError, StorageError, escaped
+from recurcli.errors import DataError, Interrupted, RecurError, StorageError, escaped
 from recurcli.evaluation.inference import Predictor, as_pair, text_rows
 from recurcli.files import write_atomically
-from recurcli.log import Log
+from recurcli.log import Log, Note
 from recurcli.models.data import RowsInMemory
 from recurcli.preset import ResolvedPreset, compose
 from recurcli.requests.training import FinetuneRequest
 from recurcli.runs.run_directory import CONTENTS, RESULT
+from recurcli.targets import Cell, Number, OneLabel, SeveralLabels, Target
+from recurcli.targets.target import labels_in
 
-_KEYS_OF_ROWS = ("max_length", "truncate", "dev_seed", "dev_fraction", "max_dev_rows", "train_share", "extra_rows")
+_KEYS_OF_ROWS = {
+    *("max_length", "truncate", "dev_seed", "dev_fraction", "max_dev_rows", "train_share", "extra_rows"),
+    *("at_least_one", "label_separator"),
+}
 _KEYS_OF_FILES = {f"data.{field.name}" for field in fields(DataConfig) if field.name not in _KEYS_OF_ROWS}
 """Keys that a training on rows in memory does not read."""
 Rows = Iterable[Any]
 """Texts or pairs of texts: a list, an array, a Series, or a table of one or two columns (see `text_rows`)."""
+_LISTS = (list, tuple, set, frozenset, np.ndarray)
+"""What holds the labels of a row that has several."""
 
 
-class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Trains a preset on texts and labels in memory, as `recur finetune` does with a file of them.
-
-    Without `dev` rows, `fit` draws them from the training rows as the command does. Pickling keeps the fitted model. `fit`
-    raises ValueError for rows, settings or a preset that cannot be used, TypeError for a row that is not a text.
-    """
+class _TextEstimator(BaseEstimator):  # type: ignore[misc]
+    """What the estimators share: a preset, the files of the run that `fit` trains, and the model in them."""
 
     def __init__(
         self,
@@ -57,7 +64,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings: Mapping[str, Any] | None = None,
         seed: int | None = None,
         init: str | Path | None = None,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         verbose: bool = False,
     ) -> None:
         self.preset = preset
@@ -68,67 +74,52 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The value of `runtime.seed`; None: the preset's."""
         self.init = init
         """The pretrained run to start from; None: random initial weights."""
-        self.class_weight = class_weight
-        """`finetuning.class_weights`: "balanced", or the weight of a label (1 where it has none); None: the preset's."""
         self.verbose = verbose
         """Whether `fit` prints notes and progress on stderr. Warnings are Python warnings (UserWarning) in any case."""
 
-    def fit(
+    def _train(
         self,
         texts: Rows,
-        labels: Iterable[Any],
-        sample_weight: Iterable[float] | None = None,
-        *,
-        dev: tuple[Rows, Iterable[Any]] | None = None,
-    ) -> Self:
-        """Train on `texts` (N) and `labels` (N): strings, whole numbers or bools. Returns the estimator.
+        targets: "_Targets",
+        sample_weight: Iterable[float] | None,
+        dev: tuple[Rows, Sequence[Cell]] | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Train on texts (N) and their `targets`, and keep the files of the run. `dev`: texts with cells; None: they are drawn.
 
-        `sample_weight` (N,) are factors of the rows' losses in all parts of the model, times those of `class_weight`. `dev`
-        holds the texts and labels that select the model; None: `data.dev_fraction` of the rows of each class.
+        `settings` are keys of the preset beside those of the user.
         """
         with _python_errors(), contextlib.ExitStack() as stack:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
-            targets = _targets(labels, "labels")
-            resolved = self._resolve({"data.labels": targets.known, **self._class_weights(targets)})
-            rows = _split(texts, targets.names, "texts", _sample_weights(sample_weight, len(targets.names)))
+            resolved = self._resolve(settings)
+            config, what = resolved.preset.data, f"{targets.kind.label_noun}s"
+            try:
+                target = targets.kind.of(targets.cells, config, targets.names)
+            except DataError as error:
+                raise DataError(f"{what}: {error}") from None
+            weights = _sample_weights(sample_weight, len(targets.cells))
+            rows = _split(texts, targets.cells, "texts", target, weights)
+            rows = replace(rows, notes=tuple(Note(f"{what}: {doubt}", "warning") for doubt in target.doubts()))
             if dev is None:
-                config = resolved.preset.data
                 fraction = dev_share(task_named(resolved.preset.task), config, len(rows.examples))
                 train, drawn = draw_dev_rows(rows, fraction, config.dev_seed)
                 chosen = RowsInMemory(train, check_dev_rows(drawn, rows, "texts", fraction), targets.label_type)
             else:
-                dev_rows = _split(dev[0], _dev_names(dev[1], targets), "dev texts")
-                chosen = RowsInMemory(rows, dev_rows, targets.label_type)
+                chosen = RowsInMemory(rows, _split(*dev, "dev texts", target), targets.label_type)
             with TemporaryDirectory(prefix="recur-") as folder, own_random_state():
                 run, init = Path(folder) / "run", None if self.init is None else Path(self.init)
                 request = FinetuneRequest(preset=str(self.preset), output=run, init=init)
                 with Screen(quiet=not self.verbose, metric=resolved.preset.finetuning.metric) as screen:
                     self.result_ = finetune(request, _PythonWarnings(screen), resolved, chosen)
                 self._files = {name: (run / name).read_bytes() for name in CONTENTS if (run / name).is_file()}
-            self.classes_ = targets.classes
             self.__dict__.pop("_predictor", None)
-        return self
-
-    def predict(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
-        """Return the label of each text (N,), of the type that `fit` was given.
-
-        `fast` takes the linear model of an ensemble alone. Raises TypeError or ValueError for what is neither a text nor a pair
-        of texts, with its row from 0. Raises ValueError with `fast` if the model has no linear model.
-        """
-        predictor = self._chosen(fast=fast)
-        return self.classes_[predictor.kept.predict(predictor.logits(texts))]
-
-    def predict_proba(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
-        """Return the probabilities (N, C) of the classes in the order of `classes_`. Raises as `predict` does."""
-        predictor = self._chosen(fast=fast)
-        return predictor.kept.probabilities(predictor.logits(texts))
 
     def save(self, path: str | Path) -> None:
         """Write the run directory of the fitted model, for `recurcli.load` and for `recur predict`.
 
         Raises FileExistsError if `path` exists. If it fails, it leaves no folder.
         """
-        check_is_fitted(self, "classes_")
+        check_is_fitted(self, "_files")
         folder = Path(path).absolute()
         if folder.exists():
             raise FileExistsError(f"{path}: exists already; give the path of a new folder")
@@ -143,7 +134,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _chosen(self, *, fast: bool) -> Predictor:
         """Return the fitted model, or with `fast` its linear model."""
-        check_is_fitted(self, "classes_")
+        check_is_fitted(self, "_files")
         with _python_errors():
             return self._predictor.only_linear() if fast else self._predictor
 
@@ -160,15 +151,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             given["runtime.seed"] = int(self.seed)
         overrides = {key: ("settings", value) for key, value in {**given, **more}.items()}
         return compose(str(self.preset), overrides=overrides, section="finetuning")
-
-    def _class_weights(self, targets: "_Targets") -> dict[str, Any]:
-        """Return `class_weight` as a key of the preset, which `finetune` checks."""
-        given: Any = self.class_weight
-        if not isinstance(given, Mapping):
-            return {} if given is None else {"finetuning.class_weights": given}
-        names = dict(zip(targets.classes.tolist(), targets.known, strict=True))
-        weights = {names.get(label, str(label)): float(weight) for label, weight in given.items()}
-        return {"finetuning.class_weights": weights}
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -188,50 +170,225 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-class _Targets(NamedTuple):
-    """The different labels (C,), sorted, with their names in the run (C), and the names of the rows' labels (N)."""
+class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
+    """Trains a preset on texts and labels in memory, as `recur finetune` does with a file of them.
 
+    Without `dev` rows, `fit` draws them from the training rows as the command does. Pickling keeps the fitted model. `fit`
+    raises ValueError for rows, settings or a preset that cannot be used, TypeError for a row that is not a text.
+
+    Rows have one label each, or any number of labels. Then `predict` gives an indicator matrix (N, C) in the order of
+    `classes_`, also for lists of labels, and `classes_[row > 0]` are the labels of a row of it.
+    """
+
+    def __init__(
+        self,
+        preset: str = "starsaber-custom",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        init: str | Path | None = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(preset, settings=settings, seed=seed, init=init, verbose=verbose)
+        self.class_weight = class_weight
+        """`finetuning.class_weights`: "balanced", or the weight of a label (1 where it has none); None: the preset's."""
+
+    def fit(
+        self,
+        texts: Rows,
+        labels: Iterable[Any],
+        sample_weight: Iterable[float] | None = None,
+        *,
+        dev: tuple[Rows, Iterable[Any]] | None = None,
+    ) -> Self:
+        """Train on `texts` (N) and `labels` (N): strings, whole numbers or bools. Returns the estimator.
+
+        Several labels a row are a matrix (N, C) of 0 and 1, which may be sparse, or lists or sets of labels. The classes are
+        the numbers of the columns, the names of those of a DataFrame, or the labels of the lists, sorted.
+
+        `sample_weight` (N,) are factors of the rows' losses in all parts of the model, times those of `class_weight`. `dev`
+        holds the texts and labels that select the model; None: `data.dev_fraction` of the rows of each class.
+        """
+        targets = _targets(labels, "labels")
+        if targets.kind is OneLabel and len(targets.classes) < 2:
+            only, rows = targets.classes.tolist()[0], len(targets.cells)
+            raise ValueError(f"labels holds only {only!r} in all {rows:,} rows; it needs two classes")
+        settings: dict[str, Any] = {"data.labels": targets.names} if targets.kind is OneLabel else {}
+        dev_rows = None if dev is None else (dev[0], _dev_cells(dev[1], targets))
+        self._train(texts, targets, sample_weight, dev_rows, settings | self._class_weights(targets))
+        self.classes_, self._shares = targets.classes, targets.shares
+        return self
+
+    def predict(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
+        """Return the label of each text (N,), of the type that `fit` was given; for several labels a row 0 or 1 (N, C).
+
+        `fast` takes the linear model of an ensemble alone. Raises TypeError or ValueError for what is neither a text nor a pair
+        of texts, with its row from 0. Raises ValueError with `fast` if the model has no linear model.
+        """
+        predictor = self._chosen(fast=fast)
+        found = predictor.kept.predict(predictor.logits(texts))
+        return self.classes_[found] if found.ndim == 1 else self._of_all_classes(found[:, :-1])
+
+    def predict_proba(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
+        """Return the probabilities (N, C) of the classes in the order of `classes_`. Raises as `predict` does.
+
+        Those of several labels a row are of each label alone, and do not add up to 1.
+        """
+        predictor = self._chosen(fast=fast)
+        found = predictor.kept.probabilities(predictor.logits(texts))
+        return found if predictor.kept.target.kind == "one" else self._of_all_classes(found)
+
+    def score(self, texts: Rows, labels: Iterable[Any], sample_weight: Any = None) -> float:
+        """Return the accuracy; of several labels a row, as lists or as a matrix, the share of rows that get exactly theirs."""
+        given = _targets(labels, "labels")
+        if given.kind is OneLabel or is_multilabel(labels):
+            return super().score(texts, labels, sample_weight)
+        names = np.array([*map(_name, self.classes_.tolist())])
+        found = [{*names[row > 0].tolist()} for row in self.predict(texts)]
+        hits = [own == {*labels_in(cell)} for own, cell in zip(found, given.cells, strict=True)]
+        return float(np.average(np.array(hits), weights=sample_weight))
+
+    def _of_all_classes(self, found: np.ndarray) -> np.ndarray:
+        """Return what was found for the learned labels as columns (N, C); 1 or 0 for those that all rows had, or none."""
+        columns = np.tile(self._shares, (len(found), 1)).astype(found.dtype)
+        columns[:, (self._shares > 0) & (self._shares < 1)] = found
+        return columns
+
+    def _class_weights(self, targets: "_Targets") -> dict[str, Any]:
+        """Return `class_weight` as a key of the preset, which `finetune` checks. Labels that are not learned have no weight."""
+        given: Any = self.class_weight
+        if not isinstance(given, Mapping):
+            return {} if given is None else {"finetuning.class_weights": given}
+        names = dict(zip(targets.classes.tolist(), targets.names, strict=True))
+        left_out = {*targets.classes[(targets.shares == 0) | (targets.shares == 1)].tolist()}
+        weights = {names.get(label, str(label)): float(each) for label, each in given.items() if label not in left_out}
+        return {"finetuning.class_weights": weights}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+class TextRegressor(RegressorMixin, _TextEstimator):  # type: ignore[misc]
+    """Trains a preset on texts and a number for each, as `recur finetune --target number` does; `score` is R².
+
+    It draws dev rows, raises and is pickled as `TextClassifier`.
+    """
+
+    def fit(
+        self,
+        texts: Rows,
+        numbers: Iterable[float],
+        sample_weight: Iterable[float] | None = None,
+        *,
+        dev: tuple[Rows, Iterable[float]] | None = None,
+    ) -> Self:
+        """Train on `texts` (N) and finite `numbers` (N,), otherwise as `TextClassifier` does. Returns the estimator."""
+        dev_rows = None if dev is None else (dev[0], _numbers(dev[1], "dev numbers").cells)
+        self._train(texts, _numbers(numbers, "numbers"), sample_weight, dev_rows, {})
+        return self
+
+    def predict(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
+        """Return the predicted numbers (N,), within the range of the training rows. Raises as `TextClassifier.predict` does."""
+        predictor = self._chosen(fast=fast)
+        return predictor.kept.predict(predictor.logits(texts))
+
+
+class _Targets(NamedTuple):
+    """What `fit` is given to predict: its kind, the different labels (C,) with their names in the run (C), and the cells (N).
+
+    Numbers have no labels.
+    """
+
+    kind: type[Target]
     classes: np.ndarray
-    known: tuple[str, ...]
-    names: list[str]
+    names: tuple[str, ...]
+    cells: Sequence[Cell]
 
     @property
     def label_type(self) -> LabelType:
         """Python's type of the labels."""
         known: dict[str, LabelType] = {"int": "int", "float": "float", "bool": "bool"}
-        return known.get(type(self.classes.tolist()[0]).__name__, "str")
+        return known.get(type(next(iter(self.classes.tolist()), "")).__name__, "str")
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The share of the rows with each label, (C,)."""
+        rows = Counter(chain.from_iterable(map(labels_in, self.cells)))
+        return np.array([rows[name] / len(self.cells) for name in self.names])
 
 
 def _targets(labels: Iterable[Any], what: str) -> _Targets:
-    """Return the classes of `labels`. Raises ValueError for a missing or blank label, for mixed types and a single class."""
-    values = column_or_1d(_plain(labels, what))
-    if not len(values):
-        raise ValueError(f"{what} is empty; a classifier needs rows of two classes or more")
-    check_classification_targets(values)
-    classes, indexes = np.unique(values, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"{what} holds only {classes.tolist()[0]!r} in all {len(values):,} rows; it needs two classes")
-    known = tuple(map(_name, classes.tolist()))
-    return _Targets(classes, known, [known[index] for index in indexes])
-
-
-def _plain(labels: Iterable[Any], what: str) -> np.ndarray:
-    """Return `labels`, a list, an array, a Series or a table of one column, as an array of strings, numbers or bools."""
+    """Return the labels of rows. Raises ValueError, with the row, for labels that are missing, blank or of mixed types."""
+    if not hasattr(labels, "shape"):
+        labels = list(labels)
+        labels = np.array(labels) if is_multilabel(labels) else labels
     shape: tuple[int, ...] = getattr(labels, "shape", ())
-    if len(shape) > 1:
-        if len(shape) > 2 or shape[1] != 1:
-            raise ValueError(f"{what} has the shape {shape}; it must be one column, with one label for each row")
-        labels = np.asarray(labels)[:, 0]
-    listed = labels if hasattr(labels, "dtype") else list(labels)
+    if len(shape) > 2 or 0 in shape[1:]:
+        raise ValueError(f"{what} has the shape {shape}; it must be one column, or one of 0 and 1 for each label")
+    if len(shape) == 2 and (shape[1] > 1 or issparse(labels)):
+        return _of_matrix(labels, what)
+    listed: Any = np.asarray(labels)[:, 0] if len(shape) == 2 else labels
     each = listed if isinstance(listed, list) else np.asarray(listed, dtype=object).tolist()
-    for row, label in enumerate(each):
+    if not each:
+        raise ValueError(f"{what} is empty; a classifier needs rows of two classes or more")
+    if any(isinstance(label, _LISTS) for label in each):
+        return _of_lists(each, what)
+    _check_labels(enumerate(each), what)
+    classes, indexes = _classes(np.asarray(listed))
+    names = tuple(map(_name, classes.tolist()))
+    return _Targets(OneLabel, classes, names, [names[index] for index in indexes])
+
+
+def _of_matrix(labels: Any, what: str) -> _Targets:
+    """Return the labels of a matrix (N, C) of 0 and 1. Raises ValueError for other values and for two columns of one name."""
+    values = np.asarray(labels.toarray() if issparse(labels) else labels, dtype=object)
+    has = values == 1
+    for row, column in np.argwhere(~has & (values != 0)).tolist():
+        shown = escaped(repr(values[row, column]), 60)
+        raise ValueError(f"{what}[{row}] has {shown} in column {column}; a matrix of labels holds 0 and 1")
+    classes = np.array([*getattr(labels, "columns", range(values.shape[1]))])
+    names = tuple(map(_name, classes.tolist()))
+    if len({*names}) < len(names):
+        raise ValueError(f"{what} has two columns of one name")
+    return _Targets(SeveralLabels, classes, names, [tuple(sorted(compress(names, row))) for row in has])
+
+
+def _of_lists(rows: Sequence[Any], what: str) -> _Targets:
+    """Return the labels of lists or sets. Raises ValueError as `_targets` does, and where no row has a label."""
+    for row, labels in enumerate(rows):
+        if not isinstance(labels, _LISTS):
+            shown = escaped(repr(labels), 60)
+            raise ValueError(f"{what}[{row}] is {shown}, not a list of labels as others; it may be empty")
+    flat = [(row, label) for row, labels in enumerate(rows) for label in labels]
+    if not flat:
+        raise ValueError(f"{what} holds no label in all {len(rows):,} rows")
+    _check_labels(flat, what)
+    classes, _ = _classes(np.array([label for _, label in flat]))
+    names = dict(zip(classes.tolist(), map(_name, classes.tolist()), strict=True))
+    cells = [tuple(sorted({names[label] for label in labels})) for labels in rows]
+    return _Targets(SeveralLabels, classes, tuple(names.values()), cells)
+
+
+def _check_labels(labels: Iterable[tuple[int, Any]], what: str) -> None:
+    """Raise ValueError for the first of these labels, given with their rows, that is missing, blank or of another type."""
+    are_strings = None
+    for row, label in labels:
         is_label = isinstance(label, str | int | float | np.generic) and label == label
-        if not is_label or isinstance(label, str) != isinstance(each[0], str):
+        are_strings = isinstance(label, str) if are_strings is None else are_strings
+        if not is_label or isinstance(label, str) != are_strings:
             shown = escaped(repr(label), 60)
             raise ValueError(f"{what}[{row}] is {shown}; all labels are strings, or all are whole numbers or bools")
         if isinstance(label, str) and not label.strip():
             raise ValueError(f"{what}[{row}] is {label!r}; a label must not be blank")
-    return np.asarray(listed)
+
+
+def _classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different labels (C,), sorted, and the index of each of the labels (N,)."""
+    check_classification_targets(labels)
+    return np.unique(labels, return_inverse=True)
 
 
 def _name(label: Any) -> str:
@@ -241,14 +398,31 @@ def _name(label: Any) -> str:
     return str(int(label)) if isinstance(label, float) else str(label)
 
 
-def _dev_names(labels: Iterable[Any], targets: _Targets) -> list[str]:
-    """Return the name of each dev row's class. Raises ValueError for a label that no training row has."""
-    names = dict(zip(targets.classes.tolist(), targets.known, strict=True))
-    values = _plain(labels, "dev labels").tolist()
-    for row, label in enumerate(values):
-        if label not in names:
-            raise ValueError(f"dev labels[{row}] is {escaped(repr(label), 60)}, a label that no training row has")
-    return [names[label] for label in values]
+def _dev_cells(labels: Iterable[Any], targets: _Targets) -> Sequence[Cell]:
+    """Return the cell of each dev row. Raises ValueError for a label that no training row has, and for another kind."""
+    dev, known = _targets(labels, "dev labels"), {*targets.classes.tolist()}
+    if dev.kind is not targets.kind:
+        raise ValueError("labels and dev labels must both be one label a row, or both several")
+    if is_multilabel(labels) and len(dev.classes) != len(targets.classes):
+        raise ValueError(f"dev labels has {len(dev.classes):,} columns, and labels {len(targets.classes):,}")
+    unknown = {name: label for label, name in zip(dev.classes.tolist(), dev.names, strict=True) if label not in known}
+    for row, cell in enumerate(dev.cells):
+        for name in labels_in(cell):
+            if name in unknown:
+                shown = escaped(repr(unknown[name]), 60)
+                raise ValueError(f"dev labels[{row}] is {shown}, a label that no training row has")
+    return dev.cells
+
+
+def _numbers(numbers: Iterable[float], what: str) -> _Targets:
+    """Return the numbers of rows, a list, an array, a Series or a table of one column. Raises ValueError for another value."""
+    column = column_or_1d(numbers if hasattr(numbers, "shape") else list(numbers)).tolist()
+    if not column:
+        raise ValueError(f"{what} is empty")
+    for row, number in enumerate(column):
+        if not isinstance(number, int | float) or not math.isfinite(number):
+            raise ValueError(f"{what}[{row}] is {escaped(repr(number), 60)}, not a finite number")
+    return _Targets(Number, np.zeros(0), (), [*map(float, column)])
 
 
 def _sample_weights(weights: Iterable[float] | None, rows: int) -> list[float]:
@@ -261,11 +435,11 @@ def _sample_weights(weights: Iterable[float] | None, rows: int) -> list[float]:
     return values.tolist()
 
 
-def _split(texts: Rows, names: list[str], what: str, weights: list[float] | None = None) -> Split:
-    """Return texts and the names of their classes as a split. Raises ValueError if their numbers differ, or all are blank."""
+def _split(texts: Rows, cells: Sequence[Cell], what: str, target: Target, weights: list[float] | None = None) -> Split:
+    """Return texts and the cells of their labels as a split. Raises ValueError if their numbers differ, or all are blank."""
     rows = [as_pair(text, row, what) for row, text in enumerate(text_rows(texts))]
-    if len(rows) != len(names):
-        raise ValueError(f"{len(rows):,} {what} have {len(names):,} labels; each needs one")
+    if len(rows) != len(cells):
+        raise ValueError(f"{len(rows):,} {what} have {len(cells):,} {target.label_noun}s; each needs one")
     for row, (_, second) in enumerate(rows):
         if (second is None) != (rows[0][1] is None):
             raise ValueError(f"{what}[{row}] and {what}[0] are a pair and a single text; give rows of one kind")
@@ -274,7 +448,7 @@ def _split(texts: Rows, names: list[str], what: str, weights: list[float] | None
     for row, pair in enumerate(rows):
         if any("\ud800" <= character <= "\udfff" for text in pair if text and not text.isascii() for character in text):
             raise ValueError(f"{what}[{row}] holds a lone surrogate, half of a character")
-    return split_in_memory(((*row, name) for row, name in zip(rows, names, strict=True)), weights)
+    return split_in_memory(((*row, cell) for row, cell in zip(rows, cells, strict=True)), weights, target)
 
 
 def _write(files: Mapping[str, bytes], folder: Path) -> None:
@@ -288,6 +462,7 @@ class _PythonWarnings(Log):
 
     def __init__(self, shown: Log) -> None:
         self.note, self.progress = shown.note, shown.progress  # type: ignore[method-assign]
+        self.scored_by = shown.scored_by  # type: ignore[method-assign]
 
     def warn(self, text: str) -> None:
         package, level, frame = str(Path(__file__).parent), 1, currentframe()

@@ -75,6 +75,9 @@ class Log:
     def stage(self, text: str) -> None:
         """Receive what the command does from now on, such as "reading the rows"."""
 
+    def scored_by(self, metric: str) -> None:
+        """Receive the name of the dev metric of the `Progress` from now on."""
+
     def rows(
         self, done: int, before: int = 0, total: int | None = None, unit: Literal["row", "window"] = "row"
     ) -> None:

@@ -20,6 +20,8 @@ RESAMPLES = 10_000
 RESAMPLES_OF_INTERVALS = 2_000
 LEVEL, POWER = 0.05, 0.8
 """The significance level of the tests and intervals, and the power behind `Difference.detectable`."""
+LIMITS = LEVEL / 2, 1 - LEVEL / 2
+"""The quantiles that are the limits of a bootstrap interval."""
 NOISIER = 0.01
 """The level at which the seeds of one group differ too much to be pooled with those of another. Ours: pooling exists because
 the variance of few seeds is small by luck, and at 0.01 luck hardly decides it."""
@@ -172,6 +174,18 @@ def resampled_scores(
     return np.concatenate(parts, axis=1)
 
 
+def resampled_sums(columns: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator["np.ndarray"]:
+    """Yield the sums of the `columns` (R, N, K) of each run over rows drawn with replacement, for some resamples: (R, B, K)."""
+    import numpy as np
+
+    generator, rows = np.random.default_rng(seed), columns.shape[1]
+    step = max(1, CELLS_AT_ONCE // rows)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        drawn = [np.bincount(generator.integers(rows, size=rows), minlength=rows) for _ in range(size)]
+        yield np.array(drawn, float) @ columns
+
+
 def resampled_perplexities(
     nats: "np.ndarray", tokens: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> "np.ndarray":
@@ -211,8 +225,7 @@ def intervals(labels: "np.ndarray", predictions: "np.ndarray", names: Sequence[s
     for [counts] in _resampled_counts(labels, predictions[None], RESAMPLES_OF_INTERVALS, 0, by_kind=True):
         for name, metric in METRICS.items():
             drawn[name].append(metric.of_counts(counts))
-    limits = LEVEL / 2, 1 - LEVEL / 2
-    found = {name: np.quantile(np.concatenate(scores), limits).tolist() for name, scores in drawn.items()}
+    found = {name: np.quantile(np.concatenate(scores), LIMITS).tolist() for name, scores in drawn.items()}
     return {**found, **of_accuracy}
 
 

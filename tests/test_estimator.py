@@ -15,6 +15,7 @@ import pytest
 import torch
 from class_numbers import probabilities
 from running import Recur
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -23,7 +24,7 @@ from small_runs import reweighted
 from tiny_task import rows
 
 import recurcli
-from recurcli import TextClassifier
+from recurcli import TextClassifier, TextRegressor
 from recurcli.estimator import _targets
 from recurcli.files import sha256_of
 
@@ -59,7 +60,7 @@ def fitted() -> TextClassifier:
 
 def test_the_public_names_are_listed_and_exist() -> None:
     public = {name for name in dir(recurcli) if not name.startswith("__")} | {"__version__"}
-    assert public == set(recurcli.__all__) >= {"TextClassifier", "build_encoder", "load", "Prediction"}
+    assert public == set(recurcli.__all__) >= {"TextClassifier", "TextRegressor", "build_encoder", "load", "Prediction"}
     for name in recurcli.__all__:
         assert getattr(recurcli, name) is not None
     encoder = recurcli.build_encoder({"name": "starsaber", "hidden_size": 16, "num_layers": 1})
@@ -154,7 +155,7 @@ def test_pairs_and_dev_rows_of_ones_own() -> None:
 def test_labels_may_be_a_table_of_one_column() -> None:
     for column in (pandas.DataFrame({"y": LABELS})[["y"]], np.array(LABELS)[:, None]):
         targets = _targets(column, "labels")
-        assert (targets.names, targets.classes.tolist()) == (LABELS, [*FIRST])
+        assert ([*targets.cells], targets.classes.tolist()) == (LABELS, [*FIRST])
 
 
 def test_texts_are_of_one_kind() -> None:
@@ -232,10 +233,27 @@ BAD = [
     (TEXTS, [*LABELS[:-1], 3], ValueError, "labels[89] is 3; all labels are strings, or all are whole"),
     (TEXTS, [*LABELS[:-1], " "], ValueError, "labels[89] is ' '; a label must not be blank"),
     (TEXTS, [n / 7 for n in range(90)], ValueError, "continuous"),
-    (TEXTS[:3], np.array([["a", "b"]] * 3), ValueError, "labels has the shape (3, 2); it must be one column, with one"),
-    (TEXTS[:3], [["a"], ["b"], ["a"]], ValueError, "labels[0] is ['a']; all labels are strings"),
-    (TEXTS[:3], [["a"], ["b", "c"], "a"], ValueError, "labels[0] is ['a']"),
-    (TEXTS[:3], pandas.DataFrame({"a": [*"xyz"], "b": [*"xyz"]}), ValueError, "labels has the shape (3, 2)"),
+    (
+        TEXTS,
+        np.zeros((90, 1, 1)),
+        ValueError,
+        "labels has the shape (90, 1, 1); it must be one column, or one of 0 and 1",
+    ),
+    (TEXTS, np.array([["a", "b"]] * 90), ValueError, "labels[0] has 'a' in column 0; a matrix of labels holds 0 and 1"),
+    (TEXTS, pandas.DataFrame({"a": [1.0, np.nan], "b": [0, 1]}), ValueError, "labels[1] has nan in column 0"),
+    (TEXTS, pandas.DataFrame([[1, 0]], columns=["a", "a"]), ValueError, "labels has two columns of one name"),
+    (
+        TEXTS,
+        [[1, 0]] * 90,
+        ValueError,
+        "labels: there is no label that some rows have and others have not (",
+    ),
+    (TEXTS, [["a"], [], "a"], ValueError, "labels[2] is 'a', not a list of labels as others; it may be empty"),
+    (TEXTS, [["a"], None], ValueError, "labels[1] is None, not a list of labels"),
+    (TEXTS, [["a"], ("b", 3)], ValueError, "; all labels are strings, or all are whole"),
+    (TEXTS, [["a"], [" "]], ValueError, "labels[1] is ' '; a label must not be blank"),
+    (TEXTS, [[], set()], ValueError, "labels holds no label in all 2 rows"),
+    (TEXTS[:3], [["a"], ["b", "a"], ["b"], []], ValueError, "3 texts have 4 labels; each needs one"),
 ]
 
 
@@ -243,6 +261,149 @@ BAD = [
 def test_rows_that_cannot_be_used_are_named(texts: Any, labels: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=re.escape(message)):
         tiny().fit(texts, labels)
+
+
+WORDS = ("cold", "warm", "wet")
+SETS = [{word for place, word in enumerate(WORDS) if number >> place & 1} for number in range(8)] * 15
+OF_SETS = [" ".join([f"day{number % 12}", f"year{number // 12}", *sorted(words)]) for number, words in enumerate(SETS)]
+MATRIX = np.array([[int(word in words) for word in WORDS] for words in SETS])
+FAST = {"linear.c": 1, "linear.characters": None, "linear.words": [1, 1], "linear.vectors": None}
+
+
+def linear(**more: Any) -> TextClassifier:
+    return TextClassifier("linear-custom", settings={**FAST, **more}, seed=10)
+
+
+@pytest.fixture(scope="module")
+def of_sets() -> TextClassifier:
+    return linear().fit(OF_SETS, SETS)
+
+
+def test_labels_of_a_row_may_be_lists_sets_and_matrices(of_sets: TextClassifier) -> None:
+    assert of_sets.classes_.tolist() == [*WORDS]
+    found, chances = of_sets.predict(OF_SETS), of_sets.predict_proba(OF_SETS)
+    assert found.tolist() == MATRIX.tolist() == (chances >= 0.5).astype(int).tolist()
+    frame = pandas.DataFrame(MATRIX.astype(bool), columns=[*WORDS])
+    numbers = [[place for place, word in enumerate(WORDS) if word in words] for words in SETS]
+    given: list[tuple[Any, list[Any]]] = [
+        ([*map(sorted, SETS)], [*WORDS]),
+        (pandas.Series([np.array(sorted(words)) for words in SETS]), [*WORDS]),
+        (frame, [*WORDS]),
+        (MATRIX.tolist(), [0, 1, 2]),
+        (csr_matrix(MATRIX, dtype=float), [0, 1, 2]),
+        (numbers, [0, 1, 2]),
+    ]
+    for labels, classes in given:
+        targets = _targets(labels, "labels")
+        names = [*map(str, classes)]
+        assert (targets.classes.tolist(), [*targets.names]) == (classes, names)
+        wanted = [tuple(sorted(names[WORDS.index(word)] for word in words)) for words in SETS]
+        assert targets.cells == wanted
+    model = linear().fit(OF_SETS, csr_matrix(MATRIX))
+    assert (model.predict_proba(OF_SETS) == chances).all() and model.classes_.tolist() == [0, 1, 2]
+
+
+def test_score_is_the_share_of_rows_with_exactly_their_labels(of_sets: TextClassifier) -> None:
+    wrong = [*map(sorted, SETS[:-30]), *[["cold", "new"]] * 30]
+    assert of_sets.score(OF_SETS, SETS) == of_sets.score(OF_SETS, MATRIX) == 1
+    assert of_sets.score(OF_SETS, wrong) == 0.75
+    assert of_sets.score(OF_SETS, wrong, sample_weight=[0.0] * 90 + [1.0] * 30) == 0
+    assert of_sets.score(OF_SETS, np.where(np.arange(120)[:, None] < 60, MATRIX, 1 - MATRIX)) == 0.5
+
+
+def test_a_label_that_all_rows_have_or_none_stays_a_column() -> None:
+    ends = np.hstack([np.zeros((120, 1), int), MATRIX, np.ones((120, 1), int)])
+    model = TextClassifier("linear-custom", settings=FAST, seed=10, class_weight={0: 2, 1: 3})
+    with pytest.warns(UserWarning, match="labels: 1 label is left out, since (all rows have|no row has) it"):
+        model.fit(OF_SETS, ends)
+    assert model.predict(OF_SETS).tolist() == ends.tolist()
+    assert model.predict_proba(OF_SETS)[:, [0, -1]].tolist() == [[0.0, 1.0]] * 120
+    plain = linear().fit(OF_SETS, MATRIX)
+    assert not np.array_equal(model.predict_proba(OF_SETS)[:, 1], plain.predict_proba(OF_SETS)[:, 0]), "a weight of 3"
+
+
+def test_dev_rows_with_several_labels_and_a_label_for_each_row() -> None:
+    model = linear(**{"data.at_least_one": True}).fit(
+        OF_SETS, MATRIX, dev=([f"{text} dev" for text in OF_SETS], MATRIX)
+    )
+    assert model.result_["data"]["dev"]["rows"] == 120
+    assert (model.predict(OF_SETS).sum(axis=1) == np.maximum(MATRIX.sum(axis=1), 1)).all()
+    for labels, dev, message in (
+        (SETS, [["cold"], ["hot"]], "dev labels[1] is 'hot', a label that no training row has"),
+        (MATRIX, MATRIX[:2, :2], "dev labels has 2 columns, and labels 3"),
+        (MATRIX, ["0", "1"], "labels and dev labels must both be one label a row, or both several"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            linear().fit(OF_SETS, labels, dev=(OF_SETS[:2], dev))
+
+
+def test_a_fit_on_several_labels_is_pickled_and_saved(of_sets: TextClassifier, tmp_path: Path) -> None:
+    again = pickle.loads(pickle.dumps(of_sets))
+    assert (again.predict_proba(OF_SETS) == of_sets.predict_proba(OF_SETS)).all()
+    of_sets.save(tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["target"]["kind"] == "several" and [*config["id2label"].values()] == [*WORDS]
+
+
+@pytest.mark.slow
+def test_the_tools_of_scikit_learn_take_several_labels() -> None:
+    assert (cross_val_score(linear(), OF_SETS, MATRIX, cv=2) > 0.9).all()
+    assert (cross_val_score(linear(), OF_SETS, MATRIX, cv=2, scoring="roc_auc") > 0.9).all()
+    choices = [FAST, {**FAST, "linear.words": None, "linear.characters": [1, 1]}]
+    search = GridSearchCV(Pipeline([("model", linear())]), {"model__settings": choices}, cv=2)
+    assert search.fit(OF_SETS, MATRIX).best_params_ == {"model__settings": FAST}
+    assert search.predict(OF_SETS[:2]).shape == search.predict_proba(OF_SETS[:2]).shape == (2, 3)
+
+
+SIZES = [0.5 * len(words) + (number % 5) / 50 for number, words in enumerate(SETS)]
+
+
+def regressor(**more: Any) -> TextRegressor:
+    return TextRegressor("linear-custom", settings={**FAST, "linear.c": 100, **more}, seed=10)
+
+
+def test_a_regressor_learns_numbers(tmp_path: Path) -> None:
+    model = regressor().fit(OF_SETS, SIZES)
+    found = model.predict(OF_SETS)
+    assert found.shape == (120,) and found.dtype == np.float64
+    assert model.score(OF_SETS, SIZES) > 0.9
+    assert min(SIZES) <= found.min() and found.max() <= max(SIZES)
+    assert (pickle.loads(pickle.dumps(model)).predict(OF_SETS, fast=True) == found).all()
+    weighted = regressor().fit(OF_SETS, pandas.Series(SIZES), [1.0 + 9 * (size > 1) for size in SIZES])
+    assert np.abs(weighted.predict(OF_SETS) - found).max() > 1e-3
+    own = regressor().fit(OF_SETS, SIZES, dev=([f"{text} dev" for text in OF_SETS[:60]], np.array(SIZES[:60])))
+    assert own.result_["data"]["dev"]["rows"] == 60
+    model.save(tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["target"]["kind"] == "number"
+
+
+@pytest.mark.slow
+def test_the_tools_of_scikit_learn_take_a_regressor() -> None:
+    with pytest.raises(NotFittedError):
+        regressor().predict(TEXTS)
+    assert clone(regressor()).get_params() == regressor().get_params()
+    assert "class_weight" not in regressor().get_params()
+    assert (cross_val_score(regressor(), OF_SETS, SIZES, cv=2) > 0.8).all()
+    search = GridSearchCV(Pipeline([("model", regressor())]), {"model__seed": [1, 2]}, cv=2)
+    assert search.fit(OF_SETS, SIZES).predict(OF_SETS[:2]).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ([], "numbers is empty"),
+        ([*SIZES[:-1], float("nan")], "numbers[119] is nan, not a finite number"),
+        ([*SIZES[:-1], "1"], "numbers[0] is '0.0', not a finite number"),
+        ([*SIZES[:-1], None], "numbers[119] is None, not a finite number"),
+        ([2] * 120, "numbers: holds only 2 in all 120 rows; there is nothing to predict"),
+        (SIZES[:-1], "120 texts have 119 numbers; each needs one"),
+        ([[1.0, 2.0]] * 120, "y should be a 1d array"),
+    ],
+)
+def test_numbers_that_cannot_be_used_are_named(numbers: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        regressor().fit(OF_SETS, numbers)
 
 
 def with_setting(key: str, value: object) -> dict[str, Any]:

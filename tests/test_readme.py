@@ -18,7 +18,11 @@ import yaml
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import app
+from recurcli.config import DataConfig
+from recurcli.data.splits import load_split
+from recurcli.data.tasks import task_named
 from recurcli.errors import Interrupted, RecurError
+from recurcli.metrics import metric_named
 from recurcli.preset import compose
 from recurcli.runs.run_directory import CONTENTS, LOCK, NEXT, OLD
 
@@ -107,6 +111,35 @@ def test_the_tutorial_from_a_csv(recur: Recur, tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "zoo.html").is_file() and "bilstm" in (tmp_path / "zoo.md").read_text(encoding="utf-8")
 
 
+PROGRAMS = [json.loads(line) for line in EXAMPLE.with_name("programs.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.slow
+def test_the_examples_of_several_labels_and_of_numbers(
+    recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "presets" / "examples").mkdir(parents=True)
+    write_rows(tmp_path / "presets" / "examples" / "programs.jsonl", PROGRAMS[::6])
+    run_tutorial("programs", recur, tmp_path, monkeypatch)
+    configs = [tmp_path / "runs" / run / "config.json" for run in ("programs", "sizes")]
+    assert [json.loads(path.read_text())["target"]["kind"] for path in configs] == ["several", "number"]
+
+
+@pytest.mark.slow
+def test_the_tutorial_from_the_scores_of_a_large_model(
+    recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, start in (("scored", 0), ("gold", 1), ("corpus", 2)):
+        scores = [{"text": row["text"], "score": round(row["size"])} for row in PROGRAMS[start::6]]
+        write_rows(tmp_path / f"{name}.jsonl", scores)
+    run_tutorial("scores", recur, tmp_path, monkeypatch)
+    parts = [(tmp_path / f"part-{shard}.jsonl").read_text(encoding="utf-8").splitlines() for shard in (1, 2)]
+    predicted = [json.loads(line) for part in parts for line in part]
+    assert [row["text"] for row in predicted] == [row["text"] for row in PROGRAMS[2::6]]
+    kept = (tmp_path / "kept.jsonl").read_text(encoding="utf-8").splitlines()
+    assert 0 < len(kept) < len(predicted) and all(json.loads(line)["prediction"] >= 2.6 for line in kept)
+
+
 @pytest.mark.slow
 def test_the_tutorial_from_clue_to_a_zip(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tnews").mkdir()
@@ -164,6 +197,25 @@ def test_the_readme_has_the_numbers_of_the_results_it_links_to() -> None:
             assert numbers and [number for number in numbers if number not in results] == [], anchor
             linked += 1
     assert linked >= 4
+
+
+@pytest.mark.parametrize(
+    ("file", "label"), [("packages.csv", "label"), ("programs.jsonl", "works_with"), ("programs.jsonl", "size")]
+)
+def test_the_results_in_the_readme_are_of_the_rows_that_are_drawn_today(file: str, label: str) -> None:
+    """The dev rows, and the best constant prediction of them, are known without a training."""
+    train = load_split(
+        task_named("custom"), "train", DataConfig(path=str(EXAMPLE.with_name(file)), label=label), use_dev_split=True
+    )
+    assert train.dev is not None and train.target is not None
+    target, y = train.target, train.target.encode(train.dev.cells)
+    constant, decimals = target.score(target.headline, y, target.constant(y)), metric_named(target.headline).decimals
+    shown = f"{100 * constant:.1f}" if decimals is None else f"{constant:.{decimals}f}"
+    [block] = [
+        block for kind, block in BLOCKS if kind == "text" and f" {target.constant_words} " in block and block in README
+    ]
+    assert f" {len(y)} dev rows " in block
+    assert re.search(rf"{target.constant_words} +{shown}\n", block)
 
 
 def test_no_measured_accuracy_stands_in_the_package() -> None:

@@ -39,7 +39,10 @@ FEW_OPTIONS = 12
 """Help lists so many options without groups."""
 OPTIONS = {
     "Data": ("data", "train", "dev", "test", "split", "task", "input_format", "shard"),
-    "Columns": ("text", "pair", "label", "id", "header", "delimiter", "quote", "encoding"),
+    "Columns": (
+        *("text", "pair", "target", "label", "label_separator", "id"),
+        *("header", "delimiter", "quote", "encoding"),
+    ),
     "Model": ("preset", "settings", "init", "teacher", "match_parameters", "hidden_size", "layers", "fast"),
     "Training": ("seed", "epochs", "learning_rate", "trials", "ranges", "storage", "fit_thresholds", "save"),
     "Output": (

@@ -10,10 +10,11 @@ def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False,
     """Score a classifier on labelled rows, or a language model.
 
     Of a classifier, prints the accuracy of what was kept, of its parts and of the most frequent label, then precision, recall
-    and F1 by class, and the confusion table; --verbose adds the other metrics, loss and calibration. Of a language model
-    (`recur pretrain` with the causal objective) prints the perplexity, in windows as long as in training. Computes in fp32
-    unless --precision says otherwise, as all that reads a run does. FILE (or --data FILE) is scored whole, and the numbers of
-    training and dev rows among its rows are reported; with --split dev or train, the file that the run was trained on is
+    and F1 by class, and the confusion table; --verbose adds the other metrics, loss and calibration. Of several labels a row
+    it prints micro F1, and the scores by label; of numbers the mean absolute error (MAE), and all other metrics. Of a language
+    model (`recur pretrain` with the causal objective) prints the perplexity, in windows as long as in training. Computes in
+    fp32 unless --precision says otherwise, as all that reads a run does. FILE (or --data FILE) is scored whole, and the numbers
+    of training and dev rows among its rows are reported; with --split dev or train, the file that the run was trained on is
     divided as in training. Its columns and encoding are those of the training, unless --text, --pair, --label or --encoding
     name others.
     """

@@ -18,7 +18,7 @@ def export(request: ExportRequest, json: Json = False, quiet: Quiet = False, deb
 
     onnx writes a folder with the model in fp32, checked against the run, and a script predict.py that needs onnxruntime,
     tokenizers and numpy only. It needs the packages of recurcli[onnx], and no data. With --quantize int8 the folder is about a
-    quarter as large, its linear model is in half precision, and its accuracy on the run's dev rows is compared with fp32.
+    quarter as large, its linear model is in half precision, and its score on the run's dev rows is compared with fp32.
     """
     from recurcli.commands.export import export as run_export
     from recurcli.display.screen import Screen, print_export, print_result

@@ -14,18 +14,18 @@ def tune(request: TuneRequest, json: Json = False, quiet: Quiet = False, debug: 
     """Search the settings of a preset for the best dev score.
 
     It needs Optuna. The first trial is the preset itself. Each trial is a fine-tuning run that reads no test rows. Where the
-    preset has an ensemble, or is linear, its score is the log loss of what is kept, or finetuning.metric if that is set, on
-    halves of the dev rows that are held out; else it is the encoder's. A trial whose encoder's dev metric is below the median
-    of the complete ones at the same share of their steps is pruned, at its second evaluation at the earliest. runtime.seed
-    seeds the choice of the settings and each run. The best preset is written to best.yaml. Its score chose it, so it is no
-    test score.
+    preset has an ensemble, or is linear, its score is the log loss of what is kept (the squared error of numbers), or
+    finetuning.metric if that is set, on halves of the dev rows that are held out; else it is the encoder's. A trial whose
+    encoder's dev metric is below the median of the complete ones at the same share of their steps is pruned, at its second
+    evaluation at the earliest. runtime.seed seeds the choice of the settings and each run. The best preset is written to
+    best.yaml. Its score chose it, so it is no test score.
     """
     from recurcli.commands.tune import tune as run_tune
     from recurcli.display.screen import Screen, print_json
     from recurcli.display.tuning import print_study
 
     keep_freed_memory()
-    with Screen(quiet=quiet, metric=request.metric) as log:
+    with Screen(quiet=quiet) as log:
         result = run_tune(request, log)
     if json:
         print_json(result)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, Preset, with_options
-from recurcli.data.columns import absent_labels, check_labels, label_doubts, ordered_labels
+from recurcli.data.labels import absent_labels, check_labels, label_doubts
 from recurcli.data.source import UNKNOWN
 from recurcli.data.splits import (
     FEWEST_DEV_ROWS,
@@ -49,6 +49,9 @@ from recurcli.log import Log
 from recurcli.preset.compose import compose, trains_encoder
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
+from recurcli.targets import Cell, OneLabel, SeveralLabels
+from recurcli.targets.one_label import ordered_labels
+from recurcli.targets.target import labels_in
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
 
 UNNAMED = "rows"
@@ -188,6 +191,7 @@ class CheckedSplit:
     alone: Split | None = None
     """The training rows, with their `dev` rows, of a training on this file alone. None: it is not a file of training rows."""
     labels: Counter[str] = field(init=False, default_factory=Counter)
+    """The number of rows of each label. Numbers are not counted."""
     by_text: dict[int, list[int]] = field(init=False, default_factory=dict)
     """The row indices of each text, by the `row_hash` of the text. Texts with one hash count as equal."""
     issues: dict[str, list[int]] = field(init=False)
@@ -196,20 +200,29 @@ class CheckedSplit:
     def __post_init__(self) -> None:
         """Count the labels, the texts and the issues of the rows."""
         blank, quoted, invisible = [], [], []
-        rows, digests = self.rows.examples, self.rows.hashes.tolist()
+        rows, digests, has_labels = self.rows.examples, self.rows.hashes.tolist(), not self.are_numbers
         columns = zip(digests, rows.texts, rows.labels, rows.lines, strict=True)
         for number, (digest, row, label, line) in enumerate(columns):
             self.by_text.setdefault(digest, []).append(number)
             texts = [text for text in row if text is not None]
             if not all(map(str.strip, texts)):
                 blank.append(line)
-            if any(map(has_invisible, [*texts, label or ""])):
+            named = labels_in(label) if has_labels and label is not None else ()
+            if any(map(has_invisible, [*texts, *named])):
                 invisible.append(line)
             if self.rows.source.format == "tsv" and any(map(_QUOTED.fullmatch, texts)):
                 quoted.append(line)
-            if label is not None:
-                self.labels[label] += 1
+            self.labels.update(named)
         self.issues = {"blank": blank, "quoted": quoted, "invisible": invisible}
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether the labels are numbers."""
+        return self.rows.target is not None and not self.rows.target.has_labels
+
+    def text_of(self, cell: Cell) -> str:
+        """Return the label of a row in messages."""
+        return "no label" if cell == () else str(cell) if self.rows.target is None else self.rows.target.text_of(cell)
 
 
 def has_invisible(text: str) -> bool:
@@ -239,6 +252,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
             config,
             like=splits[0].rows.source if splits else UNKNOWN,
             keep_faults=True,
+            any_label=task.target is not None,
             after_rows=partial(log.rows, before=read),
         )
         try:
@@ -252,6 +266,10 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
             findings.append(Finding("error", escaped(error, limit=2000)))
             continue
         read += rows.read
+        if not splits and isinstance(rows.target, OneLabel):  # later files have labels of the same kind
+            config = replace(config, target="one")
+        elif not splits:
+            task = replace(task, target=rows.target)
         alone = None
         if trains and not config.named_files and config.path == str(place.path):
             alone = draw_dev_rows(rows, dev_share(task, config, len(rows.examples)), config.dev_seed)[0]
@@ -343,11 +361,18 @@ def summarize_lengths(lengths: NDArray[np.int64], max_length: int | None) -> dic
     }
 
 
+def summarize_numbers(numbers: NDArray[np.float64]) -> dict[str, float]:
+    """Return range, median and mean of numbers (N,)."""
+    found = numbers.min(), np.median(numbers), numbers.mean(), numbers.max()
+    return dict(zip(("minimum", "median", "mean", "maximum"), map(float, found), strict=True))
+
+
 def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the counts of one split; labels with the most rows come first."""
     rows, labels = split.rows, dict(sorted(sorted(split.labels.items()), key=itemgetter(1), reverse=True))
     dev = () if split.alone is None or split.alone.dev is None else split.alone.dev.examples
     columns = {key: names for key, names in asdict(rows.source.columns).items() if names}
+    is_several, cells = isinstance(rows.target, SeveralLabels), rows.cells
     return {
         "split": split.name,
         "path": str(split.path),
@@ -360,8 +385,11 @@ def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, 
         "dev_rows": None if split.alone is None else len(dev),
         "bad": len(rows.bad),
         "bad_rows": rows.bad[:BAD_ROWS_LISTED],
+        "target": None if rows.target is None else rows.target.kind,
         "labels": labels,
-        "majority": max(labels.values()) / sum(labels.values()) if labels else None,
+        "majority": max(labels.values()) / sum(labels.values()) if labels and not is_several else None,
+        "label_sets": {"without_labels": cells.count(()), "different": len({*cells})} if is_several else None,
+        "numbers": summarize_numbers(np.array(cells, float)) if split.are_numbers and cells else None,
         "repeated": repeated_texts(split),
         "lengths": lengths,
         "issues": {
@@ -401,7 +429,7 @@ def shared_texts(splits: Sequence[CheckedSplit]) -> list[dict[str, Any]]:
             "texts": len(shared),
             "first_rows": sum(len(first) for first, _ in shared),
             "second_rows": sum(len(second) for _, second in shared),
-            "other_labels": differing if one.labels and two.labels else 0,  # texts whose labels differ
+            "other_labels": differing if one.rows.cells and two.rows.cells else 0,  # texts whose labels differ
             "first_lines": [[lines[0][first[0]], lines[1][second[0]]] for first, second in shared[:LISTED]],
         }
         overlaps.append(overlap)
@@ -446,7 +474,7 @@ def _near_finding(name: str, found: Mapping[str, Any], of: str) -> Iterator[Find
         yield Finding("warning", f"{name}: {near} of {of} ({found['share']:.1%} of {compared}); the first: {where}")
 
 
-def _labels_of(split: CheckedSplit, rows: Sequence[int]) -> dict[str, None]:
+def _labels_of(split: CheckedSplit, rows: Sequence[int]) -> dict[Cell, None]:
     """Return the different labels of the rows with these indices, in their order."""
     labels = map(split.rows.examples.labels.__getitem__, rows)
     return dict.fromkeys(label for label in labels if label is not None)
@@ -467,10 +495,10 @@ def _split_findings(
             yield Finding("error", f"{file}: no row is a dev row; {rule}")
         return
     if conflicts := repeated["first_conflicts"]:
-        labels = ", ".join(escaped(label, 40) for label in conflicts[0]["labels"])
-        texts = pluralize(repeated["conflicting_texts"], _TEXT)
-        where = f"{_lines(conflicts[0]['lines'])} with the labels {labels}"
-        yield Finding("warning", f"{file}: {texts} with more than one label; the first: {where}")
+        labels = "; ".join(escaped(split.text_of(label), 40) for label in conflicts[0]["labels"])
+        texts, what = pluralize(repeated["conflicting_texts"], _TEXT), "numbers" if split.are_numbers else "labels"
+        where = f"{_lines(conflicts[0]['lines'])} with the {what} {labels}"
+        yield Finding("warning", f"{file}: {texts} with different {what}; the first: {where}")
     if repeated["texts"]:
         texts, others = pluralize(repeated["texts"], _TEXT), pluralize(repeated["rows"], "row")
         where = _lines(repeated["first_lines"][0])
@@ -488,16 +516,17 @@ def _split_findings(
         level: Level = "warning" if cut > MANY_CUT * measured else "information"
         yield Finding(level, f"{file}: {which} ({cut / measured:.1%}) longer than data.max_length are cut")
     names = ordered_labels(split.labels)
-    if names and not task.labels and split.name in ("train", UNNAMED):
+    are_classes = bool(names) and isinstance(rows.target, OneLabel)
+    if are_classes and not task.labels and split.name in ("train", UNNAMED):
         try:
-            check_labels(names, count, f"the label column '{escaped(rows.source.label)}'")
+            check_labels(names, count, f"the label column '{escaped(' + '.join(rows.source.label))}'")
         except DataError as error:
             yield Finding("error", f"{file}: {error}")
-    elif len(names) == 1 < count:
+    elif are_classes and len(names) == 1 < count:
         yield Finding("warning", f"{file}: every row has the label '{escaped(names[0])}'")
     for doubt in label_doubts(names):
         yield Finding("warning", f"{file}: {doubt}")
-    if split.alone is not None and names and split.alone.dev is None:
+    if split.alone is not None and rows.cells and split.alone.dev is None:
         level = "error" if without_dev else "information"
         yield Finding(
             level, f"{file}: training on this file alone stops: {no_dev_rows_in_words(rows, task.dev_fraction)}"
@@ -521,7 +550,8 @@ def _findings_between(
             what = f"{escaped(split.path.name)}: {split.name} has labels that no train row has: {quoted(unknown)}"
             yield Finding("warning" if task.labels else "error", what)
         are_folders = splits[0].rows.source.format == "folders"
-        absent = absent_labels(split.name, known, split.labels, are_folders=are_folders) if split.labels else ""
+        of = "labels of the train rows" if isinstance(split.rows.target, SeveralLabels) else "train rows"
+        absent = absent_labels(split.name, known, split.labels, are_folders=are_folders, of=of) if split.labels else ""
         if absent:
             yield Finding("warning", f"{escaped(split.path.name)}: {absent}")
     for overlap in overlaps:

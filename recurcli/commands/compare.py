@@ -19,7 +19,15 @@ from recurcli.commands.comparison.groups import (
 from recurcli.commands.comparison.verdict import verdict_on
 from recurcli.errors import UsageError, escaped, pluralize
 from recurcli.log import Log
-from recurcli.metrics import LABEL_METRICS, PERPLEXITY, format_score, is_of_labels, metric_named
+from recurcli.metrics import (
+    LABEL_METRICS,
+    NUMBER_METRIC_NAMES,
+    PERPLEXITY,
+    format_score,
+    is_of_labels,
+    is_of_numbers,
+    metric_named,
+)
 from recurcli.requests.compare import CompareRequest
 from recurcli.runs.predictions import Part
 from recurcli.runs.run_directory import RunDirectory, first_difference
@@ -28,9 +36,7 @@ from recurcli.significance import (
     bootstrap_difference,
     holm,
     resampled_perplexities,
-    resampled_scores,
     score_interval,
-    share_interval,
     tango,
 )
 
@@ -51,7 +57,7 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     found = collect(request.runs, request.part, request.split)
     if request.part == "model" and _kept_one_linear_model(found.runs):
         result = compare(replace(request, part="encoder"), log)
-        score = format_score(result["metric"], found.runs[0].scores[result["metric"]])
+        score = format_score(result["metric"], found.runs[0].score(result["metric"]))
         runs = "Both" if len(found.runs) == 2 else f"All {len(found.runs)}"
         said = [f"{runs} runs kept the same linear model ({score}): nothing to test.", *result["verdict"]]
         return {**result, "same_linear_model": True, "verdict": said}
@@ -68,10 +74,13 @@ def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
     if request.over is not None:
         check_over(found.runs, request.over)
     name = metric or (found.runs[0].result["metric"] if found.runs else "accuracy")
-    if name != PERPLEXITY and not is_of_labels(name):
+    if name != PERPLEXITY and not (is_of_labels(name) or is_of_numbers(name)):
         whose = "" if metric else f"{found.runs[0].path}: finetuning.metric {name} is one of probabilities; "
-        raise UsageError(f"{whose}--metric must be one of {', '.join(LABEL_METRICS)}, not '{escaped(name)}'")
-    metric_named(name, found.runs[0].rows.target.labels if found.runs else ())  # refuses an unknown label
+        of_labels = not found.runs or found.runs[0].rows.target.has_labels
+        known = ", ".join(LABEL_METRICS if of_labels else NUMBER_METRIC_NAMES)
+        raise UsageError(f"{whose}--metric must be one of {known}, not '{escaped(name)}'")
+    if found.runs and name != PERPLEXITY:
+        found.runs[0].rows.target.check_metric("--metric", name)
     groups, differences, other_differences = group_runs(found.runs, name)
     if request.pair_seeds:
         check_pairs(groups, log)
@@ -120,9 +129,11 @@ class _Resampled(NamedTuple):
 
     runs: Runs
     predictions: "np.ndarray"
-    """(R, N) the predicted classes; the losses of language models on the N blocks of a text."""
+    """(R, N, …) the predictions; the losses of language models on the N blocks of a text."""
     is_right: "np.ndarray | None" = None
     """(N,) whether each row is predicted correctly. None where several runs, or a metric other than accuracy, are compared."""
+    interval: tuple[float, float] | None = None
+    """The 95 % interval of the headline of one run, as `recur eval` has it. None for several runs, and for other metrics."""
 
     def predicts_as(self, other: "_Resampled") -> bool:
         """Return whether the runs of both predict the same: all of them, or each as one of the other's."""
@@ -150,22 +161,24 @@ def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], name: str) -> 
     labels = target.encode(first.rows.labels)
     predictions = np.array([target.encode(run) for _, _, runs, _ in known for run in runs])
     ends = np.cumsum([len(runs) for _, _, runs, _ in known])[:-1]
-    resamples = np.split(resampled_scores(metric_named(name, target.labels).of_counts, labels, predictions), ends)
+    resamples = np.split(target.resampled(name, labels, predictions), ends)
     members = {}
     for (member, scores, _, seeded), own, drawn in zip(known, np.split(predictions, ends), resamples, strict=True):
-        is_right = own[0] == labels if len(own) == 1 and name == "accuracy" else None
-        members[member] = _Resampled(Runs(np.array(scores), drawn, seeded), own, is_right)
+        is_single = len(own) == 1
+        is_right = target.hits(labels, own[0]) if is_single and name == "accuracy" else None
+        interval = target.interval(labels, own[0]) if is_single and name == target.headline else None
+        members[member] = _Resampled(Runs(np.array(scores), drawn, seeded), own, is_right, interval)
     return members
 
 
 def _interval(member: str, resampled: Mapping[str, _Resampled], name: str) -> list[float] | None:
-    """Return the 95 % interval of a mean score. Of the accuracy of one run it is the one of `recur eval`."""
+    """Return the 95 % interval of a mean score."""
     if member not in resampled:
         return None
     own = resampled[member]
     rows = own.predictions.shape[1]
-    if own.is_right is not None:
-        return list(share_interval(int(own.is_right.sum()), rows))
+    if own.interval is not None:
+        return list(own.interval)
     others = [each.runs for other, each in resampled.items() if other != member]
     found = score_interval(own.runs, rows, metric_named(name).bounds, others)
     return found and list(found)

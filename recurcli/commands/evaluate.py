@@ -18,12 +18,13 @@ from recurcli.commands.trained_run import data_config, known_task, task_of
 from recurcli.commands.training.report import model_card, warn_of_thresholds
 from recurcli.config import DataConfig
 from recurcli.data.known import Hashes, log_known_rows
+from recurcli.data.labels import joint_doubt
 from recurcli.data.readers import escapes_of
 from recurcli.data.source import Source
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_place, is_local, is_one_file, task_with_columns
 from recurcli.device import choose_device
-from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize, quoted
+from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
@@ -38,7 +39,7 @@ from recurcli.files import (
 )
 from recurcli.linear.model import Logits
 from recurcli.log import Log
-from recurcli.metrics import MAX_IN_FULL, metric_named
+from recurcli.metrics import MAX_IN_FULL
 from recurcli.models.candidate import note_on_capped_layers
 from recurcli.models.data import warn_of_unlearned_positions
 from recurcli.network import Backbone, LanguageModel
@@ -56,8 +57,8 @@ from recurcli.runs.run_directory import (
     open_run,
     reopen_run,
 )
-from recurcli.significance import FEWEST_ROWS_OF_CLASS
-from recurcli.targets import Target
+from recurcli.targets import OneLabel, Target
+from recurcli.targets.target import cell_from_json, labels_in
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
@@ -99,8 +100,12 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if encoder is None and request.diagnose:
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
 
+    if not predictor.kept.target.has_labels and (request.drop_unknown or request.fit_thresholds is not None):
+        given = "--drop-unknown" if request.drop_unknown else "--fit-thresholds"
+        raise UsageError(f"{run}: predicts numbers; {given} is for labels, leave it out")
+    if request.fit_thresholds is not None:
+        predictor.kept.target.check_metric("--fit-thresholds", request.fit_thresholds)
     task = task_of(run, predictor)
-    metric_named(request.fit_thresholds or "accuracy", task.labels)  # refuses an unknown label
     is_dev = request.data is None and request.split in (None, "dev")
     if is_dev and run.is_finished and "cross_validation" in run.read_result():
         return _cross_validated(request, run, predictor.kept, task, log)
@@ -124,7 +129,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     baselines = task.baselines if split == "dev" else {}
     if request.fit_thresholds is not None:
         kept = kept.with_thresholds(kept.probabilities(kept.logits(of)), rows.y, request.fit_thresholds)
-    metric = preset.get("finetuning", {}).get("metric", "accuracy")
+    metric = kept.target.metric_of(preset.get("finetuning", {}).get("metric", "auto"))
     metrics, facts, logits = report_with_parts(kept, of, rows, baselines, metric, trained_on)
     shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
@@ -132,7 +137,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         lines=rows.examples.lines,
         texts=rows.texts,
         target=kept.target,
-        labels=[*map(str, rows.examples.labels)],
+        labels=rows.cells,
         y=rows.y,
         probabilities=shares,
         predictions=kept.decide(shares),
@@ -157,9 +162,11 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
     """Return the scores of a cross-validated run, from its stored out-of-fold predictions."""
     trained, names, target = read_current_result(run), task.labels, kept.target
     rows, shares = _stored_predictions(run, PREDICTIONS, names)
-    labels, texts = [row["label"] for row in rows], [(row.get("text", ""), row.get("pair")) for row in rows]
+    labels = [cell_from_json(row["label"]) for row in rows]
+    texts = [(row.get("text", ""), row.get("pair")) for row in rows]
     ids, lines = [row["id"] for row in rows], [row.get("line", 0) for row in rows]
     y, metrics, facts = target.encode(labels), trained["dev"], trained["data"]["train"]
+    stored = target.encode(cell_from_json(row["prediction"]) for row in rows)
     if "text" not in rows[0] and (request.errors or request.report):
         raise UsageError(
             f"{run}: keeps no texts (finetuning.keep_texts), which --errors and --report show; leave them out"
@@ -167,19 +174,24 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
     if request.fit_thresholds is not None:
         _check_kept_in_full(run, names)
         kept = kept.with_thresholds(shares, y, request.fit_thresholds)
-        metrics |= target.report(y, kept.decide(shares), None, loss=metrics["loss"])
+        metrics |= target.report(y, kept.decide(shares), shares, loss=metrics["loss"])
+        trained["model_intervals"]["model"] = [*target.interval(y, kept.decide(shares))]
     log.note(f"these are the scores of the training: {trained['cross_validation']['folds']}-fold cross-validation")
     own_ids = None if {*ids} == {*map(str, range(len(ids)))} else ids  # the numbers of the rows are not ids
-    evaluated = EvaluatedRows(own_ids, lines, texts, target, labels, y, shares, kept.decide(shares))
+    predictions = stored if len(names) > MAX_IN_FULL else kept.decide(shares)
+    evaluated = EvaluatedRows(own_ids, lines, texts, target, labels, y, shares, predictions)
     about_rows = {"split": "dev", "training_rows": len(rows), "dev_rows": 0, **facts}
-    scores = {key: trained[key] for key in ("metric", "cross_validation", "baselines", "kept", "calibration")}
+    scores = {
+        key: trained[key]
+        for key in ("metric", "cross_validation", "baselines", "model_intervals", "kept", "calibration")
+    }
     return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
 
 
 def _stored_predictions(run: Run, name: str, names: Sequence[str]) -> tuple[list[dict[str, Any]], NDArray[np.float64]]:
-    """Return the rows of the predictions file `name`, and the probabilities (N, C) of the classes `names`.
+    """Return the rows of the predictions file `name`, and the probabilities (N, C) of the labels `names`; of numbers these.
 
-    Of more than MAX_IN_FULL classes those that a row does not keep are 0. Raises ModelError if the file is damaged.
+    Of more than MAX_IN_FULL labels those that a row does not keep are 0. Raises ModelError if the file is damaged.
     """
     missing = dict.fromkeys(names, 0.0) if len(names) > MAX_IN_FULL else {}
     with naming_damage(run[name].path):
@@ -189,9 +201,9 @@ def _stored_predictions(run: Run, name: str, names: Sequence[str]) -> tuple[list
 
 
 def _check_kept_in_full(run: Run, names: Sequence[str]) -> None:
-    """Raise UsageError if the run keeps the largest probabilities of a row alone, since the classes `names` are many."""
+    """Raise UsageError if the run keeps the largest probabilities of a row alone, since the labels `names` are many."""
     if len(names) > MAX_IN_FULL:
-        raise UsageError(f"{run}: keeps few probabilities of {len(names)} classes; train with finetuning.thresholds")
+        raise UsageError(f"{run}: keeps few probabilities of {len(names)} labels; train with finetuning.thresholds")
 
 
 def _finish(
@@ -211,11 +223,13 @@ def _finish(
         log.note(f"{request.run}: labels by the thresholds of {THRESHOLDS} from now on")
     if request.errors is not None:
         _write_errors(request.errors, rows)
-        log.note(f"{request.errors}: {pluralize(len(rows.mistakes), 'row')} predicted wrongly")
-    _warn_of_few_rows(scores["metrics"]["per_class"], log)
+        what = "predicted wrongly" if rows.target.has_labels else "by their errors, the largest first"
+        log.note(f"{request.errors}: {pluralize(len(rows.mistakes), 'row')} {what}")
+    log.add(*rows.target.notes_on_rows(scores["metrics"]))
     result = {
         "run": str(request.run),
         "task": run.read_preset()["task"],
+        "target": rows.target.kind,
         **about_rows,
         **scores,
         "intervals": rows.target.intervals(rows.y, rows.predictions),
@@ -249,7 +263,8 @@ def _read_rows(
     Rows that the training has not read may have labels that it had not. Raises DataError for rows without labels, for rows of
     which none has a label of the training, and for rows of the run's own that changed since the training.
     """
-    is_own = request.data is None
+    target, is_own = task.target, request.data is None
+    assert target is not None
     split, config = _scored_split(request, run, task, "rows")
     if split != "file" and not (is_own and config.named_file(split)) and not task.has_labels(split):
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
@@ -260,7 +275,7 @@ def _read_rows(
     sha256 = _trained_sha256(run, split) if is_own else None
     source, is_divided = ("dev", False) if is_file else (split, divided)
     rows = load_split(task, source, config, use_dev_split=is_divided, like=like, any_label=sha256 is None)
-    if rows.source.label is None:
+    if not rows.source.label:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     _check_rows_of_training(run, split, rows, sha256)
     log.add(*rows.notes)
@@ -268,7 +283,7 @@ def _read_rows(
         log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
     if rows.dropped:
         log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
-    rows = _with_unknown_labels(rows.encoded(task.target), task.target, log, drop=request.drop_unknown)
+    rows = _with_unknown_labels(rows.encoded(target), target, log, drop=request.drop_unknown)
     return split, rows, own_dev, *_training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
 
 
@@ -280,19 +295,25 @@ def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -
     known = target.is_known(rows.y)
     if known.all():
         return rows
-    counts = Counter(map(str, rows.examples.take(~known).labels)).most_common()
+    others = (label for cell in rows.take(~known).cells for label in labels_in(cell))
+    counts = Counter(label for label in others if target.unknown_in(label) is not None).most_common()
     named = ", ".join(f"'{escaped(label)}' {count:,}" for label, count in counts[:MOST_NAMED])
     named += ", …" if len(counts) > MOST_NAMED else ""
+    is_one = isinstance(target, OneLabel)
     if not known.any():
         near = did_you_mean(counts[0][0], target.labels)
-        raise DataError(f"{rows.path or 'the Hub'}: no row has a label of the training ({named}){near}")
+        what = "no row has a label of the training" if is_one else "every row has a label not seen in training"
+        raise DataError(f"{rows.path or 'the Hub'}: {what} ({named}){near}")
     unknown = int((~known).sum())
     what = f"{pluralize(unknown, 'row', 'have', of=len(known))} a label not seen in training ({named})"
     if drop:
         log.warn(f"{what}, left out by --drop-unknown")
         return rows.take(known, dropped=rows.dropped + unknown)
     scored = "such a row is a mistake, but in no loss, calibration, ROC AUC or average precision"
-    log.warn(f"{what}; {scored}; --drop-unknown leaves it out")
+    if not is_one:
+        scored = "such a label counts as missed, and its row is in no loss, calibration or average precision"
+    joint = joint_doubt([*target.labels, *(label for label, _ in counts)])
+    log.warn(f"{what}; {scored}; --drop-unknown leaves it out{f'; {joint}' if joint else ''}")
     return rows
 
 
@@ -363,18 +384,6 @@ def _training_overlap(
     return {**counts}, known.trains(hashes)
 
 
-def _warn_of_few_rows(per_class: Mapping[str, Any], log: Log) -> None:
-    """Log a note with the classes that have no row, and a warning with those that have too few rows for `intervals`."""
-    if missing := [name for name, own in per_class.items() if not own["support"]]:
-        of = f"{len(missing):,} of {len(per_class):,} classes ({quoted(missing)})"
-        log.note(f"no row for {of}, which the scores leave out")
-    rare = {name: own["support"] for name, own in per_class.items() if 0 < own["support"] < FEWEST_ROWS_OF_CLASS}
-    if rare:
-        named = escaped(", ".join(f"'{name}' has {rows}" for name, rows in rare.items()))
-        few = f"{'a class has' if len(rare) == 1 else f'{len(rare):,} classes have'} fewer than {FEWEST_ROWS_OF_CLASS} rows"
-        log.warn(f"{few} ({named}), so only the accuracy and the recall of such a class have an interval")
-
-
 def _diagnosis(
     request: EvaluateRequest,
     model: Backbone,
@@ -404,26 +413,26 @@ def _diagnosis(
 
 
 def _write_errors(path: Path, rows: EvaluatedRows) -> None:
-    """Write the wrongly predicted rows to `path`, the most confident one first, with the number of their first line.
+    """Write the wrongly predicted rows to `path`, the largest error first, with the number of their first line.
 
-    There is a column `id` if rows have ids, and `pair` if they are pairs. An unknown label has no probability. TABs and line
-    ends in a text are written as \\t, \\n and \\r.
+    There is a column `id` if rows have ids, and `pair` if they are pairs. TABs and line ends in a text are written as \\t, \\n
+    and \\r.
     """
-    columns = ["line", "id", "label", "prediction", "score", "label_probability", "text", "pair"]
+    more = rows.mistake(0)
+    columns = ["line", "id", "label", "prediction", *more, "text", "pair"]
     if rows.ids is None:
         columns.remove("id")
     if all(pair is None for _, pair in rows.texts):
         columns.remove("pair")
     escapes, lines = escapes_of("\t"), ["\t".join(columns)]
     for row in rows.mistakes.tolist():
-        label, (text, pair) = rows.y[row], rows.texts[row]
+        text, pair = rows.texts[row]
         fields = {
             "line": str(rows.lines[row]),
             "id": "" if rows.ids is None else rows.ids[row],
-            "label": rows.labels[row],
-            "prediction": rows.target.labels[rows.predictions[row]],
-            "score": f"{rows.scores[row]:.6f}",
-            "label_probability": f"{rows.probabilities[row, label]:.6f}" if label >= 0 else "",
+            "label": rows.target.text_of(rows.labels[row]),
+            "prediction": rows.target.text_of(rows.predicted[row]),
+            **rows.mistake(row),
             "text": text,
             "pair": pair or "",
         }

@@ -52,6 +52,7 @@ def finetune(
         given = _with_vectors(request, given, splits, run, status, log)
         preset = _without_unwanted_encoder(given.preset, request, splits, log)
         data = prepare(preset, task, splits, log, rows)
+        log.scored_by(data.metric)
         known, all_known = _known_rows(data, init, log)
         stop = StopRequest(current())
         encoder = None if preset.is_linear else Encoder(preset, data, init and init.of_encoder(), device, stop, log)

@@ -1,6 +1,6 @@
 """`recur check --out-of-fold` and `--suspects`: the labels of training rows against a linear model that has not seen them.
 
-Shapes: N rows, C classes.
+Shapes: N rows, C classes or labels.
 """
 
 import csv
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.config import DataConfig, LinearConfig
-from recurcli.data.columns import ordered_labels
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.evaluation.decision import choose
 from recurcli.files import OutputKind, check_writable, write_atomically
-from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import search_hyperparameters
 from recurcli.linear.out_of_fold import out_of_fold_logits
 from recurcli.linear.static_vectors import resolve_vectors
 from recurcli.log import Log
+from recurcli.metrics import format_score, words_of
 from recurcli.requests.check import CheckRequest
-from recurcli.targets import OneLabel
+from recurcli.targets import Cell, OneLabel
+from recurcli.targets.one_label import ordered_labels
 
 ROWS = OutputKind("a file of rows", (".tsv", ".csv"))
 Table = list[list[str]]
@@ -52,89 +52,63 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     """
     if config.named_files and "train" not in config.named_files:
         raise UsageError("--out-of-fold and --suspects read training rows; name their file with --train")
-    if task.kind_of_target != OneLabel.kind:
-        raise UsageError(f"--out-of-fold and --suspects are not for labels of the kind {task.kind_of_target}")
     own = replace(config, unlabelled="drop")
     train = load_split(task, "train", own, labelled=True, use_dev_split=True, keep_records=True)
     dev = [] if train.dev is None else train.dev.examples
-    label_of = {row.line: str(row.label) for row in (*train.examples, *dev)}
-    target = OneLabel(ordered_labels(label_of.values()))
-    y = target.encode(label_of.get(record.line, "") for record in train.records)
+    label_of: dict[int, Cell] = {row.line: row.label for row in (*train.examples, *dev)}
+    target, none = train.target, next(iter(label_of.values()))  # stands for the label of rows without one
+    assert target is not None
+    if isinstance(target, OneLabel):
+        target, none = OneLabel(ordered_labels(map(str, label_of.values()))), ""
+    y = target.encode(label_of.get(record.line, none) for record in train.records)
+    is_labelled = np.array([record.line in label_of for record in train.records])
     drawn = np.isin([record.line for record in train.records], [row.line for row in dev])
     table = _table(train)
-    predicted = ["prediction", "score", *(f"probability_{name}" for name in target.labels)]
+    score = ["score"] if target.has_score else []
+    predicted = ["prediction", *score, *(f"probability_{name}" for name in target.labels if target.has_labels)]
     numbered = [] if "line" in table[0] else ["line"]  # rows that have a line of their own keep it
-    suspected = [*numbered, "suggested", "probability"]
+    suspected = [*numbered, *target.suspect_columns]
     for path, added in ((request.out_of_fold, predicted), (request.suspects, suspected)):
         if path is not None:
             _check_holdable(path, table, added)
-    labelled, fitted = np.flatnonzero(target.is_known(y)), target.is_known(y) & ~drawn
+    labelled, fitted = np.flatnonzero(is_labelled), is_labelled & ~drawn
     texts = [train.source.columns.read(record)[:2] for record in train.records]
     known = list(compress(texts, fitted.tolist()))
     linear = resolve_vectors(LinearConfig(vectors="auto"), known, log)
     chosen = search_hyperparameters(known, y[fitted], target, linear)
     logits = out_of_fold_logits(texts, y, target, chosen, fitted=fitted)
-    weight = fit_calibration(logits[fitted], y[fitted], target)
-    shares = target.probabilities(logits * weight, rows=int(fitted.sum()))
+    kept = choose({"linear": logits[fitted]}, y[fitted], target)
+    shares = kept.probabilities(kept.logits({"linear": logits}))
     predictions = target.decide(shares)
-    best = target.decode(predictions)
-    counts = {
-        "rows": len(y),
-        "fitted": int(fitted.sum()),
-        "accuracy": float(target.hits(y, predictions)[labelled].mean()),
-    }
+    best = [*map(target.text_of, target.decode(predictions))]
+    score_of_model = target.score(target.headline, y[labelled], predictions[labelled])
+    counts = {"rows": len(y), "fitted": int(fitted.sum()), target.headline: score_of_model}
     if not fitted.all():
         unlabelled, of_dev = pluralize(len(y) - len(labelled), "row"), pluralize(int(drawn.sum()), "dev row")
         log.note(f"{unlabelled} without a label and {of_dev} were in no fit of the linear model")
-    reliable = f"the linear model is right on {counts['accuracy']:.1%}"
+    share = format_score(target.headline, score_of_model)
+    reliable = f"the {words_of(target.headline)} of the linear model is {share}"
     result: dict[str, Any] = {}
     if (path := request.out_of_fold) is not None:
         lines = [
-            [*line, name, *(f"{share:.6f}" for share in (row.max(), *row))]
+            [*line, name, *(f"{share:.6f}" for share in ([row.max()] * len(score) + [*row]) if target.has_labels)]
             for line, name, row in zip(table[1:], best, shares, strict=True)
         ]
         _write(path, [[*table[0], *predicted], *lines])
         result["out_of_fold"] = {"path": str(path), **counts}
-        log.note(f"{path}: out-of-fold probabilities of {pluralize(len(lines), 'row')}, {reliable}")
+        what = "probabilities" if target.has_labels else "predictions"
+        log.note(f"{path}: out-of-fold {what} of {pluralize(len(lines), 'row')}, {reliable}")
     if (path := request.suspects) is not None:
-        found = labelled[find_suspects(shares[labelled], y[labelled])].tolist()
+        found = target.suspects(shares[labelled], y[labelled])
         lines = [
-            [
-                *(str(train.records[row].line) for _ in numbered),
-                *table[row + 1],
-                best[row],
-                f"{shares[row, y[row]]:.6f}",
-            ]
-            for row in found
+            [*(str(train.records[row].line) for _ in numbered), *table[row + 1], *said]
+            for row, said in ((labelled[place], said) for place, said in found)
         ]
-        _write(path, [[*numbered, *table[0], *suspected[-2:]], *lines])
+        _write(path, [[*numbered, *table[0], *suspected[len(numbered) :]], *lines])
         result["suspects"] = {"path": str(path), **counts, "suspects": len(found)}
-        what = pluralize(len(found), "row", of=len(labelled))
-        log.note(f"{path}: {what} with a label that may be wrong, the likeliest first; {reliable}")
+        rows = pluralize(len(found), "row", of=len(labelled))
+        log.note(f"{path}: {rows} with a {target.label_noun} that may be wrong, the likeliest first; {reliable}")
     return result
-
-
-def find_suspects(probabilities: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of the rows whose label may be wrong, the least probable label first.
-
-    `probabilities` (N, C) are out of fold, `targets` (N,) the given labels. A row is counted in the confident joint if a class
-    has at least the mean probability of its own rows; its class there is the most probable such class. Rows whose most probable
-    class is another one are ranked by the probability of their label, and as many are returned as the calibrated joint has off
-    its diagonal. (Confident learning: Northcutt, Jiang & Chuang, JAIR 2021, sections 3.1 and 3.2; the ranking is their
-    self-confidence.)
-    """
-    count = probabilities.shape[1]
-    own = probabilities[np.arange(len(targets)), targets]
-    sizes = np.bincount(targets, minlength=count)
-    thresholds = np.where(sizes > 0, np.bincount(targets, own, minlength=count) / np.maximum(sizes, 1), np.inf)
-    confident = np.where(probabilities >= thresholds, probabilities, -1.0)
-    counted = confident.max(axis=1) >= 0
-    joint = np.zeros((count, count))
-    np.add.at(joint, (targets[counted], confident.argmax(axis=1)[counted]), 1)
-    shares = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1)
-    expected = round(float((sizes[:, None] * shares)[~np.eye(count, dtype=bool)].sum()))
-    other = np.flatnonzero(probabilities.argmax(axis=1) != targets)
-    return other[np.argsort(own[other], kind="stable")][:expected]
 
 
 def _table(train: Split) -> Table:
@@ -146,7 +120,7 @@ def _table(train: Split) -> Table:
     source = train.source
     if source.delimiter is not None and not source.header:
         texts = ("text",) if len(source.columns.names) == 1 else ("text1", "text2")
-        names |= dict(zip([*source.columns.names, str(source.label)], [*texts, "label"], strict=False))
+        names |= dict(zip([*source.columns.names, *source.label], [*texts, "label"], strict=False))
     return [[*names.values()], *([as_text(record.fields.get(name, "")) for name in names] for record in train.records)]
 
 

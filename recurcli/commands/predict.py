@@ -4,12 +4,13 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from recurcli.commands.prediction.output import (
@@ -22,6 +23,7 @@ from recurcli.commands.prediction.output import (
 )
 from recurcli.commands.prediction.rows import (
     WINDOW_CHARACTERS,
+    Explanation,
     Input,
     ParquetWriter,
     RowWriter,
@@ -45,11 +47,12 @@ from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_as_i
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.device import choose_precision
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.evaluation.inference import WINDOW, Predictor
-from recurcli.linear.explain import explain
+from recurcli.evaluation.inference import WINDOW, Pair, Predictor
+from recurcli.linear.explain import explain, explain_direction
 from recurcli.log import Log
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
 from recurcli.runs.run_directory import Facts, Run, open_run
+from recurcli.targets import Cell, Number, Target
 
 
 def predict(request: PredictRequest, log: Log) -> None:
@@ -75,11 +78,14 @@ def predict(request: PredictRequest, log: Log) -> None:
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
+        _check_kind(request, predictor.kept.target)
         run.note_if_unfinished(log)
         note_on_fast(run, predictor, log)
+        if request.threshold is not None and not predictor.kept.target.has_score:
+            predictor = replace(predictor, kept=predictor.kept.with_threshold(request.threshold))
         inputs = _open_inputs(request, options, predictor.source, output, stack, log)
         kind_of_writer = ParquetWriter if inputs[0].format == "parquet" else RowWriter
-        writers = [kind_of_writer(request, each, predictor.labels) for each in inputs]
+        writers = [kind_of_writer(request, each, predictor.kept.target) for each in inputs]
         progress = output.begin(_facts(request, run, predictor, writers[0]))
         counted = inputs[0].counted
         own = _own_rows(inputs, request.part) if counted else None
@@ -111,17 +117,41 @@ def predict(request: PredictRequest, log: Log) -> None:
             logits = predictor.logits_of_pairs(pairs, partial(log.rows, before=before, total=total))
             lines = []
             for place, prediction in enumerate(predictor.predictions(logits)):
-                why = None
-                if request.explain and predictor.linear is not None:
-                    why = explain(predictor.linear, pairs[place], predictor.labels.index(prediction.label))
+                why = _explanation(predictor, pairs[place], prediction.label) if request.explain else None
                 lines.append(writer.row(first + before + place, window[place], prediction, texts[place].fault, why))
-                label = "" if writer.is_unsure(prediction) else prediction.label
-                progress.labels[label] = progress.labels.get(label, 0) + 1
+                progress.count_label("" if writer.is_unsure(prediction) else prediction.label)
             output.write(b"".join(lines) + writer.rest())
             progress.truncated = predictor.truncated
             progress.input_sha256 = digest.hexdigest()
             output.save(progress)
     _summary(request, inputs, predictor, progress, log)
+
+
+def _check_kind(request: PredictRequest, target: Target) -> None:
+    """Raise UsageError for an option that the predictions of a target do not have."""
+    given = {
+        "--threshold": request.threshold is not None,
+        "--top-k": request.top_k is not None,
+        "--probabilities": request.probabilities,
+    }
+    options = ", ".join(name for name, is_given in given.items() if is_given)
+    if options and not target.has_labels:
+        raise UsageError(f"{request.run}: predicts numbers, which have no probabilities; leave out {options}")
+    if request.format == "clue" and not target.has_score:
+        what = f"{request.run}: does not predict one label a row"
+        raise UsageError(f"{what}, which --format clue has; choose another format")
+
+
+def _explanation(predictor: Predictor, row: Pair, label: Cell) -> Explanation:
+    """Return the parts of a row that speak for its label, for each of its labels, or for a number so far from the mean."""
+    model, target = predictor.linear, predictor.kept.target
+    assert model is not None, "it was checked"
+    if isinstance(target, Number):
+        return explain_direction(model, row, np.array([np.sign(target.cell_of(label) - target.mean)], np.float32))
+    if isinstance(label, tuple):
+        classes = {each: np.eye(1, target.width, target.labels.index(each), np.float32)[0] for each in label}
+        return {each: explain_direction(model, row, direction) for each, direction in classes.items()}
+    return explain(model, row, target.labels.index(label))
 
 
 def _open_inputs(
@@ -264,15 +294,19 @@ def _summary(
     predictor.note_on_cuts(progress.rows, log)
     if progress.rows:
         place = "" if str(request.output) == "-" else f"{request.output}: "
-        log.note(f"{place}{pluralize(progress.rows, 'row')} ({_labels_in_words(progress.labels)})")
+        without = "below the threshold" if predictor.kept.target.has_score else "without a label"
+        found = _labels_in_words(progress.labels, without)
+        if progress.ends:
+            found = "numbers from {:.6g} to {:.6g}".format(*progress.ends)
+        log.note(f"{place}{pluralize(progress.rows, 'row')} ({found})")
 
 
-def _labels_in_words(counts: Mapping[str, int]) -> str:
-    """Return how many rows have each label, of many labels the most frequent; those without one are below the threshold."""
+def _labels_in_words(counts: Mapping[str, int], without: str) -> str:
+    """Return how many rows have each label, of many labels the most frequent, and how many are `without` one."""
     labels = sorted(filter(None, counts), key=lambda label: -counts[label])
     named = ", ".join(f"{escaped(label)} {counts[label]:,}" for label in labels[:MAX_LABELS])
     named += f" and {pluralize(len(labels) - MAX_LABELS, 'other')}" if len(labels) > MAX_LABELS else ""
-    return "; ".join(filter(None, [named, f"{counts['']:,} below the threshold" if "" in counts else ""]))
+    return "; ".join(filter(None, [named, f"{counts['']:,} {without}" if "" in counts else ""]))
 
 
 MAX_LABELS = 5

@@ -49,4 +49,4 @@ def task_of(run: Run, predictor: Predictor) -> Task:
     labels = task_with_columns(task, run.read_data_config()).labels
     if labels and labels != predictor.labels:
         raise ModelError(f"{run.path / 'config.json'}: its labels are not those of {task.name}")
-    return replace(task, labels=predictor.labels)
+    return replace(task, labels=predictor.labels, target=predictor.kept.target)

@@ -22,6 +22,8 @@ from recurcli.commands.comparison.groups import short_names, text_of
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.resume import check_inputs, preset_facts
 from recurcli.commands.training.trainer import check_encoder
+from recurcli.data.splits import kind_before_reading, load_split
+from recurcli.data.tasks import task_named, task_with_columns
 from recurcli.distributed.group import current
 from recurcli.encoders.registry import encoder_config
 from recurcli.errors import (
@@ -37,7 +39,7 @@ from recurcli.errors import (
 from recurcli.files import refuse_links, remove, to_json, write_atomically
 from recurcli.linear.fitting import fit_linear_model
 from recurcli.log import Log, Progress, State, TrialProgress
-from recurcli.metrics import LOG_LOSS, format_score, metric_named, score_in, words_of
+from recurcli.metrics import format_score, metric_named, score_in, words_of
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requests.training import FinetuneRequest
@@ -133,14 +135,16 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     ranges, folder = ranges_of(request), request.folder
     _check_folder(request)
+    metric = metric_of(request)
+    log.scored_by(metric)
     quiet = warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning)
     with quiet, RunDirectory(folder).lock(), storage_errors(_place_of(request)):
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        study = open_study(request, facts_of(request, ranges))
+        study = open_study(request, metric, facts_of(request, metric, ranges))
         try:
-            _Search(request, ranges, study, log).run()
+            _Search(request, metric, ranges, study, log).run()
         except Interrupted as stop:
             kept = pluralize(len(results_of(study)), "trial", "are", of=request.trials)
             stop.__notes__ = [f"{kept} kept; continue with the same command and --resume"]
@@ -148,7 +152,21 @@ def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
         finally:
             if not results_of(study):
                 _clear(folder)
-        return result_of(request, results_of(study), ranges)
+        return result_of(request, metric, results_of(study), ranges)
+
+
+def metric_of(request: TuneRequest) -> str:
+    """Return the metric of the trials: `finetuning.metric`, but the loss of held-out rows where nothing sets that key.
+
+    The training rows are read where neither that, nor the task, nor another setting says what their labels are.
+    """
+    preset = request.resolved.preset
+    if preset.finetuning.metric != "auto":
+        return preset.finetuning.metric
+    task = task_with_columns(task_named(preset.task), preset.data)
+    target = kind_before_reading(task, preset.data) or load_split(task, "train", preset.data).target
+    assert target is not None
+    return target.loss_name if request.is_by_loss else target.headline
 
 
 def _check_folder(request: TuneRequest) -> None:
@@ -190,13 +208,13 @@ def _place_of(request: TuneRequest) -> str:
     return f"--storage {escaped(parsed.set(query={}))}"
 
 
-def facts_of(request: TuneRequest, ranges: Sequence[Range]) -> dict[str, Any]:
+def facts_of(request: TuneRequest, metric: str, ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the facts that a resume of a study must match, without those of the data."""
-    asked = {"metric of the trials": request.metric, **{f"--range {each.key}": str(each) for each in ranges}}
+    asked = {"metric of the trials": metric, **{f"--range {each.key}": str(each) for each in ranges}}
     return {**preset_facts(request.resolved.preset.to_dict(), "finetuning"), **asked}
 
 
-def open_study(request: TuneRequest, facts: Facts) -> "optuna.Study":
+def open_study(request: TuneRequest, metric: str, facts: Facts) -> "optuna.Study":
     """Return the study of the request, which is created if it is missing.
 
     In the database of --storage a study has a hash of its `facts` as its name. A trial there whose heartbeat stops is run again
@@ -215,7 +233,7 @@ def open_study(request: TuneRequest, facts: Facts) -> "optuna.Study":
     study = optuna.create_study(
         storage=_connect(request),
         study_name=name,
-        direction="minimize" if metric_named(request.metric).minimize else "maximize",
+        direction="minimize" if metric_named(metric).minimize else "maximize",
         load_if_exists=True,
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
     )
@@ -291,8 +309,10 @@ class _Search:
     random ones.
     """
 
-    def __init__(self, request: TuneRequest, ranges: Sequence[Range], study: "optuna.Study", log: Log) -> None:
-        self.request, self.ranges, self.study, self.log = request, ranges, study, log
+    def __init__(
+        self, request: TuneRequest, metric: str, ranges: Sequence[Range], study: "optuna.Study", log: Log
+    ) -> None:
+        self.request, self.metric, self.ranges, self.study, self.log = request, metric, ranges, study, log
         values = dict(flatten(request.resolved.preset.to_dict()))
         self.preset = {each.key: values[tuple(each.key.split("."))] for each in ranges}
         self.fitted: tuple[Any, Any] = (None, None)  # what the last linear model was fitted on, and the model
@@ -362,7 +382,7 @@ class _Search:
         run = self.request.folder / TRIALS / f"{number:03}"
         remove(run)  # what a kill left
         result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete", "dev_metric": None}
-        best = best_of(results_of(self.study), self.request.metric)
+        best = best_of(results_of(self.study), self.metric)
         log = TrialLog(self.log, self.request.trials, number, trial, None if best is None else best["dev_metric"])
         try:
             check_encoder(resolved := self.request.compose(overrides))
@@ -394,12 +414,11 @@ class _Search:
         data = {f"{split} sha256": trained["data"][split]["sha256"] for split in ("train", "dev")}
         check_same(self.study.user_attrs.get("data", data), data, self.request.folder)
         self.study.set_user_attr("data", data)
-        metric = self.request.metric
-        dev_metric = score_in(trained.get("held_out", trained["dev"]), metric)
+        dev_metric = score_in(trained.get("held_out", trained["dev"]), self.metric)
         if number > 1:
             return {"dev_metric": dev_metric}
         beside = trained.get("linear_baseline", {}) if "encoder" in trained["kept"]["alone"] else {}
-        linear = beside.get("dev", {}).get(metric)
+        linear = beside.get("dev", {}).get(self.metric)
         settled = {key: trained["settled"].get(key, value) for key, value in settings.items()}
         return {"dev_metric": dev_metric, "settings": settled, "linear_dev_metric": linear}
 
@@ -407,15 +426,15 @@ class _Search:
         """Keep the best preset, and show the line of the trial that ended, if it was not one too many."""
         self._keep_best()
         if "result" in trial.user_attrs:
-            best = best_of(results_of(study), self.request.metric)
-            self.log.note(line_of(self.request, trial.user_attrs["result"], best))
+            best = best_of(results_of(study), self.metric)
+            self.log.note(line_of(self.request, self.metric, trial.user_attrs["result"], best))
 
     def _keep_best(self) -> None:
         """Write the best preset so far. Remove the run directories, unless they are to be kept."""
         if not self.request.keep_runs:
             remove(self.request.folder / TRIALS)
-        if best := best_of(results_of(self.study), self.request.metric):
-            write_atomically(self.request.folder / BEST, best_preset(self.request, best, self.study))
+        if best := best_of(results_of(self.study), self.metric):
+            write_atomically(self.request.folder / BEST, best_preset(self.request, self.metric, best, self.study))
 
 
 class TrialLog(Log):
@@ -426,13 +445,18 @@ class TrialLog(Log):
 
     def __init__(self, shown: Log, trials: int, number: int, trial: "optuna.Trial", best: float | None) -> None:
         self._shown, self._trials, self._number, self._trial, self._best = shown, trials, number, trial, best
-        self._sign = -1 if trial.study.direction.name == "MINIMIZE" else 1
+        self._minimizes = trial.study.direction.name == "MINIMIZE"
+        self._sign = -1 if self._minimizes else 1
         self._count = 0
         self._part: int | None = None
         """The last of PARTS equal parts of the schedule that was reported."""
         self._last = 0.0
         if number == 1:
             self.note, self.warn = shown.note, shown.warn  # type: ignore[method-assign]
+
+    def scored_by(self, metric: str) -> None:
+        """Take the direction of the encoder's dev metric, which may not be the study's."""
+        self._sign = 1 if metric_named(metric).minimize == self._minimizes else -1
 
     def progress(self, state: State) -> None:
         """Show where the study stands. Raises TrialPruned for a trial that is below the median of the complete ones.
@@ -473,17 +497,17 @@ def best_of(results: Sequence[Mapping[str, Any]], metric: str) -> Mapping[str, A
     return best(complete, key=lambda result: result["dev_metric"], default=None)
 
 
-def line_of(request: TuneRequest, result: Mapping[str, Any], best: Mapping[str, Any] | None) -> str:
+def line_of(request: TuneRequest, metric: str, result: Mapping[str, Any], best: Mapping[str, Any] | None) -> str:
     """Return the progress line for a trial: its number, settings and score, or why it has none, and the `best` trial."""
-    names, score = short_names(result["settings"]), f"dev {words_of(request.metric)}"
+    names, score = short_names(result["settings"]), f"dev {words_of(metric)}"
     shown = " ".join(f"{names[key]}={text_of(value)}" for key, value in result["settings"].items())
     line = f"trial {result['trial']} of {request.trials}: {shown}; "
     if result["state"] == "complete":
-        line += f"{score} {format_score(request.metric, result['dev_metric'])}"
+        line += f"{score} {format_score(metric, result['dev_metric'])}"
     else:
         line += ": ".join(filter(None, (result["state"], result.get("reason"))))
     if best is not None:
-        line += f"; best {score} {format_score(request.metric, best['dev_metric'])} (trial {best['trial']})"
+        line += f"; best {score} {format_score(metric, best['dev_metric'])} (trial {best['trial']})"
     return line
 
 
@@ -494,7 +518,7 @@ def command_of(request: TuneRequest) -> str:
     return shlex.join(["recur", "finetune", *(part for option in options for part in option)])
 
 
-def best_preset(request: TuneRequest, best: Mapping[str, Any], study: "optuna.Study") -> str:
+def best_preset(request: TuneRequest, metric: str, best: Mapping[str, Any], study: "optuna.Study") -> str:
     """Return the text of best.yaml, which extends the preset by the options and by the values of the `best` trial.
 
     Comments at its top give the dev metric and the study, and say that it is not a test score.
@@ -508,18 +532,20 @@ def best_preset(request: TuneRequest, best: Mapping[str, Any], study: "optuna.St
     for key, value in {**changed, **as_in_trials, **best["settings"]}.items():
         *sections, last = key.split(".")
         functools.reduce(lambda holder, section: holder.setdefault(section, {}), sections, values)[last] = value
-    score = f"{words_of(request.metric)} {format_score(request.metric, best['dev_metric'])}"
+    score = f"{words_of(metric)} {format_score(metric, best['dev_metric'])}"
     comment = [
-        f"dev {score} in trial {best['trial']} of `recur tune`, the best one: the {request.score_in_words}.",
+        f"dev {score} in trial {best['trial']} of `recur tune`, the best one: the {request.score_in_words(metric)}.",
         "This score is optimistic, because it selected the trial; it is not a test score.",
         f"The study is '{study.study_name}'.",
     ]
     return "".join(f"# {line}\n" for line in comment) + dump(values)
 
 
-def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges: Sequence[Range]) -> dict[str, Any]:
+def result_of(
+    request: TuneRequest, metric: str, results: Sequence[Mapping[str, Any]], ranges: Sequence[Range]
+) -> dict[str, Any]:
     """Return the result of the study. Raises NumericError if no trial is complete."""
-    best, first, last = best_of(results, request.metric), results[0], results[-1]
+    best, first, last = best_of(results, metric), results[0], results[-1]
     if best is None:
         fault = f"none of the {pluralize(len(results), 'trial')} ended with a finite dev metric"
         raise NumericError(f"{request.folder}: {fault}; trial {last['trial']}: {last.get('reason', '')}")
@@ -527,8 +553,8 @@ def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges
     return {
         "preset": request.resolved.name,
         "task": request.resolved.preset.task,
-        "metric": request.metric,
-        "score": request.score_in_words,
+        "metric": metric,
+        "score": request.score_in_words(metric),
         "seed": request.resolved.preset.runtime.seed,
         "output": str(request.folder),
         "ranges": {each.key: str(each) for each in ranges},
@@ -598,7 +624,7 @@ def _typed(request: TuneRequest, searched: Range) -> Range:
             raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
         values.append(_value_of(searched.key, resolved.preset))
     sections = TUNED_SECTIONS if request.resolved.preset.ensemble is None else (*TUNED_SECTIONS, "linear.")
-    others = (*NOT_TUNED, "finetuning.class_weights") if request.metric == LOG_LOSS else NOT_TUNED
+    others = (*NOT_TUNED, "finetuning.class_weights") if request.is_by_loss else NOT_TUNED
     if not searched.key.startswith(sections) or searched.key.startswith(others):
         fault = "is not searched: it has no effect on the dev metric, or changes what it means"
         raise UsageError(f"--range {searched.key}: {fault}")

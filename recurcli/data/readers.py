@@ -296,15 +296,12 @@ def fasttext_records(content: Content) -> Records:
 
 
 def fasttext_record(line: int, row: Row) -> Record:
-    """Return the text of a fastText line as `text`, and its label as `label`. A line with several labels has a fault."""
+    """Return the text of a fastText line as `text`, and its label as `label`, a list if there are several."""
     content, fault = decoded(row)
     labels = _LABEL.findall(content)
     fields: dict[str, Any] = {"text": _LABEL.sub("", content).strip(" \t")}
     if labels:
-        fields["label"] = labels[0]
-    if len(labels) > 1:
-        shown = ", ".join(escaped(f"{PREFIX}{label}", 40) for label in labels[:5])
-        fault = fault or f"has {len(labels)} labels ({shown}); a row has one"
+        fields["label"] = labels[0] if len(labels) == 1 else labels
     return Record(line, fields, fault or ("is blank" if not content.strip() else None))
 
 

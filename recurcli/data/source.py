@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from recurcli.config import UTF8, DataConfig
-from recurcli.data.columns import TextColumns, folded, is_number
+from recurcli.data.columns import TextColumns, folded
 from recurcli.data.readers import (
     DELIMITERS,
     FORMATS,
@@ -29,6 +29,7 @@ from recurcli.data.rows import Format, Record, Records, encoding_of, first_repea
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, ModelError, UsageError, did_you_mean, escaped
 from recurcli.log import Note
+from recurcli.targets.one_label import is_number
 from recurcli.validation import STRICT, parse_config
 
 TEXT_NAMES = (
@@ -47,7 +48,10 @@ PAIR_NAMES = {
 }
 """Usual name of the first text's column to that of the second text's."""
 SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
-LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
+LABEL_NAMES = (
+    *("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y"),
+    *("score", "int_score", "toxicity"),
+)
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
 SOLE_NAMES = ("text", "sentence")
@@ -77,8 +81,8 @@ class Source:
     header: bool = False
     """Whether line 1 of a TSV or CSV names the columns."""
     columns: TextColumns
-    label: str | None = None
-    """Column of the label. None if labels were not read."""
+    label: tuple[str, ...] = ()
+    """Column of the label, or columns of 0 and 1, one for each label. () if labels were not read."""
     id: str | None = None
     extra: tuple[str, ...] = ()
     """Columns whose texts are training rows of their own."""
@@ -144,9 +148,9 @@ def find_source(
     if not is_input:
         if not texts.text and "text" in like.explicit:
             texts = replace(like.columns, pair=texts.pair or like.columns.pair)
-        label = label or (like.label if "label" in like.explicit else None)
+        label = label or (like.label if "label" in like.explicit else ())
     header = layout.header if config.header is None else config.header
-    finder = _Finder(task, config, like, texts, label if labelled else None, header, labelled, is_input)
+    finder = _Finder(task, config, like, texts, label if labelled else (), header, labelled, is_input)
     records = file if isinstance(file, Records) else finder.open(file, name, format)
     with contextlib.ExitStack() as on_error:
         on_error.enter_context(records)
@@ -173,8 +177,8 @@ class _Finder:
     like: Source
     texts: TextColumns
     """The columns of the texts that settings name."""
-    label: str | None
-    """The column of the label that a setting names."""
+    label: tuple[str, ...]
+    """The columns of the label that a setting names."""
     header: bool | None
     labelled: bool
     is_input: bool
@@ -246,12 +250,15 @@ class _Finder:
         columns = ColumnNames(records.name, names, keys, is_complete=is_input or records.format != "jsonl")
         by_place = is_input and in_table and not header
         texts = self.find_texts(columns, cells, by_place=by_place) if names or not is_input else like.columns
-        if label is not None:
-            label = columns.find(label, "label")
-        elif self.labelled and (label := columns.find_usual(self.label_names)) is None:
-            raise columns.ask("label", cells)
-        if label in texts.names:
-            raise columns.read_twice(label, "the text and the label")
+        if not label and self.labelled:
+            usual = columns.find_usual_label(self.like.label)
+            if not usual:
+                raise columns.ask("label", cells)
+            label = usual
+        else:
+            label = tuple(columns.find(name, "label") for name in label)
+        for name in {*label} & {*texts.names}:
+            raise columns.read_twice(name, "the text and the label")
         if row_id is not None:
             row_id = columns.find(row_id, "id")
         elif not is_input:
@@ -260,7 +267,7 @@ class _Finder:
         found, read = tuple(filter(None, more)), tuple(map(columns.name_of, texts.names))
         if by_place:
             records.notes += self.notes_on_places(records, rows, texts)
-        unread = unread_in_words(names, read[: len(texts.text)], {*read, label, row_id, *found})
+        unread = unread_in_words(names, read[: len(texts.text)], {*read, *label, row_id, *found})
         noted = (note, "" if self.texts.text else unread)
         records.notes += [Note(f"{records.name}: {each}") for each in noted if each]
         spans = self.task.spans
@@ -277,7 +284,7 @@ class _Finder:
             label=label,
             id=row_id,
             extra=found,
-            explicit=(*["text"] * bool(self.texts.text), *["label"] * (self.label is not None)),
+            explicit=(*["text"] * bool(self.texts.text), *["label"] * bool(self.label)),
         )
 
     def is_header(self, name: str, rows: Sequence[Record]) -> tuple[bool, str]:
@@ -298,7 +305,7 @@ class _Finder:
         """
         if self.header is not None or not rows:
             return bool(self.header), ""
-        explicit = (*self.texts.names, self.label, str(self.config.id or ""))
+        explicit = (*self.texts.names, *self.label, str(self.config.id or ""))
         if not all(map(is_number, filter(None, explicit))):
             return True, ""
         cells, fault = rows[0].fields, rows[0].fault
@@ -405,8 +412,8 @@ class _Finder:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The names that the label column may have: its name in the rows `like` these first, then the usual ones."""
-        return LABEL_NAMES if self.like.label is None else (self.like.label, *LABEL_NAMES)
+        """The names that a label column may have: those in the rows `like` these first, then the usual ones."""
+        return (*self.like.label, *LABEL_NAMES)
 
 
 @dataclass(frozen=True)
@@ -447,6 +454,14 @@ class ColumnNames:
             if spelled is not None and (key := self._only(spelled)) not in taken:
                 return key
         return None
+
+    def find_usual_label(self, before: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the keys of the label columns `before` if all are there, else the key of a usual one, else ()."""
+        found = [self.find_usual([name]) for name in before]
+        if before and None not in found:
+            return tuple(filter(None, found))
+        usual = self.find_usual(LABEL_NAMES)
+        return () if usual is None else (usual,)
 
     def name_of(self, key: str) -> str:
         """Return the name of the column with this key; the key itself if there is none."""

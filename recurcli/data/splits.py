@@ -23,15 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import UTF8, DataConfig
-from recurcli.data.columns import (
-    BadRow,
-    TextColumns,
-    Unlabelled,
-    check_labels,
-    joined,
-    label_of,
-    ordered_labels,
-)
+from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
+from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import with_class_names
 from recurcli.data.recurrence_tasks import recurrence_rows
@@ -41,15 +34,16 @@ from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
 from recurcli.log import AfterBatch, Log, Note, ignore
-from recurcli.targets import Target
-from recurcli.targets.target import Y
+from recurcli.targets import TARGETS, Cell, OneLabel, SeveralLabels, Target
+from recurcli.targets.one_label import ordered_labels
+from recurcli.targets.target import Y, labels_in
 
 Line = TypeVar("Line")
 
 
 def drawn_rows(
     group_ids: Iterable[int],
-    labels: Iterable[str | None],
+    labels: Iterable[str],
     fraction: float,
     seed: int,
     *,
@@ -66,9 +60,9 @@ def drawn_rows(
     With `keep_fraction` a class keeps its fraction where many rows stay together. A drawn row that must stay a training row
     passes its place to the next free row of its class. A row that follows its group to the dev rows uses up one place.
     """
-    rows: Counter[str | None] = Counter()
-    blocks: Counter[str | None] = Counter()
-    deficits: Counter[str | None] = Counter()
+    rows: Counter[str] = Counter()
+    blocks: Counter[str] = Counter()
+    deficits: Counter[str] = Counter()
     train: set[int] = set()
     dev: set[int] = set()
 
@@ -178,8 +172,17 @@ class RowHashes(NamedTuple):
         """Whether rows of equal first texts stay together, beside rows of equal texts."""
         return not np.array_equal(self.rows, self.group_ids)
 
-    def drawn(self, labels: Sequence[str | None], fraction: float, seed: int) -> NDArray[np.bool_]:
-        """Return whether each row (N,) is a dev row. Where rows are grouped, those of a group are drawn at its first row."""
+    def drawn(self, target: Target | None, cells: Sequence[Cell], fraction: float, seed: int) -> NDArray[np.bool_]:
+        """Return whether each row (N,) is a dev row. Where rows are grouped, those of a group are drawn at its first row.
+
+        `target` None: the rows have no labels.
+        """
+        labels: Sequence[str] = ["None"] * len(self.rows)
+        if target is not None:
+            y = target.encode(cells)
+            if (parts := target.divide(y, self.group_ids, (1 - fraction, fraction), seed)) is not None:
+                return parts == 1
+            labels = target.strata_names(y)
         order = np.arange(len(labels))
         if self.are_grouped:
             _, firsts, numbers = np.unique(self.group_ids, return_index=True, return_inverse=True)
@@ -229,7 +232,7 @@ class Example(NamedTuple):
     id: str
     text: str
     pair: str | None
-    label: str | None
+    label: Cell | None
     extra: tuple[str, ...] = ()
     """Texts of the columns `data.extra_rows`, without empty ones."""
     line: int = 0
@@ -248,7 +251,7 @@ class Examples(Sequence[Example]):
     ids: "list[str] | array[Any]" = field(default_factory=list)
     """An integer id stands for its decimal string."""
     texts: list[tuple[str, str | None]] = field(default_factory=list)
-    labels: list[str | None] = field(default_factory=list)
+    labels: list[Cell | None] = field(default_factory=list)
     extra: list[tuple[str, ...]] = field(default_factory=list)
     lines: "array[int]" = field(default_factory=lambda: array("q"))
     weights: "array[float]" = field(default_factory=lambda: array("d"))
@@ -312,6 +315,8 @@ class Split:
     """All rows of the file as they were read, if `load_split` is to keep them."""
     dev: "Split | None" = None
     """The dev rows if this is a train split whose file holds both. None for other splits."""
+    target: Target | None = None
+    """What the labels are. None: the rows have none."""
     y: Y = field(default_factory=lambda: np.zeros(0), compare=False)
     """The label of each example, as a target encodes it (`encoded`). It is empty before."""
 
@@ -354,7 +359,7 @@ class Split:
 
     def encoded(self, target: Target) -> "Split":
         """Return the split with its labels as the `target` encodes them."""
-        return self.with_examples(self.examples, self.hashes, y=target.encode(map(str, self.examples.labels)))
+        return self.with_examples(self.examples, self.hashes, y=target.encode(self.cells), target=target)
 
     def with_extra_rows(self, dev: "Split | None" = None) -> "Split":
         """Return the split with the extra texts of its examples as examples of their own, after all others.
@@ -368,9 +373,14 @@ class Split:
         return self.with_examples(examples, np.concatenate([self.hashes, hashes[kept]]))
 
     @property
+    def cells(self) -> list[Cell]:
+        """The label of each labelled example."""
+        return [cell for cell in self.examples.labels if cell is not None]
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The different labels in the order of `ordered_labels`."""
-        return ordered_labels(label for label in {*self.examples.labels} if label is not None)
+        return ordered_labels(label for cell in {*self.cells} for label in labels_in(cell))
 
 
 def load_split(
@@ -429,10 +439,12 @@ def load_split(
     source, records = find_source(rows, task, config, layout, like=like, labelled=labelled, training=split == "train")
     with records:
         kept: list[Record] | None = [] if keep_records else None
-        reader = replace(task, labels=()) if any_label else task
-        everything = _read_split(records, source, reader, config, layout.label_names, after_rows, kept)
+        reader = _LabelReader.of(task, config, layout.label_names, any_label=any_label)
+        everything = _read_split(records, source, reader, config, after_rows, kept)
     if everything.faults and not keep_faults:
         raise DataError(everything.faults[0])
+    if source.label and everything.examples:
+        everything = _with_target(everything, reader, task, config)
     if not is_divided:
         return everything
     share = dev_share(task, config, len(everything.examples))
@@ -442,14 +454,22 @@ def load_split(
     return check_dev_rows(dev, everything, source.name, share)
 
 
-def split_in_memory(rows: Iterable[tuple[str, str | None, str]], weights: Iterable[float] | None = None) -> Split:
-    """Return a split of rows in memory: (text, second text or None, label). `weights` are factors of the rows' losses."""
+def split_in_memory(
+    rows: Iterable[tuple[str, str | None, Cell]],
+    weights: Iterable[float] | None = None,
+    target: Target | None = None,
+) -> Split:
+    """Return a split of rows in memory: (text, second text or None, label). `weights` are factors of the rows' losses.
+
+    `target` None: they have one label a row.
+    """
     weighted = zip(rows, repeat(1.0) if weights is None else weights, strict=False)
     examples = Examples.of(Example(str(number), *row, weight=weight) for number, (row, weight) in enumerate(weighted))
     pairs = any(pair is not None for _, pair in examples.texts)
     columns = TextColumns(("text",), ("pair",) if pairs else ())
-    sha256 = _sha256_of_rows(examples)
-    return Split(examples, Source(name="texts", format="jsonl", columns=columns, label="label", sha256=sha256))
+    source = Source(name="texts", format="jsonl", columns=columns, label=("label",), sha256=_sha256_of_rows(examples))
+    split = Split(examples, source)
+    return replace(split, target=target or OneLabel.of(split.cells, DataConfig()))
 
 
 def dev_share(task: Task, config: DataConfig, rows: int) -> float:
@@ -463,7 +483,7 @@ def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split,
     """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see `drawn_rows`)."""
     hashes = RowHashes.of(everything.texts)
     vars(everything)["hashes"] = hashes.rows  # where cached_property keeps them
-    drawn = hashes.drawn(everything.examples.labels, fraction, seed)
+    drawn = hashes.drawn(everything.target, everything.cells, fraction, seed)
     parts = [(everything.examples.take(side), hashes.rows[side]) for side in (~drawn, drawn)]
     size = int(drawn.sum())
     dev = everything.with_examples(*parts[1], read=size)
@@ -483,12 +503,15 @@ def no_dev_rows_in_words(everything: Split, fraction: float) -> str:
     """Return why the draw makes no row of a file of training rows a dev row, with the way out."""
     rows = zip(everything.examples.labels, everything.hashes.tolist(), strict=True)
     texts = Counter(label for label, _ in {*rows})  # the different ones of each label
-    if max(texts.values(), default=0) == 1 < len(texts):
+    target = everything.target
+    if isinstance(target, OneLabel | None) and max(texts.values(), default=0) == 1 < len(texts):
         why = (
             f"none of its {len(texts):,} labels has two different texts; a class needs one to train on and one to score"
         )
     else:
-        share = f"the share {fraction:g} of a class does (data.dev_fraction), never its first row"
+        stratum = "class" if target is None else target.stratum
+        kept = "never all of its rows" if isinstance(target, SeveralLabels) else "never its first row"
+        share = f"the share {fraction:g} of a {stratum} does (data.dev_fraction), {kept}"
         why = f"none of its {len(everything.examples):,} rows becomes a dev row; {share}, and equal texts stay together"
     return f"{why}; add rows, or a file of dev rows"
 
@@ -496,11 +519,14 @@ def no_dev_rows_in_words(everything: Split, fraction: float) -> str:
 def draw_share(train: Split, share: float, seed: int) -> Split:
     """Return the `share` of the training rows of each class, in their order; the rows of a smaller share are among them.
 
-    The rows of a class are ranked by hashes of `seed` and their texts. Raises DataError if a class would have no row.
+    The rows of a class are ranked by hashes of `seed` and their texts. Raises DataError if a class would have no row. A
+    stratum of several labels or numbers (`Target.strata`) keeps a row instead.
     """
-    labels = train.examples.labels
+    assert train.target is not None
+    labels = train.target.strata_names(train.target.encode(train.cells))
     counts = Counter(labels)
-    kept = {label: math.floor(share * count + 0.5) for label, count in counts.items()}
+    least = 0 if isinstance(train.target, OneLabel) else 1
+    kept = {label: max(least, math.floor(share * count + 0.5)) for label, count in counts.items()}
     if missing := [label for label, count in kept.items() if not count]:
         label = min(missing, key=counts.__getitem__)
         raise DataError(
@@ -518,16 +544,17 @@ def draw_share(train: Split, share: float, seed: int) -> Split:
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
-    """Return `task` with the settings of `config`, and with the labels of the training rows if it has none.
+    """Return `task` with the settings of `config`, and with the target of the training rows if it has none.
 
-    Raises DataError if these are too few or too many to be classes.
+    Raises DataError if their labels are too few or too many to be classes.
     """
     task = task_with_columns(task, config)
-    if task.labels:
-        return task
-    where = f"{train.path or task.name}: the label column '{escaped(train.source.label)}'"
-    check_labels(train.labels, train.count_with_dev, where)
-    return replace(task, labels=train.labels)
+    target = task.target or train.target
+    assert target is not None
+    if isinstance(target, OneLabel) and not task.labels:
+        where = f"{train.path or task.name}: the label column '{escaped(' + '.join(train.source.label))}'"
+        check_labels(target.labels, train.count_with_dev, where)
+    return replace(task, labels=target.labels, target=target)
 
 
 FEWEST_DEV_ROWS = 200
@@ -540,7 +567,8 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
         return
     own = dev_share(task, config, len(train.examples) + len(train.dev.examples))
     is_capped = own < (config.dev_fraction or task.dev_fraction)
-    share = f"the share {own:g} of each class (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
+    stratum = "class" if train.target is None else train.target.stratum
+    share = f"the share {own:g} of each {stratum} (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
     drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
     log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
@@ -588,12 +616,87 @@ def records_of(rows: Any, task: Task) -> Iterator[Record]:
         yield Record(line, fields)
 
 
+def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
+    """Return what the labels of a task are by its settings. None: its training rows decide it.
+
+    Raises UsageError for settings that do not fit a known task, which has one label a row, or each other.
+    """
+    if task.target is not None:
+        return type(task.target)
+    kind: type[Target] | None = OneLabel if task.labels else None
+    if config.target != "auto":
+        kind = TARGETS[config.target]
+    elif config.label_separator is not None or len(task.label) > 1 or config.at_least_one:
+        kind = SeveralLabels
+    if task.name != CUSTOM and kind not in (None, OneLabel):
+        raise UsageError(
+            f"task {task.name} has one label a row; leave data.target, label_separator and at_least_one out"
+        )
+    if kind is not SeveralLabels and config.at_least_one:
+        raise UsageError(f"data.at_least_one is for several labels a row, and data.target is {config.target}")
+    return kind
+
+
+class _LabelReader(NamedTuple):
+    """What is known of the labels of a file before it is read."""
+
+    task: Task
+    kind: type[Target] | None
+    """What its labels are. None: that is decided by all of them."""
+    target: Target | None
+    """The target whose labels they must be among. None: any label will do."""
+    renamed: Mapping[str, str]
+    separator: str | None
+
+    @classmethod
+    def of(cls, task: Task, config: DataConfig, renamed: Mapping[str, str], *, any_label: bool) -> "_LabelReader":
+        kind = kind_before_reading(task, config)
+        target = task.target or (OneLabel(task.labels) if kind is OneLabel and task.labels else None)
+        separator = config.label_separator
+        if separator is None and isinstance(task.target, SeveralLabels):
+            separator = task.target.separator
+        return cls(task, kind, None if any_label else target, renamed, separator)
+
+    def read(self, fields: dict[str, Any], columns: Sequence[str]) -> Cell | None:
+        """Return the label of a row; None: it is the task's `dropped_label`. Raises BadRow as `label_of` does."""
+        labels = self.task.labels
+        cell = label_of(fields, columns, labels, self.renamed, self.kind, self.separator)
+        if cell == self.task.dropped_label:
+            return None
+        if self.target is not None and cell not in labels:
+            check_known(cell, self.task, self.target)
+        return sys.intern(cell) if isinstance(cell, str) else cell  # one string for all rows of a class
+
+
+def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataConfig) -> Split:
+    """Return the split with its target, and its labels as that has them. Raises DataError for labels that are none."""
+    if task.target is not None:
+        return replace(split, target=task.target)
+    notes, kind = [*split.notes], reader.kind
+    if kind is None:
+        name, note = kind_of_cells(split.cells)
+        kind = TARGETS[name]
+        notes += [Note(f"{split.source.name}: {note}")] if note else []
+    cells = decided_cells(split.cells, kind, task.labels)
+    split.examples.labels[:] = cells
+    name = split.source.name
+    try:
+        named = split.source.label if len(split.source.label) > 1 else ()
+        target = kind.of(cells, config, task.labels or named)
+        for cell, line in zip(cells, split.examples.lines, strict=True) if task.labels and kind is not OneLabel else ():
+            name = f"{split.source.name}:{line}"
+            check_known(cell, task, target)
+    except (DataError, BadRow) as error:
+        raise DataError(f"{name}: {error}") from None
+    notes += [Note(f"{split.source.name}: {each}", "warning") for each in target.doubts()]
+    return replace(split, target=target, notes=(*notes,))
+
+
 def _read_split(
     records: Records,
     source: Source,
-    task: Task,
+    reader: _LabelReader,
     config: DataConfig,
-    renamed: Mapping[str, str],
     after_rows: AfterBatch,
     kept: list[Record] | None,
 ) -> Split:
@@ -607,7 +710,7 @@ def _read_split(
         if kept is not None:
             kept.append(record)
         try:
-            example = _example_of(record, task, source, renamed)
+            example = _example_of(record, source, reader)
         except BadRow as reason:
             unlabelled += isinstance(reason, Unlabelled)
             if not (leaves_out and isinstance(reason, Unlabelled)):
@@ -625,6 +728,8 @@ def _read_split(
     if unlabelled and not leaves_out:
         rows = pluralize(unlabelled, "row")
         hint += f"; a training with --set data.unlabelled=drop leaves out the {rows} without a label"
+        if doubt := joint_doubt(sorted(cell for cell in {*examples.labels} if isinstance(cell, str))):
+            hint += f"; {doubt}"
     faults = [bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)]
     if not examples:
         faults.append(f"{name}: no row is left of {read}" if read else f"{name}: has no rows")
@@ -686,19 +791,17 @@ def bad_rows_in_words(
     return f"{name}: {pluralize(count, 'row', of=rows)} cannot be used: {listed}{way_out}{hint}"
 
 
-def _example_of(record: Record, task: Task, source: Source, renamed: Mapping[str, str]) -> Example | None:
+def _example_of(record: Record, source: Source, reader: _LabelReader) -> Example | None:
     """Return the example of a row, without an id where no column has ids; None: its label is to be dropped."""
     text, pair, fault = source.columns.read(record)
     if fault is not None:
         raise BadRow(fault)
     row_id = "" if source.id is None else _id_of(record.fields.get(source.id))
-    if source.label is None:
+    if not source.label:
         return Example(row_id, text, pair, None, (), record.line)
-    label = label_of(record.fields, source.label, task, renamed)
-    if label == task.dropped_label:
+    if (label := reader.read(record.fields, source.label)) is None:
         return None
     extra = [joined(record.fields, (key,)) for key in source.extra if record.fields.get(key) is not None]
-    label = sys.intern(label)  # one string for all rows of a class
     return Example(row_id, text, pair, label, tuple(filter(str.strip, extra)), record.line)
 
 

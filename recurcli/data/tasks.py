@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from recurcli.config import DataConfig
 from recurcli.data.readers import ENDINGS, is_fasttext
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
-from recurcli.targets import OneLabel, Target, target_of_kind
+from recurcli.targets import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Layout:
     header: bool | None = None
     """TSV and CSV: whether the first row names the columns; without it they are "1", "2", …; None: see `is_header`."""
     text: tuple[str, ...] | None = None
-    label: str | None = None
+    label: tuple[str, ...] | None = None
     label_names: Mapping[str, str] = field(default_factory=dict)
     """Maps a label in these files to the task's label."""
     unlabelled: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ class Task:
     name: str
     labels: tuple[str, ...] = ()
     """Labels in the order of a model's class indexes; empty: those of the training rows."""
-    kind_of_target: str = OneLabel.kind
-    """What a label is, a key of `TARGETS`."""
+    target: Target | None = None
+    """What its labels are. None: it is not decided before the training rows are read."""
     layouts: tuple[Layout, ...] = ()
     """Sets of files in which the task is distributed, the usual one first."""
     folder: str | None = None
@@ -57,8 +57,8 @@ class Task:
     pair: tuple[str, ...] = ()
     spans: str | None = None
     """Key of an object that names two spans of the text, which are marked in it."""
-    label: str | None = "label"
-    """Column of the label; None: a column with a usual name."""
+    label: tuple[str, ...] = ("label",)
+    """Column of the label, or columns of 0 and 1, one for each label; (): a column with a usual name."""
     id: str | None = "id"
     dev_fraction: float = 0.1
     """One of this many training rows of a class is a dev row if the task has no dev rows (`drawn_rows`; ours)."""
@@ -75,11 +75,6 @@ class Task:
     def files(self) -> Mapping[str, str]:
         """Maps a split to its file name in the usual layout."""
         return self.layouts[0].files if self.layouts else {}
-
-    @property
-    def target(self) -> Target:
-        """What its labels are, and all that depends on it."""
-        return target_of_kind(self.kind_of_target, self.labels)
 
     def has_labels(self, split: str) -> bool:
         """Return whether rows of `split` have labels; the test files of a leaderboard have none."""
@@ -155,7 +150,7 @@ _ROWS = (
             Layout(  # files of LRA's generator
                 files={"train": "basic_train.tsv", "dev": "basic_val.tsv", "test": "basic_test.tsv"},
                 text=("Source",),
-                label="Target",
+                label=("Target",),
             ),
         ),
         rows={"train": 96_000, "dev": 2_000, "test": 2_000},
@@ -242,7 +237,7 @@ _ROWS = (
                 files=_halves(".csv"),
                 header=False,
                 text=("2", "3"),
-                label="1",
+                label=("1",),
                 label_names={"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"},
             ),
         ),
@@ -271,10 +266,10 @@ _ROWS = (
         plain_text=True,
         layouts=(Layout(files={"train": "ptb.train.txt", "dev": "ptb.valid.txt", "test": "ptb.test.txt"}),),
         rows={"train": 42_068, "dev": 3_370, "test": 3_761},
-        label=None,
+        label=(),
         id=None,
     ),
-    Task(name=CUSTOM, label=None, id=None),
+    Task(name=CUSTOM, label=(), id=None),
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
@@ -304,10 +299,11 @@ class Place(NamedTuple):
 def task_with_columns(task: Task, config: DataConfig) -> Task:
     """Return `task` with the files, columns and labels that `config` sets."""
     changes: dict[str, Any] = {"dev_fraction": config.dev_fraction or task.dev_fraction}
-    for key, value in (("text", config.text), ("pair", config.pair), ("labels", config.labels)):
+    columns = {"text": config.text, "pair": config.pair, "label": config.label, "labels": config.labels}
+    for key, value in columns.items():
         if value is not None:
             changes[key] = tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
-    for key, word in (("label", config.label), ("id", config.id), ("dropped_label", config.drop_label)):
+    for key, word in (("id", config.id), ("dropped_label", config.drop_label)):
         if word is not None:
             changes[key] = str(word)
     if config.hub is not None:

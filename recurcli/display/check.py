@@ -27,12 +27,15 @@ def print_check(result: Mapping[str, Any]) -> None:
         if splits := report.get("splits"):
             columns = splits[0]["columns"]
             texts = " and ".join(" + ".join(map(repr, columns[key])) for key in ("text", "pair") if columns.get(key))
-            label = f"labels from '{columns['label']}'" if columns["label"] else "no labels"
+            what = "numbers" if splits[0]["numbers"] else "labels"
+            label = f"{what} from '{' + '.join(columns['label'])}'" if columns["label"] else "no labels"
             shown += [cell(f"texts from {texts}, {label}", style="dim"), _rows(splits)]
             if report["tokens"]:
                 shown += [heading("tokens per row", report["tokens"]["kind"]), _lengths(splits, report["tokens"])]
             if labelled := [split for split in splits if split["labels"]]:
                 shown += _labels(labelled)
+            if numbers := [split for split in splits if split["numbers"]]:
+                shown += [heading("numbers"), _numbers(numbers)]
         findings = [(Styled(one["level"], STYLES[one["level"]]), one["message"]) for one in report["findings"]]
         shown += [listing(findings), Text("")]
     show(*shown)
@@ -62,6 +65,12 @@ def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> Table:
     return Table(names, rows, notes)
 
 
+def _numbers(splits: Splits) -> Table:
+    """Return range, median and mean of the numbers of the splits."""
+    rows = [[split["split"], *(f"{number:.6g}" for number in split["numbers"].values())] for split in splits]
+    return Table(["split", "min", "median", "mean", "max"], rows)
+
+
 def _labels(splits: Splits) -> list[RenderableType | Table]:
     names = list(dict.fromkeys(label for split in splits for label in split["labels"]))
     more = [f"the {MAX_LABELS} most frequent of {len(names):,}; --json lists all"] if len(names) > MAX_LABELS else []
@@ -70,10 +79,19 @@ def _labels(splits: Splits) -> list[RenderableType | Table]:
         row: list[Cell] = [name]
         for split in splits:
             count = split["labels"].get(name, 0)
-            row += [_or_dot(count), f"{count / sum(split['labels'].values()):.1%}" if count else ""]
+            whole = split["rows"] if split["label_sets"] else sum(split["labels"].values())
+            row += [_or_dot(count), f"{count / whole:.1%}" if count else ""]
         rows.append(row)
     headers = [header for split in splits for header in (split["split"], "share")]
-    return [heading("labels", *more), Table(["label", *headers], rows)]
+    return [heading("labels", *more), Table(["label", *headers], rows, [*filter(None, map(_sets, splits))])]
+
+
+def _sets(split: Mapping[str, Any]) -> str:
+    """Return a sentence on the sets of labels of rows with several, else ""."""
+    if (sets := split["label_sets"]) is None:
+        return ""
+    without = pluralize(sets["without_labels"], "row", "have", of=split["rows"])
+    return f"{split['split']}: {without} no label; {pluralize(sets['different'], 'different set')} of labels"
 
 
 def _or_dot(count: int) -> Cell:

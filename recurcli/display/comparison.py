@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -24,9 +25,12 @@ from recurcli.metrics import PERPLEXITY, format_score, words_of
 from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import Run, reopen_run
 from recurcli.significance import LEVEL
+from recurcli.targets import Target
 
 TABLE = OutputKind("a table", (".md", ".csv", ".json"))
 TESTS = {"tango": "Tango", "bootstrap": "bootstrap"}
+NO_LABEL = "–"
+"""Stands for a row without labels."""
 MAX_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
 """The number of groups that the page compares with the best one row by row, and the number of rows that it shows of each."""
 
@@ -203,7 +207,7 @@ def _to_csv(result: Result) -> str:
 def write_plot(path: Path, result: Result) -> None:
     """Draw the scores over the key of `--over` to `path`, in the format of its ending."""
     with styled_figure(6, 4) as figure:
-        draw_lines(figure.subplots(), result["over"], f"{result['split']} {words_of(result['metric'])}")
+        draw_lines(figure.subplots(), result["over"], result["metric"], result["split"])
         write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
 
 
@@ -220,7 +224,7 @@ def write_report(path: Path, result: Result) -> None:
     for group in result["groups"]:
         for name in group["runs"]:  # one at a time: each keeps files open
             rows[name] = read_predictions(_open(group, name), result["part"], result["split"])
-    shown = f"{result['split']} {words_of(result['metric'])}"
+    whose = result["metric"], result["split"]
     scores = [
         Scores(group["name"], group["mean"], low, high, group["scores"])
         for group in result["groups"]
@@ -235,12 +239,13 @@ def write_report(path: Path, result: Result) -> None:
         whose=_whose(result),
         chose=result["split"] == "dev",
         verdict=result["verdict"],
-        score_plot=score_chart(scores, baselines, shown),
+        score_plot=score_chart(scores, baselines, *whose),
         groups=group_table(result),
         tests=test_table(result),
-        over=result["over"] and over_chart(result["over"], shown),
+        over=result["over"] and over_chart(result["over"], *whose),
         key=result["over"] and result["over"]["key"],
         differences=_differences(result, rows) if result["split"] == "dev" else [],
+        has_labels=next(iter(rows.values())).target.has_labels,
         best=result["groups"][0]["name"],
         unfinished=unfinished_table(result["unfinished"]),
     )
@@ -254,24 +259,40 @@ def _open(group: Mapping[str, Any], name: str) -> Run:
 def _differences(result: Result, rows: Mapping[str, Predictions]) -> list[dict[str, Any]]:
     """Return the rows on which the best group and another group differ, for the first MAX_DIFFERENCES other groups.
 
-    A group predicts a row correctly if most of its runs do.
+    A group predicts a row correctly if most of its runs do. Of numbers they are the rows on which one group is nearer, those
+    first on which it is nearer by most.
     """
     best, *others = result["groups"][: 1 + MAX_DIFFERENCES]
     texts, found = read_texts(_open(best, best["runs"][0])), []
     if not texts:  # `finetuning.keep_texts=false`
         return []
-    shares = {group["name"]: _shares([rows[name] for name in group["runs"]]) for group in (best, *others)}
+    target = rows[best["runs"][0]].target
+    worths = {group["name"]: _worths(target, [rows[name] for name in group["runs"]]) for group in (best, *others)}
     for other in others:
         for right, wrong in ((best, other), (other, best)):
-            pairs = zip(shares[right["name"]], shares[wrong["name"]], strict=True)
-            numbers = [number for number, (ours, theirs) in enumerate(pairs) if ours > 0.5 > theirs]
+            ours, theirs = worths[right["name"]], worths[wrong["name"]]
+            summary = f"{right['name']} is nearer than {wrong['name']}"
+            if target.has_labels:
+                summary = f"{right['name']} is right, {wrong['name']} is not"
+                numbers = np.flatnonzero((ours > 0.5) & (theirs < 0.5)).tolist()
+            else:
+                numbers = np.argsort(theirs - ours, kind="stable")[: int((ours > theirs).sum())].tolist()
             predictions = rows[wrong["runs"][0]].predictions
-            listed = [{**texts[n]._asdict(), "prediction": predictions[n]} for n in numbers[:ROWS_OF_DIFFERENCE]]
+            listed = [
+                {
+                    **texts[n]._asdict(),
+                    "label": target.text_of(texts[n].label) or NO_LABEL,
+                    "prediction": target.text_of(predictions[n]) or NO_LABEL,
+                }
+                for n in numbers[:ROWS_OF_DIFFERENCE]
+            ]
             count = {"count": len(numbers), "counted": pluralize(len(numbers), "row")}
-            found.append({"right": right["name"], "wrong": wrong["name"], **count, "rows": listed})
+            found.append({"summary": summary, **count, "rows": listed})
     return found
 
 
-def _shares(runs: Sequence[Predictions]) -> list[float]:
-    """Return the share of the runs that predict the row correctly, for each row."""
-    return [fmean(hits) for hits in zip(*(run.hits.tolist() for run in runs), strict=True)]
+def _worths(target: Target, runs: Sequence[Predictions]) -> NDArray[np.float64]:
+    """Return the share of the runs that predict the row correctly, for each row (N,); of numbers, less their mean distance."""
+    if target.has_labels:
+        return np.mean([run.hits for run in runs], axis=0)
+    return -np.mean([np.abs(np.subtract(*run.encoded())) for run in runs], axis=0)

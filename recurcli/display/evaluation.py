@@ -1,4 +1,4 @@
-"""The report of `recur eval`: scores, classes, and which of them are taken for each other; the tables of --diagnose."""
+"""The report of `recur eval`: scores, labels, and which classes are taken for each other; the tables of --diagnose."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,9 @@ from recurcli.display.screen import (
     to_rich,
 )
 from recurcli.errors import pluralize
-from recurcli.evaluation.result_block import ResultBlock
-from recurcli.metrics import cells_of, label_names, metric_rows, percent, percent_interval, perplexity_rows
+from recurcli.evaluation.result_block import ResultBlock, metric_rows, perplexity_rows
+from recurcli.metrics import cells_of, label_names, percent, percent_interval
+from recurcli.targets import TARGETS
 
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
@@ -35,11 +36,29 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def metric_table(result: Mapping[str, Any]) -> Table:
-    """Return the table of metrics in per cent with their 95 % intervals. The losses and the task's baselines are in it too."""
+    """Return the table of metrics with their 95 % intervals, shares in per cent; the task's baselines, and losses of labels."""
     rows = [*metric_rows({**result, **result["metrics"]})]
-    rows.append(["loss (cross-entropy)", f"{result['metrics']['loss']:.4f}"])
-    rows.append(["loss of the probabilities", f"{result['calibration']['loss']:.4f}"])
+    if TARGETS[result["target"]].has_labels:
+        rows.append(["loss (cross-entropy)", f"{result['metrics']['loss']:.4f}"])
+        rows.append(["loss of the probabilities", f"{result['calibration']['loss']:.4f}"])
     return Table(["metric", "value", "95 % interval"], rows)
+
+
+def label_table(report: Mapping[str, Any]) -> Table:
+    """Return the scores of each of several labels a row, and its rows."""
+    names = ("precision", "recall", "f1", "average_precision")
+    rows = [
+        [label, *("–" if own[name] is None else percent(own[name]) for name in names), f"{own['support']:,}"]
+        for label, own in report["per_label"].items()
+    ]
+    return Table(["label", "precision", "recall", "F1", "average precision", "rows"], rows)
+
+
+def number_table(bins: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the deciles of predicted numbers, with the mean of the predictions and of the numbers of their rows."""
+    keys = ("low", "high", "prediction", "number")
+    rows = [[*(f"{own[key]:.4g}" for key in keys), f"{own['rows']:,}"] for own in bins]
+    return Table(["predictions from", "to", "mean prediction", "mean number", "rows"], rows)
 
 
 def class_table(report: Mapping[str, Any], intervals: Mapping[str, Sequence[float] | None]) -> Table:
@@ -57,8 +76,20 @@ def class_table(report: Mapping[str, Any], intervals: Mapping[str, Sequence[floa
 
 
 def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: bool = False) -> None:
-    """Print the `block`, with `verbose` all metrics, the classes and the confusion table, in the width of the terminal."""
+    """Print the `block`, with `verbose` all metrics, the labels, and the confusion table of classes, as wide as the terminal.
+
+    Of numbers it prints all metrics and the deciles of the predictions.
+    """
     report = result["metrics"]
+    if "confusion" not in report:
+        by_label = "per_label" in report
+        tables = [metric_table(result)] if verbose or not by_label else []
+        show(
+            *block_parts(block),
+            *tables,
+            label_table(report) if by_label else number_table(result["calibration"]["bins"]),
+        )
+        return
     labels, cells = label_names(report), cells_of(report)
     words, confusions = "rows are true labels, columns are predictions", _matrix(labels, report["names"], cells)
     if len(labels) > MAX_CLASSES or not fits(to_rich(confusions)):

@@ -21,10 +21,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.result_block import ResultBlock, result_block
+from recurcli.evaluation.result_block import ResultBlock, result_block, result_rows
 from recurcli.files import finite, storage_errors
 from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
-from recurcli.metrics import format_score, result_rows, words_of
+from recurcli.metrics import format_score, words_of
 from recurcli.process import gc_between_steps
 from recurcli.runs.run_directory import training_facts
 
@@ -237,8 +237,8 @@ class Screen(Log):
 
     def __init__(self, *, quiet: bool, bar: bool = True, metric: str = "accuracy", of: str = "") -> None:
         self.quiet = quiet
-        self.metric = words_of(metric) + of
-        self.format = partial(format_score, metric)
+        self.of = of
+        self.scored_by(metric)
         self.console = Console(stderr=True, highlight=False)
         self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         self.bar: Any = None
@@ -252,6 +252,10 @@ class Screen(Log):
 
     def __exit__(self, *_: object) -> None:
         self.stage("")
+
+    def scored_by(self, metric: str) -> None:
+        """Show scores from now on as those of this dev metric."""
+        self.metric, self.format = words_of(metric) + self.of, partial(format_score, metric)
 
     def note(self, text: str) -> None:
         """Print a sentence that stays on the screen, unless `quiet` is True."""

@@ -4,12 +4,14 @@ Shapes: N rows, C logits of a row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from recurcli.linear.ensemble import fit_calibration, fit_ensemble
 from recurcli.targets import Target
-from recurcli.targets.target import Logits, Probabilities, RowWeights, Y
+from recurcli.targets.target import Calibration, Logits, Probabilities, RowWeights, Y
 
 KeptName = Literal["encoder", "linear model", "ensemble"]
 
@@ -30,6 +32,8 @@ class Kept:
     """Number of dev rows by which it was chosen, which bounds the probabilities; 0: it was not chosen yet."""
     thresholds: Mapping[str, Any] | None = None
     """The thresholds of the labels (`Target.fit_thresholds`), as thresholds.json has them. None: none were chosen."""
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    """The calibration by label of each candidate, which comes before its weight; {} if the target calibrates no labels."""
 
     @classmethod
     def as_is(cls, target: Target) -> "Kept":
@@ -38,8 +42,15 @@ class Kept:
 
     def logits(self, of: Mapping[str, Logits]) -> Logits:
         """Return the logits (N, C) of the kept model, given those `of` the candidates by name."""
-        first, *others = (weight * of[name] for name, weight in self.weights.items())
+        first, *others = (weight * self.calibrated(name, of[name]) for name, weight in self.weights.items())
         return sum(others, first)
+
+    def calibrated(self, candidate: str, logits: Logits) -> Logits:
+        """Return the logits (N, C) of a candidate after its calibration by label, if it has one."""
+        if candidate not in self.calibrations:
+            return logits
+        slopes, offsets = map(np.array, self.calibrations[candidate])
+        return slopes * logits + offsets
 
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return the probabilities (N, C) of its logits (N, C)."""
@@ -49,6 +60,16 @@ class Kept:
     def threshold_values(self) -> list[float]:
         """The thresholds (C), or [] without."""
         return [] if self.thresholds is None else [*self.thresholds["thresholds"].values()]
+
+    @property
+    def thresholds_help(self) -> bool:
+        """Whether its thresholds raise their metric by cross-validation."""
+        return self.thresholds is not None and self.thresholds["cross_validated"] > self.thresholds["most_probable"]
+
+    @property
+    def thresholds_of_parts(self) -> Mapping[str, Any] | None:
+        """Its thresholds, if they hold for each of its parts."""
+        return self.thresholds if self.target.thresholds_for else None
 
     def decide(self, probabilities: Probabilities) -> Y:
         """Return the prediction (N, …) of each row with these probabilities (N, C)."""
@@ -62,23 +83,35 @@ class Kept:
         """Return a copy with the thresholds of the best `metric` on rows with these probabilities (N, C) and labels `y`."""
         return replace(self, thresholds=self.target.fit_thresholds(probabilities, y, metric))
 
+    def with_threshold(self, threshold: float) -> "Kept":
+        """Return a copy with the same `threshold` for each label."""
+        return replace(self, thresholds={"thresholds": dict.fromkeys(self.target.labels, threshold)})
+
     @property
     def only_linear(self) -> "Kept":
-        """The linear model in place of what is kept, by its own calibration and without thresholds."""
-        return _single(self.target, "linear", self.alone, self.rows)
+        """The linear model in place of what is kept, by its own calibration and with the thresholds that hold for it."""
+        alone = _single(self.target, "linear", self.alone, self.rows)
+        return replace(alone, calibrations=self.calibrations, thresholds=self.thresholds_of_parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of kept.json."""
-        return {key: value for key, value in vars(self).items() if key not in ("target", "thresholds")}
+        omitted = ("target", "thresholds", *(() if self.calibrations else ("calibrations",)))
+        return {key: value for key, value in vars(self).items() if key not in omitted}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], target: Target) -> "Kept":
-        """Return what `to_json` stored. Raises ValueError if its name is not that of its weights, or `alone` lacks one."""
+        """Return what `to_json` stored.
+
+        Raises ValueError if its name is not that of its weights, `alone` lacks one, or calibrations do not fit the target.
+        """
         kept = cls(target, **stored)
         parts = {"ensemble": {"encoder", "linear"}, "linear model": {"linear"}, "encoder": {"encoder"}}[kept.name]
         if kept.weights.keys() != parts or not parts <= kept.alone.keys():
             named = f"{sorted(kept.weights)} and {sorted(kept.alone)}"
             raise ValueError(f"its weights and alone are of {named}, but it is named {kept.name}")
+        of_width = all(len(numbers) == target.width for own in kept.calibrations.values() for numbers in own)
+        if kept.calibrations and not (of_width and kept.alone.keys() <= kept.calibrations.keys()):
+            raise ValueError(f"its calibrations are not a slope and an offset of each of {target.width:,} labels")
         return kept
 
 
@@ -90,17 +123,22 @@ def _single(target: Target, candidate: str, alone: Mapping[str, float], rows: in
 def choose(held_out: Mapping[str, Logits], y: Y, target: Target, row_weights: RowWeights = None) -> Kept:
     """Choose what is kept, by the logits (N, C) of each candidate on rows that it was not fitted on.
 
-    The rows have the labels `y` and the `row_weights` (N,). An encoder that is the only candidate has a fitted temperature;
-    otherwise the candidates have fitted weights (`fit_ensemble`).
+    The rows have the labels `y` and the `row_weights` (N,). Where the target calibrates labels, the candidates are calibrated
+    first. An encoder that is the only candidate has a fitted temperature; otherwise the candidates have fitted weights
+    (`fit_ensemble`).
     """
+    found = {name: target.fit_calibration(logits, y, row_weights) for name, logits in held_out.items()}
+    before = replace(Kept.as_is(target), calibrations={name: own for name, own in found.items() if own is not None})
+    calibrated = {name: before.calibrated(name, logits) for name, logits in held_out.items()}
     rows = len(y)
     if held_out.keys() == {"encoder"}:
-        temperature = 1 / fit_calibration(held_out["encoder"], y, target, 1.0, row_weights)
-        return replace(Kept.as_is(target), temperature=temperature, rows=rows)
+        temperature = 1 / fit_calibration(calibrated["encoder"], y, target, 1.0, row_weights)
+        return replace(before, temperature=temperature, rows=rows)
     if held_out.keys() == {"linear"}:
-        weight = fit_calibration(held_out["linear"], y, target, row_weights=row_weights)
-        return _single(target, "linear", {"linear": weight}, rows)
-    weights, alone = fit_ensemble(held_out["encoder"], held_out["linear"], y, target, row_weights)
-    if len(weights) > 1:
-        return Kept(target, "ensemble", weights, alone, rows=rows)
-    return _single(target, next(iter(weights)), alone, rows)
+        weight = fit_calibration(calibrated["linear"], y, target, target.prior_weights[1], row_weights)
+        kept = _single(target, "linear", {"linear": weight}, rows)
+    else:
+        weights, alone = fit_ensemble(calibrated["encoder"], calibrated["linear"], y, target, row_weights)
+        both = Kept(target, "ensemble", weights, alone, rows=rows)
+        kept = both if len(weights) > 1 else _single(target, next(iter(weights)), alone, rows)
+    return replace(kept, calibrations=before.calibrations)

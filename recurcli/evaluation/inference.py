@@ -29,7 +29,7 @@ from recurcli.log import AfterBatch, Log, ignore
 from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained, read_linear_model, read_model
 from recurcli.runs.run_directory import KEPT, KEPT_FILE, LINEAR_MODEL, NETWORK_FILES, THRESHOLDS, Run, read_json
-from recurcli.targets import target_of_kind
+from recurcli.targets import Cell, target_from_json
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, note_on_cuts
@@ -223,11 +223,13 @@ class Prediction:
     """The label, its probability `score`, and the probabilities of all labels in the model's order.
 
     The label is the most probable one, unless the run has thresholds. Labels are strings, or of the type that a fit in Python
-    was given.
+    was given. Where rows have several labels, it is the tuple of those that reach their thresholds, in the order of their
+    names, and () for none. Where rows have numbers, it is the number, and there are no probabilities.
     """
 
     label: Any
-    score: float
+    score: float | None
+    """None for several labels, and for a number."""
     probabilities: dict[Any, float]
 
 
@@ -251,7 +253,7 @@ class TrainedEncoder:
 def read_kept(run: Run, config: RunConfig) -> Kept:
     """Read kept.json of a run, without its thresholds. Raises ModelError if it is damaged."""
     with naming_damage(run.path / "config.json"):
-        target = target_of_kind(config.target, config.labels)
+        target = target_from_json(config.target, config.labels)
     if KEPT not in run:
         return Kept.as_is(target)
     with naming_damage(run[KEPT].path):
@@ -305,7 +307,7 @@ class Predictor:
             model = build_trained(Classifier, network, inference.device)
             encoder = TrainedEncoder(model, network.tokenizer, inference)
         if "linear" in kept.weights:
-            linear = read_linear_model(folder, len(config.labels))
+            linear = read_linear_model(folder, kept.target.width)
         for name, part, file in (("linear", linear, LINEAR_MODEL), ("encoder", encoder, NETWORK_FILES[0])):
             if name in kept.weights and part is None:
                 raise ModelError(f"{folder.path / KEPT}: is damaged: it needs {file}")
@@ -376,10 +378,16 @@ class Predictor:
 
     def predictions(self, logits: np.ndarray, classes: Sequence[Label] = ()) -> Iterator[Prediction]:
         """Yield the Prediction of each row of `logits` (N, C); its labels are the `classes` (C), or () for their names."""
-        classes = classes or self.labels
+        known: dict[Cell, Any] = dict(zip(self.labels, classes or self.labels, strict=True))
         rows = self.kept.probabilities(logits)
-        for best, row in zip(self.kept.decide(rows).tolist(), rows.tolist(), strict=True):
-            yield Prediction(classes[best], row[best], dict(zip(classes, row, strict=True)))
+        for cell, row in zip(self.kept.target.decode(self.kept.decide(rows)), rows.tolist(), strict=True):
+            probabilities = dict(zip(known.values(), row, strict=True))
+            if isinstance(cell, float):
+                yield Prediction(cell, None, {})
+            elif isinstance(cell, tuple):
+                yield Prediction(tuple(known[label] for label in cell), None, probabilities)
+            else:
+                yield Prediction(known[cell], probabilities[known[cell]], probabilities)
 
     def logits(self, texts: Iterable[Text]) -> np.ndarray:
         """Return the logits (N, C) of `texts`. Raises as `predict` does."""

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -18,12 +18,11 @@ from recurcli.device import SettledPrecision
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
 from recurcli.files import to_json
-from recurcli.metrics import PERPLEXITY, score_in
+from recurcli.metrics import NUMBER_METRICS, PERPLEXITY, is_of_numbers, score_in
 from recurcli.network import LanguageModel
 from recurcli.runs.model_files import write_listed
 from recurcli.runs.run_directory import TEXT_LOSSES
-from recurcli.significance import tango
-from recurcli.targets import Target
+from recurcli.targets import Cell, Target
 from recurcli.targets.target import Logits, Probabilities, Y
 from recurcli.tokens.texts import Windows
 
@@ -38,7 +37,7 @@ class EvaluatedRows:
     """The number of the first line of each row in its file, from 1; of Parquet that of the row. 0: it has no file."""
     texts: Sequence[tuple[str, str | None]]
     target: Target
-    labels: Sequence[str]
+    labels: Sequence[Cell]
     """The labels of the rows as their file has them."""
     y: Y
     """These labels, as the target encodes them."""
@@ -47,37 +46,50 @@ class EvaluatedRows:
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
-        """(N,) the probability of the predicted class."""
+        """(N,) the probability of the predicted class, of rows with one label."""
         return self.probabilities[np.arange(len(self.labels)), self.predictions]
 
     @cached_property
+    def predicted(self) -> list[Cell]:
+        """The predictions as their file would have them."""
+        return self.target.decode(self.predictions)
+
+    def mistake(self, row: int) -> dict[str, str]:
+        """Return what a list of mistakes shows of the row number `row` beside label and prediction, by column."""
+        return self.target.mistake(self.labels[row], self.y[row], self.predictions[row], self.probabilities[row])
+
+    @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """(M,) numbers of the wrongly predicted rows, in descending order of their scores."""
-        wrong = np.flatnonzero(~self.target.hits(self.y, self.predictions))
-        return wrong[np.argsort(-self.scores[wrong], kind="stable")]
+        """(M,) the places of the wrongly predicted rows, those with the largest errors first."""
+        errors = self.target.errors(self.y, self.predictions, self.probabilities)
+        wrong = np.flatnonzero(errors > 0)
+        return wrong[np.argsort(-errors[wrong], kind="stable")]
 
 
-def report_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
+def report_of(kept: Kept, logits: Logits, rows: Split, metric: str) -> dict[str, Any]:
     """Return the report of the target on the logits (N, C) of the model `kept`, or of a part, for the labels of `rows`.
 
-    Its loss is that of the logits as they are, or None without a row of a known label.
+    It has the `metric` too (`cut_score`). Its loss is that of the logits as they are, or None without a row of a known label.
     """
     target, y, probabilities = kept.target, rows.y, kept.probabilities(logits)
     known = target.is_known(y)
     loss = float(target.losses_and_gradient(logits[known], y[known])[0].mean()) if known.any() else None
     unknown = [*map(str, compress(rows.examples.labels, ~known))]
-    return target.report(y, kept.decide(probabilities), probabilities, loss=loss, unknown=unknown)
+    predictions = kept.decide(probabilities)
+    report = target.report(y, predictions, probabilities, loss=loss, unknown=unknown)
+    return report | cut_score(target, metric, y, predictions)
+
+
+def cut_score(target: Target, metric: str, y: Y, predictions: Y) -> dict[str, float]:
+    """Return the `metric` by its name if it is one of numbers that are cut at another, which reports do not have."""
+    is_cut = is_of_numbers(metric) and metric not in NUMBER_METRICS
+    return {metric: target.score(metric, y, predictions)} if is_cut else {}
 
 
 def scores_of(report: Mapping[str, Any], metric: str) -> dict[str, float | None]:
     """Return the metrics and the loss of a `report_of` without its tables, and `metric`, which may be in one of them."""
     scores = {name: value for name, value in report.items() if not isinstance(value, dict | list)}
     return scores | {metric: score_in(report, metric)}
-
-
-def paired_interval(right: NDArray[np.bool_], other: NDArray[np.bool_]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the accuracy of a model less that of another, which have these rows (N,) right."""
-    return tango(int((right & ~other).sum()), int((other & ~right).sum()), len(right)).interval
 
 
 def calibration_of(kept: Kept, logits: Logits, rows: Split) -> dict[str, Any]:
@@ -99,11 +111,12 @@ def report_with_parts(
 ) -> tuple[dict[str, Any], dict[str, Any], Logits]:
     """Return the report on the kept model, facts for the JSON, and its logits (N, C).
 
-    `of` has the logits (N, C) of each candidate. The facts are the `baselines` (the accuracy of the best constant prediction,
-    of the linear model beside an encoder, and the task's own, which are given), and the `calibration`. With two candidates
-    they have `paired`: by candidate the 95 % interval of the accuracy of the kept model less that of the candidate. Where
-    both could be kept, they also have the scores of both `parts`, by `metric` too. Where some of the rows, but not all, were
-    `trained_on` (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which
+    `of` has the logits (N, C) of each candidate. Scores are those of the target's `headline`. The facts are the `baselines`
+    (the score of the best constant prediction, of the linear model beside an encoder, and the task's own, which are given),
+    `model_intervals`, the 95 % interval of the score of the model and of each candidate, and the `calibration`. With two
+    candidates they have `paired`: by candidate the 95 % interval of the score of the kept model less that of the candidate.
+    Where both could be kept, they also have the scores of both `parts`, by `metric` too. Where some of the rows, but not all,
+    were `trained_on` (N,), they have the scores of the kept model on the others, the `unseen` ones; None: it is not known which
     were.
 
     `refitted` are the logits of the linear model that was fitted again, which takes the place of the one in `of` in what is
@@ -111,26 +124,27 @@ def report_with_parts(
     leaves out rows of an unknown label; at least one row has a known label.
     """
     logits = kept.logits(of if refitted is None else {**of, "linear": refitted})
-    target, plain = kept.target, Kept.as_is(kept.target)
-    majority = float(target.hits(rows.y, target.constant(rows.y)).mean())
-    facts: dict[str, Any] = {"baselines": {"majority": majority, **baselines}}
+    target, predictions = kept.target, kept.predict(logits)
+    plain = replace(Kept.as_is(target), thresholds=kept.thresholds_of_parts)
+    constant = target.score(target.headline, rows.y, target.constant(rows.y))
+    facts: dict[str, Any] = {"baselines": {target.constant_name: constant, **baselines}}
+    facts["model_intervals"] = {"model": target.interval(rows.y, predictions)}
     if trained_on is not None and 0 < (unseen := int((~trained_on).sum())) < len(trained_on):
-        report = report_of(kept, logits[~trained_on], rows.take(~trained_on))
+        report = report_of(kept, logits[~trained_on], rows.take(~trained_on), metric)
         facts["unseen"] = {"rows": unseen, **scores_of(report, metric)}
     if len(of) > 1:
-        parts = {
-            "encoder": scores_of(report_of(plain, of["encoder"], rows), metric),
-            "linear": linear_scores or scores_of(report_of(plain, of["linear"], rows), metric),
-        }
-        facts["baselines"]["linear"] = parts["linear"]["accuracy"]
+        of = {part: kept.calibrated(part, own) for part, own in of.items()}
+        parts = {part: scores_of(report_of(plain, own, rows, metric), metric) for part, own in of.items()}
+        if linear_scores is not None and not kept.calibrations:
+            parts["linear"] = dict(linear_scores)
+        facts["baselines"]["linear"] = parts["linear"][target.headline]
         if len(kept.alone) > 1:
             facts["parts"] = parts
-        right = target.hits(rows.y, kept.predict(logits))
-        facts["paired"] = {
-            part: paired_interval(right, target.hits(rows.y, plain.predict(own))) for part, own in of.items()
-        }
+        alone = {part: plain.predict(own) for part, own in of.items()}
+        facts["model_intervals"] |= {part: target.interval(rows.y, own) for part, own in alone.items()}
+        facts["paired"] = {part: target.paired_interval(rows.y, predictions, own) for part, own in alone.items()}
     facts["calibration"] = calibration_of(kept, logits, rows)
-    return report_of(kept, logits, rows), facts, logits
+    return report_of(kept, logits, rows, metric), facts, logits
 
 
 class DevScore(NamedTuple):

@@ -18,9 +18,13 @@ from recurcli.log import Log
 def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
     """Predict every test file that CLUE takes of each run's task and write one zip; return the files in it.
 
-    All test files are read before the first row is predicted. Raises UsageError for a task that is not CLUE's and for
-    two runs of one task, DataError for a test file that is missing, has bad rows or is of another length.
+    All test files are read before the first row is predicted. Raises UsageError for labels that are not one a row, for a task
+    that is not CLUE's and for two runs of one task, DataError for a test file that is missing, has bad rows or is of another
+    length.
     """
+    for run in runs:
+        if not run.predictor.kept.target.has_score:
+            raise UsageError(f"{run.path}: does not predict one label a row, which CLUE takes; add --format onnx")
     answers: list[tuple[Submission, TrainedRun, Split]] = []
     for run in runs:
         if not run.task.submissions:
@@ -41,7 +45,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
     for submission, run, rows in answers:
         logits = run.predictor.logits_of_pairs(rows.texts, partial(log.rows, before=done, total=total))
         kept = run.predictor.kept
-        labels[submission.name] = kept.target.decode(kept.predict(logits))
+        labels[submission.name] = [*map(str, kept.target.decode(kept.predict(logits)))]
         done += len(rows.examples)
     write_submission(output, labels)
     for finding in validate(output):

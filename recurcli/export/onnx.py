@@ -32,7 +32,7 @@ from recurcli.process import interruptible
 from recurcli.runs.model_files import config_to_dict, read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
-from recurcli.targets.one_label import OneLabel, mixed_share
+from recurcli.targets import Number, OneLabel, SeveralLabels, Target
 from recurcli.targets.target import Logits
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
@@ -57,10 +57,8 @@ def export_onnx(
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
-    if predictor.config.target != OneLabel.kind:
-        raise UsageError(
-            f"{run.path}: labels of the kind {predictor.config.target} are not exported; use `recur predict`"
-        )
+    if (kind := predictor.kept.target.kind) not in (OneLabel.kind, SeveralLabels.kind, Number.kind):
+        raise UsageError(f"{run.path}: labels of the kind {kind} are not exported; use `recur predict`")
     linear, finished = predictor.linear, run.folder.is_finished
     encoder = predictor.encoder if "encoder" in predictor.kept.weights else None
     if encoder is not None:
@@ -69,7 +67,7 @@ def export_onnx(
     if not finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
     if predictor.kept.name != read_kept(run.folder, predictor.config).name:
-        about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev accuracy.\n"
+        about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev scores.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
     if predictor.source.columns.spans is not None:
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
@@ -141,8 +139,8 @@ def _compare(
         assert linear is not None, "the run has a linear model"
         for logits, model in zip(of, (linear, in_half(linear)), strict=True):
             logits["linear"] = model.logits(texts)
-    fp32_labels, int8_labels = (kept.predict(kept.logits(logits)) for logits in of)
-    return Agreement.of(fp32_labels, int8_labels, kept.target.encode(row.label for row in rows))
+    before, after = (kept.predict(kept.logits(logits)) for logits in of)
+    return Agreement.of(kept.target, before, after, kept.target.encode(row.label for row in rows))
 
 
 def _npz(linear: LinearModel, *, half: bool) -> bytes:
@@ -163,13 +161,16 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
 def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     config, kept, linear = predictor.config, predictor.kept, predictor.linear
+    of = {name: kept.calibrations.get(name, (1.0, 0.0)) for name in kept.weights}
+    parts = {name: weight / kept.temperature * np.array(of[name]) for name, weight in kept.weights.items()}
     return {
         **config_to_dict(replace(config, network=None, source={})),  # the source names a local file
         **({} if encoder is None else _network(encoder)),
         "pairs": bool(predictor.source.columns.pair),
-        "weights": {name: weight / kept.temperature for name, weight in kept.weights.items()},
-        "mixed": mixed_share(kept.rows, len(config.labels)),
-        "thresholds": kept.threshold_values or 1.0,
+        "weights": {name: slope.tolist() for name, (slope, _) in parts.items()},
+        "offsets": sum(offset for _, offset in parts.values()).tolist(),
+        "least_probability": kept.target.least_probability(kept.rows),
+        "thresholds": kept.threshold_values or None,
         "ngrams": linear and asdict(linear.ngrams.config),
         "vectors": linear and linear.vectors and linear.vectors.about,
     }
@@ -211,8 +212,15 @@ def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
     )
     return (
         f"{about}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"
-        f"texts.txt has {texts} (UTF-8); labels.tsv has `label<TAB>probability` for each, in order.\n"
+        f"texts.txt has {texts} (UTF-8); labels.tsv has a line for each: {_line_of(predictor.kept.target)}.\n"
     )
+
+
+def _line_of(target: Target) -> str:
+    """Return in words what predict.py writes for a text."""
+    if isinstance(target, SeveralLabels):
+        return f"`labels<TAB>probabilities`, both joined by `{target.separator}`, and empty where there is no label"
+    return "`label<TAB>probability`" if target.has_labels else "the number"
 
 
 MAX_DIFFERENCE = 1e-4

@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 from recurcli.errors import ModelError, pluralize
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import Ngrams
+from recurcli.metrics import format_score, metric_named
+from recurcli.targets import Target
+from recurcli.targets.target import Y
 from recurcli.tokens.tokenizer import Tokens
 
 MIN_AGREEMENT = 0.98
-"""Smallest share of the dev labels that int8 must leave as they are. Ours."""
+"""Smallest agreement of int8 with fp32 on the dev rows (`Agreement`). Ours."""
 MIN_CELLS = 256
 """Smaller weights stay in fp32: the operators around them would need more bytes than they save."""
 MIN_ROW = 16
@@ -32,33 +35,39 @@ SMALLEST_SCALE = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What int8 changes on the dev rows: both accuracies, and the `agreement`, the share of the rows whose label stays."""
+    """What int8 changes on the dev rows: the headline `metric` of both models, and `Target.agreement`."""
 
     rows: int
+    metric: str
     fp32: float
     int8: float
     agreement: float
 
     @classmethod
-    def of(cls, fp32: NDArray[np.int64], int8: NDArray[np.int64], targets: NDArray[np.int64]) -> "Agreement":
-        """Compare the predictions of the fp32 and the int8 model with the labels: class indices (N,)."""
-        shares = (fp32 == targets, int8 == targets, fp32 == int8)
-        accuracy, quantized, agreement = (float(share.mean()) for share in shares)
-        return cls(rows=len(targets), fp32=accuracy, int8=quantized, agreement=agreement)
+    def of(cls, target: Target, fp32: Y, int8: Y, y: Y) -> "Agreement":
+        """Compare the predictions (N, …) of the fp32 and the int8 model, and the labels `y` (N, …)."""
+        before, after = (target.score(target.headline, y, predictions) for predictions in (fp32, int8))
+        agreement = target.agreement(fp32, int8)
+        return cls(rows=len(y), metric=target.headline, fp32=before, int8=after, agreement=agreement)
 
     def check(self, least: float) -> None:
         """Raise ModelError if the agreement is below `least`."""
         if self.agreement < least:
             share = math.floor(10_000 * self.agreement) / 100  # not rounded up to what is asked for
             raise ModelError(
-                f"the int8 model is not written: {share:.2f} % of the {pluralize(self.rows, 'dev label')} "
-                f"stay as in fp32, and --min-agreement asks for {100 * least:g} %; leave --quantize out"
+                f"the int8 model is not written: its agreement with fp32 is {share:.2f} % on "
+                f"{pluralize(self.rows, 'dev row')}, and --min-agreement asks for {100 * least:g} %; leave --quantize out"
             )
 
     def __str__(self) -> str:
-        """Return the accuracies and the agreement in words."""
-        accuracy = f"accuracy {100 * self.fp32:.2f} % in fp32 and {100 * self.int8:.2f} % in int8"
-        return f"{pluralize(self.rows, 'dev row')}: {accuracy}; {100 * self.agreement:.2f} % of the labels agree"
+        """Return the scores and the agreement in words."""
+        metric = metric_named(self.metric)
+        fp32, int8 = (
+            f"{100 * score:.2f} %" if metric.decimals is None else format_score(self.metric, score)
+            for score in (self.fp32, self.int8)
+        )
+        scores = f"{metric.words} {fp32} in fp32 and {int8} in int8"
+        return f"{pluralize(self.rows, 'dev row')}: {scores}; agreement {100 * self.agreement:.2f} %"
 
 
 def as_half(values: NDArray[np.float32]) -> NDArray[np.float16]:

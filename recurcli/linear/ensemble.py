@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from recurcli.targets import Target
 from recurcli.targets.target import Logits, RowWeights, Y
 
-PRIOR_WEIGHTS = np.array([0.5, 2.0])
-"""The weights of encoder and linear model to which the L2 penalty pulls. Ours: about those fitted on 600 TNEWS rows."""
 SMALLEST = 1e-3
 """Lower bound of the weight of a model that stands alone. With weight 0 all logits would be equal."""
 ENCODER_FACTOR = 0.75
@@ -28,14 +26,12 @@ def fit_ensemble(
     """Return the weights of the parts that are kept, and the weight of each part without the other.
 
     Both parts have logits (N, C) of rows with the labels `y`. The weights are those with the smallest loss of the `target`,
-    with ENCODER_FACTOR of the encoder's. A part whose weight is not above 0 by one standard error is left out, and the other
-    one has its own weight. Where neither is, the linear model is kept.
+    pulled to its `prior_weights`, with ENCODER_FACTOR of the encoder's. A part whose weight is not above 0 by one standard
+    error is left out, and the other one has its own weight. Where neither is, the linear model is kept.
     """
-    parts, names = np.stack([encoder, linear]), ("encoder", "linear")
-    alone = [
-        fit_calibration(part, y, target, prior, row_weights) for part, prior in zip(parts, PRIOR_WEIGHTS, strict=True)
-    ]
-    weights = fit_weights(parts, y, target, PRIOR_WEIGHTS, row_weights)
+    parts, names, priors = np.stack([encoder, linear]), ("encoder", "linear"), np.array(target.prior_weights)
+    alone = [fit_calibration(part, y, target, prior, row_weights) for part, prior in zip(parts, priors, strict=True)]
+    weights = fit_weights(parts, y, target, priors, row_weights)
     kept = weights > STANDARD_ERRORS * standard_errors(weights, parts, y, target, row_weights)
     if kept.all():
         weights[ENCODER] *= ENCODER_FACTOR
@@ -45,13 +41,7 @@ def fit_ensemble(
     return {names[best]: alone[best]}, dict(zip(names, alone, strict=True))
 
 
-def fit_calibration(
-    logits: Logits,
-    y: Y,
-    target: Target,
-    prior: float = PRIOR_WEIGHTS[LINEAR],
-    row_weights: RowWeights = None,
-) -> float:
+def fit_calibration(logits: Logits, y: Y, target: Target, prior: float, row_weights: RowWeights = None) -> float:
     """Return the factor of a model's logits (N, C) with the smallest loss on rows with the labels `y`."""
     return max(SMALLEST, float(fit_weights(logits[None], y, target, np.array([prior]), row_weights)[0]))
 

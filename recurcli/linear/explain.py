@@ -1,4 +1,4 @@
-"""The parts of a text with the largest share in the linear model's score of its label.
+"""The parts of a text with the largest share in the linear model's score of its label, or in its number.
 
 A model holds hashes of n-grams. Their spelling is that of a row, whose n-grams are enumerated as `hash_ngrams` does.
 """
@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngram_hashes import MAX_TEXT, NgramConfig, hash_ngrams, word_spans
@@ -73,7 +74,15 @@ def _with_spaces(text: str) -> list[tuple[int, int]]:
 
 
 def explain(model: LinearModel, row: Row, label: int) -> list[str]:
-    """Return the parts of a row with the largest share in the logit of the class `label` against the best other class.
+    """Return the parts of a row with the largest share in the logit of the class `label` against the best other class."""
+    logits, direction = model.logits([row])[0], np.zeros(len(model.bias), np.float32)
+    logits[label] = -np.inf
+    direction[label], direction[logits.argmax()] = 1, -1
+    return explain_direction(model, row, direction)
+
+
+def explain_direction(model: LinearModel, row: Row, direction: NDArray[np.float32]) -> list[str]:
+    """Return the parts of a row with the largest share in its logits (C,) times the `direction` (C,).
 
     The share of an n-gram, and that of a token in the mean of static vectors, is divided equally among the words that it
     touches, or among its characters where the model counts no words. Of a pair's vectors |u - v| and u * v have no share.
@@ -81,11 +90,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     part names its text, or both.
     """
     _, columns, values = model.ngrams.transform([row])
-    logits = model.bias + values @ model.weights[columns] + model.vector_logits([row])[0]
-    logits[label] = -np.inf
-    other = int(logits.argmax())
-    weights = model.weights[columns, label] - model.weights[columns, other]
-    shares = dict(zip(columns.tolist(), (values * weights).tolist(), strict=True))
+    shares = dict(zip(columns.tolist(), (values * (model.weights[columns] @ direction)).tolist(), strict=True))
     found = model.ngrams.columns_of(hash_ngrams([row], model.ngrams.config)[0]).tolist()
     times = Counter(found)
     lower = [(text or "")[:MAX_TEXT].lower() for text in row]
@@ -95,9 +100,9 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     places = zip(occurrences(row, model.ngrams.config), found, strict=True)
     shared = [(place, shares[column] / times[column]) for place, column in places if column in shares]
     if model.vectors is not None and model.vector_weights is not None:
-        of_label = model.vector_weights[:, label] - model.vector_weights[:, other]
+        weights = model.vector_weights @ direction
         for side, text in enumerate(row):
-            found_shares = model.vectors.shares((text or "")[:MAX_TEXT], of_label, side)
+            found_shares = model.vectors.shares((text or "")[:MAX_TEXT], weights, side)
             shared += [(Occurrence(side, *span), share) for span, share in found_shares]
     for (side, start, end), share in shared:
         touched = slice(bisect_right(ends[side], start), bisect_left(starts[side], end))

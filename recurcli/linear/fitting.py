@@ -1,6 +1,6 @@
 """Fits the linear model: two solvers, cross-validation of n-grams and C, and the cache of fitted models.
 
-The solver is that of the target (LinearSVC for `OneLabel`), or stochastic gradient descent for data on which that takes too
+The solver is that of the target (`Target.linear_solver`), or stochastic gradient descent for data on which that takes too
 long. Both minimize one loss, so their logits have one scale. Shapes: N rows, V n-grams of the vocabulary, C logits of a row.
 """
 
@@ -46,19 +46,19 @@ LEARNING_RATE = 0.2
 BATCH_SIZE = 32
 CENTERED_ROWS = 4096
 """Rows whose mean is subtracted from static vectors in SGD."""
-FORMAT = 17
+FORMAT = 18
 """Version of the fitting; the cache does not reuse models of another version."""
 MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
 vectors x classes. Ours: 10 s."""
 FOLDS = 3
 C_GRID = tuple(2.0**power for power in range(-5, 4))
-"""The values of LinearSVC's C among which cross-validation chooses. It starts at INITIAL_C."""
+"""The values of C among which cross-validation chooses. It starts at INITIAL_C."""
 INITIAL_C = 0.5
 SCALES = (1.0, 0.5, 0.25, 2.0, 0.0)
 """The norms of static vectors among which cross-validation chooses, the likeliest first. Ours: presets/RESULTS.md."""
 MIN_CHOICE = 3
-"""Rows for each class that cross-validation needs. Ours."""
+"""Rows for each class that cross-validation needs; numbers count as two classes. Ours."""
 
 
 def needs_sgd(values: int, width: int, dense: int = 0) -> bool:
@@ -151,7 +151,7 @@ def fit_model(
         static = read_static_vectors(hyperparameters.vectors)
         dense = _scaled_features(static, [texts[row] for row in used], scale)
     further = 0 if dense is None else len(labels) * dense(slice(0, 1)).shape[1]
-    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else "LinearSVC")
+    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else target.linear_solver)
     if solver == "SGD":
         weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
@@ -226,7 +226,7 @@ def search_hyperparameters(
     def can_tell(rows: int) -> bool:
         """Return whether the first `rows` rows are enough, and each fold's model can be fitted on the others."""
         fitted = (labels[:rows][folds[:rows] != fold] for fold in range(FOLDS))
-        return rows >= MIN_CHOICE * target.width and not any(map(target.linear_obstacle, fitted))
+        return rows >= MIN_CHOICE * max(2, target.width) and not any(map(target.linear_obstacle, fitted))
 
     if not can_tell(len(labels)):
         return unchosen([*matrices][-1], first)
@@ -242,7 +242,7 @@ def search_hyperparameters(
     def held_out_losses(
         ngrams: NgramConfig, c: float, scale: float, rows: int, fitted_folds: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the accuracy."""
+        """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the headline metric."""
         vectors, logits, own = matrices[ngrams][:rows], np.empty((rows, target.width)), labels[:rows]
         if scale:
             vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
@@ -252,7 +252,7 @@ def search_hyperparameters(
             logits[held_out] = vectors[held_out] @ weights + bias
         logits *= fit_calibration(logits, own, target, 1.0, factors[:rows])
         losses = factors[:rows] * target.losses_and_gradient(logits, own)[0]
-        return losses, float(target.hits(own, target.decide(target.probabilities(logits))).mean())
+        return losses, target.score(target.headline, own, target.decide(target.probabilities(logits)))
 
     def expected_losses(ngrams: NgramConfig, scale: float, rows: int) -> NDArray[np.float64]:
         """Return the losses (N,) that are expected of a model of all rows."""
@@ -278,8 +278,8 @@ def search_hyperparameters(
         scale = _choose_scale(lambda scale: expected_losses(best, scale, few))
     if scale:
         c, rows_used = choose_c(scale, few), few
-    accuracy = held_out_losses(best, c, scale, rows_used, FOLDS - 1)[1]
-    return replace(unchosen(best, c), vector_scale=scale, accuracy=accuracy, rows=rows_used)
+    score = held_out_losses(best, c, scale, rows_used, FOLDS - 1)[1]
+    return replace(unchosen(best, c), vector_scale=scale, score=score, rows=rows_used)
 
 
 def _draw_folds(texts: Texts, ids: Sequence[str] | Sequence[int] | None) -> NDArray[np.int64]:
@@ -415,7 +415,7 @@ def _fit(
 ) -> tuple[LinearModel, str]:
     """Return the linear model of these rows, from the cache if it is there, and the words for a note. Raises DataError."""
     fitted: list[LinearModel] = []
-    digest = hashlib.sha256(repr((y.tolist(), target.kind, target.labels, depends_on)).encode())
+    digest = hashlib.sha256(repr((y.shape, target, depends_on)).encode() + y.tobytes())
     for row in texts:
         digest.update(repr(row).encode())
     if row_weights is not None:

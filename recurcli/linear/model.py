@@ -4,7 +4,7 @@ the vocabulary, C classes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +23,14 @@ SHARE_ROWS = 1000
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The n-grams, the solver and LinearSVC's C of a linear model."""
+    """The n-grams, the solver and its C of a linear model."""
 
     ngrams: NgramConfig
     c: float
-    solver: Literal["LinearSVC", "SGD"] | None = None
-    """None: LinearSVC, or SGD on large data. SGD does not read C."""
-    accuracy: float | None = None
-    """Accuracy in cross-validation; None: nothing was chosen by it."""
+    solver: str | None = None
+    """`Target.linear_solver`, or SGD on large data; None: not chosen. SGD does not read C."""
+    score: float | None = None
+    """The target's headline metric in cross-validation; None: nothing was chosen by it."""
     rows: int = 0
     """Number of training rows of the cross-validation."""
     vectors: str | None = None
@@ -78,8 +78,8 @@ class LinearModel:
             "words": list(config.words),
             "across_words": config.across_words,
             "solver": found.solver,
-            "c": found.c if found.solver == "LinearSVC" else None,
-            "cross_validation": None if found.accuracy is None else {"accuracy": found.accuracy, "rows": found.rows},
+            "c": None if found.solver == "SGD" else found.c,
+            "cross_validation": None if found.score is None else {"score": found.score, "rows": found.rows},
             "vectors": self.vectors
             and {**self.vectors.about, "scale": found.vector_scale, "share": self._vector_share(texts[:SHARE_ROWS])},
         }
@@ -87,7 +87,9 @@ class LinearModel:
     def _vector_share(self, texts: Texts) -> float:
         logits, of_vectors = self.logits(texts), self.vector_logits(texts)
         best = np.argsort(logits, axis=1)[:, -2:]
-        total, own = (np.diff(np.take_along_axis(part, best, 1), axis=1) for part in (logits, of_vectors))
+        total, own = (np.take_along_axis(part, best, 1) for part in (logits, of_vectors))
+        if logits.shape[1] > 1:
+            total, own = np.diff(total, axis=1), np.diff(own, axis=1)
         return float((np.abs(own) / np.maximum(np.abs(own) + np.abs(total - own), 1e-12)).mean())
 
     def in_words(self, rows: int) -> str:
@@ -99,7 +101,7 @@ class LinearModel:
         ngrams = pluralize(kept, "n-gram", of=None if kept == self.distinct_ngrams else self.distinct_ngrams)
         used = pluralize(self.rows, "row", of=None if self.rows == rows else rows)
         sgd = self.hyperparameters.solver == "SGD"
-        solver = "by SGD, since LinearSVC takes too long for so many" if sgd else f"C {self.hyperparameters.c:g}"
+        solver = "by SGD, which is faster on so many" if sgd else f"C {self.hyperparameters.c:g}"
         vectors = f", vectors of {self.vectors.name} x {self.hyperparameters.vector_scale:g}" if self.vectors else ""
         return f"{ngrams} of {sorts}{inside} in {used}{vectors}, {solver}"
 
@@ -138,8 +140,9 @@ class LinearModel:
             "rows": np.array([self.rows], np.int64),
             "across_words": np.array([config.across_words], np.int64),
             "distinct_ngrams": np.array([self.distinct_ngrams], np.int64),
-            "c": np.array([0.0 if found.solver == "SGD" else found.c], np.float64),  # 0 stands for SGD
-            "cross_validation": np.array([found.accuracy or 0.0, found.rows], np.float64),
+            "c": np.array([found.c], np.float64),
+            "solver": np.frombuffer((found.solver or "").encode(), np.uint8),
+            "cross_validation": np.array([found.score or 0.0, found.rows], np.float64),
         }
         if self.vectors is not None and self.vector_weights is not None:
             digest = np.frombuffer(bytes.fromhex(self.vectors.digest), np.uint8)
@@ -161,11 +164,10 @@ class LinearModel:
                     raise ValueError("its static vectors are not those that it was fitted with")
             characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
             config = NgramConfig(characters=characters, words=words, across_words=bool(tensors["across_words"][0]))
-            accuracy, rows = tensors["cross_validation"].tolist()
-            c = float(tensors["c"][0])
-            solver: Literal["LinearSVC", "SGD"] = "LinearSVC" if c else "SGD"
+            score, rows = tensors["cross_validation"].tolist()
+            c, solver = float(tensors["c"][0]), tensors["solver"].tobytes().decode()
             source, scale = (vectors.source, float(tensors["vector_scale"][0])) if vectors else (None, 0.0)
-            hyperparameters = Hyperparameters(config, c, solver, accuracy if rows else None, int(rows), source, scale)
+            hyperparameters = Hyperparameters(config, c, solver, score if rows else None, int(rows), source, scale)
             ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
             weights, bias = tensors["weights"], tensors["bias"]
             if weights.shape != (len(ngrams.keys), len(bias)):

@@ -37,7 +37,7 @@ def out_of_fold_logits(
     as `fit_model` does if none can be fitted on all rows.
     """
     used = np.ones(len(texts), bool) if fitted is None else fitted
-    folds = draw_folds(RowHashes.of(texts).group_ids, target.strata(y), seed)
+    folds = draw_folds(RowHashes.of(texts).group_ids, y, target, seed)
     logits = np.zeros((len(texts), target.width))
     for fold in np.unique(folds):
         held_out = folds == fold
@@ -56,9 +56,12 @@ def out_of_fold_logits(
 
 
 def draw_folds(
-    group_ids: NDArray[np.uint64], strata: NDArray[np.int64], seed: int = 0, folds: int = OUTER_FOLDS
+    group_ids: NDArray[np.uint64], y: Y, target: Target, seed: int = 0, folds: int = OUTER_FOLDS
 ) -> NDArray[np.int64]:
     """Return the fold of each row (N,). Rows of a group (see `RowHashes`) share a fold. A stratum's groups are dealt out."""
+    if (parts := target.divide(y, group_ids, [1 / folds] * folds, seed)) is not None:
+        return parts
+    strata = target.strata(y)
     counts = Counter(dict(enumerate(range(int(strata.max(initial=0)) + 1))))  # rare ones begin in different folds
     drawn: dict[int, int] = {}
     for row in np.random.default_rng(seed).permutation(len(strata)).tolist():

@@ -3,7 +3,7 @@ of a row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,16 @@ from recurcli.data.known import KnownRows
 from recurcli.data.splits import RowHashes, Split
 from recurcli.distributed.group import current
 from recurcli.evaluation.decision import Kept, choose
-from recurcli.evaluation.report import report_with_parts
+from recurcli.evaluation.report import cut_score, report_with_parts
 from recurcli.files import to_json
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
-from recurcli.metrics import LOG_LOSS
 from recurcli.models.data import Data
 from recurcli.models.encoder import Encoder
 from recurcli.models.linear import Linear
 from recurcli.runs.model_files import write_listed, write_predictions, write_refit
 from recurcli.runs.run_directory import KEPT, PREDICTIONS, TEST_PREDICTIONS, RunDirectory
+from recurcli.targets import SeveralLabels
 from recurcli.targets.target import Logits
 
 Rows = NDArray[np.bool_] | slice
@@ -49,7 +49,7 @@ class Choice:
     @property
     def metric_name(self) -> str:
         """The dev metric that selects the encoder's step."""
-        return self.preset.finetuning.metric
+        return self.data.metric
 
     @cached_property
     def first_kept(self) -> Kept:
@@ -81,7 +81,8 @@ class Choice:
         if self.linear is not None:
             scores = dict(self.linear.scores)
             if self.halves_seed is not None:
-                scores[LOG_LOSS] = self._held_out(None)[LOG_LOSS]
+                name = data.target.loss_name
+                scores[name] = self._held_out(None)[name]
             facts["linear_baseline"] = {**self.linear.model.facts(data.choosing.texts), "dev": scores}
         fitted = None
         if self.linear is not None and self.linear.refit is not None and "linear" in kept.weights:
@@ -115,31 +116,34 @@ class Choice:
 
     def _choose(self, encoder: Logits | None, rows: Rows = slice(None)) -> Kept:
         """Choose what is kept, and its thresholds, by these `rows` of the dev rows; `encoder`: its logits (M, C)."""
-        data, thresholds = self.data, self.preset.finetuning.thresholds
+        data, setting = self.data, self.preset.finetuning.thresholds
         held_out = {name: logits[rows] for name, logits in self._logits_of(self.data.choosing, encoder).items()}
         if self.linear is not None and not self.linear.may_be_kept:
             del held_out["linear"]
         y = data.choosing.y[rows]
-        kept = choose(held_out, y, data.target, data.choosing_weights[rows])
-        if thresholds is None or not len(y):
+        kept = replace(choose(held_out, y, data.learner, data.choosing_weights[rows]), target=data.target)
+        metric = data.target.thresholds_for if setting == "auto" else setting
+        if metric is None or not len(y):
             return kept
-        return kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, thresholds)
+        chosen = kept.with_thresholds(kept.probabilities(kept.logits(held_out)), y, metric)
+        return chosen if setting != "auto" or chosen.thresholds_help else kept
 
     def _held_out(self, encoder: Logits | None) -> dict[str, Any]:
-        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted log loss.
+        """Return the report on the dev rows, each by what is chosen on the other half of them, with the weighted loss.
 
         Rows of one group (see `RowHashes`) are in one half. `encoder`: its logits (M, C); None: it is left out.
         """
         data, target, y = self.data, self.data.target, self.data.choosing.y
         shares, predictions = np.empty((len(y), target.width)), np.empty_like(y)
         group_ids = RowHashes.of(data.choosing.texts).group_ids
-        halves = draw_folds(group_ids, target.strata(y), self.halves_seed or 0, folds=2)
+        halves = draw_folds(group_ids, y, target, self.halves_seed or 0, folds=2)
         for half in (0, 1):
             own, kept = halves == half, self._choose(encoder, halves != half)
             of_all = kept.probabilities(kept.logits(self._logits_of(data.choosing, encoder)))
             shares[own], predictions[own] = of_all[own], kept.decide(of_all)[own]
-        loss = np.average(target.losses_of_probabilities(shares, y), weights=data.choosing_weights)
-        return {**target.report(y, predictions, shares), LOG_LOSS: loss}
+        loss = np.average(data.learner.losses_of_probabilities(shares, y), weights=data.choosing_weights)
+        report = target.report(y, predictions, shares) | cut_score(target, self.metric_name, y, predictions)
+        return {**report, target.loss_name: loss}
 
     def _write_scores(
         self,
@@ -168,11 +172,14 @@ class Choice:
             facts["training_rows"] = int(trained_on.sum())
         shares = {"probabilities": kept.probabilities(logits)}
         if len(kept.alone) > 1:
-            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in of.items()}
+            parts = {part: kept.calibrated(part, own) for part, own in of.items()}
+            alone = {part: kept.target.probabilities(own, kept.rows) for part, own in parts.items()}
             shares |= {f"{part}_probabilities": own for part, own in alone.items()}
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
         lines = split.examples.lines if are_numbered else ()
         shown = split.texts if self.preset.finetuning.keep_texts and is_dev else None
-        labels, predictions = [*map(str, split.examples.labels)], kept.decide(shares["probabilities"])
-        write_predictions(path, ids, labels, data.target.labels, shares, data.target.decode(predictions), shown, lines)
+        labels, predictions = split.cells, kept.decide(shares["probabilities"])
+        least = np.minimum(kept.threshold_values or 0.5, 0.5) if isinstance(data.target, SeveralLabels) else 0.5
+        decided = data.target.decode(predictions)
+        write_predictions(path, ids, labels, data.target.labels, shares, decided, shown, lines, least=least)
         return report, facts

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import DataConfig, FinetuningConfig, LabelType, ModelConfig, Preset, RunConfig
-from recurcli.data.columns import absent_labels, label_doubts
 from recurcli.data.known import KnownRows, log_known_rows
+from recurcli.data.labels import absent_labels, label_doubts
 from recurcli.data.source import check_same_kind
 from recurcli.data.splits import FEWEST_DEV_ROWS, Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, splits_of, task_named
@@ -21,10 +21,11 @@ from recurcli.data.teacher import Teacher, read_teacher
 from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
 from recurcli.linear.out_of_fold import OUTER_FOLDS
 from recurcli.log import Log, Note
-from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit, metric_named
+from recurcli.metrics import OF_PROBABILITIES, TEST_SPLITS, ScoredSplit
 from recurcli.runs.model_files import read_known_rows
 from recurcli.runs.run_directory import LINEAR_FIRST_FIT, open_run
-from recurcli.targets import Target
+from recurcli.targets import OneLabel, Target
+from recurcli.targets.target import labels_in
 from recurcli.tokens.tokenizer import facts_of_split
 
 
@@ -62,6 +63,13 @@ class Data:
     """(C,) the weight of each label."""
     label_type: LabelType
     """Python's type of the labels."""
+    metric: str
+    """The dev metric that selects the encoder's step."""
+
+    @property
+    def learner(self) -> Target:
+        """The target with the losses by which models are learned and chosen."""
+        return self.target.weighted(self.label_weights)
 
     @property
     def choosing(self) -> Split:
@@ -90,7 +98,7 @@ class Data:
         """Return the content of config.json of a run with this `network` of an encoder; None: without one."""
         return RunConfig(
             task=self.task.name,
-            target=self.target.kind,
+            target=self.target.to_json(),
             labels=self.target.labels,
             label_type=self.label_type,
             source=asdict(self.train.source),
@@ -129,7 +137,7 @@ def read_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Ta
             continue
         try:
             test = load_split(task, split, config, like=like)
-            if test.source.label is not None:
+            if test.source.label:
                 splits[split] = test
         except DataError as error:
             if named:
@@ -155,9 +163,11 @@ def prepare(
     for name in splits:
         warn_of_unlearned_positions(name, preset.encoder, log)
     target = task.target
+    assert target is not None
     splits = {name: rows.encoded(target) for name, rows in splits.items()}
     train, dev = splits["train"], splits.get("dev")
-    _check_metrics(config, task, train if dev is None else dev)
+    target.check_settings(config)
+    _check_defined(config, train if dev is None else dev)
     label_weights = target.weights_of_labels(config.class_weights, train.y)
     return Data(
         task=task,
@@ -170,6 +180,7 @@ def prepare(
         weights=target.row_weights(label_weights, train.y) * train.examples.weights,
         label_weights=label_weights,
         label_type="str" if in_memory is None else in_memory.label_type,
+        metric=target.metric_of(config.metric),
     )
 
 
@@ -266,35 +277,39 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> S
 
 def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
     """Log notes on the columns and labels of your own rows, and warnings about suspicious labels."""
-    train, dev = splits["train"], splits.get("dev", splits["train"])
-    if len(dev.labels) == 1:
+    train, dev, target = splits["train"], splits.get("dev", splits["train"]), task.target
+    assert target is not None
+    if isinstance(target, OneLabel) and len(dev.labels) == 1:
         log.warn(
             f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
         )
-    rows = Counter(map(str, train.examples.labels))
-    for name, split in splits.items():
-        if absent := absent_labels(name, rows, split.labels, are_folders=train.source.format == "folders"):
-            log.warn(absent)
-    if single := [label for label, count in rows.items() if count == 1]:
-        has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
-        log.warn(f"{has} one training row ({quoted(single)}), from which a model learns little")
+    if target.has_labels:
+        _warn_of_rare_labels(train, splits, log)
     if task_named(task.name).labels:
         return
     read = " and ".join(
         f"'{escaped(' + '.join(names))}'" for names in (train.source.columns.text, train.source.columns.pair) if names
     )
-    log.note(
-        f"texts from {read}, {len(task.labels)} labels from '{escaped(train.source.label)}': {quoted(task.labels)}"
-    )
-    for doubt in label_doubts(task.labels):
+    log.note(f"texts from {read}, {target.describe(' + '.join(train.source.label))}")
+    for doubt in label_doubts(target.labels) if target.has_labels else ():
         log.warn(doubt)
 
 
-def _check_metrics(config: FinetuningConfig, task: Task, dev: Split) -> None:
-    """Raise UsageError for a metric of a label that does not exist, or one that dev rows of one label do not define."""
-    for name in filter(None, (config.metric, config.thresholds)):
-        metric_named(name, task.labels)
+def _warn_of_rare_labels(train: Split, splits: Mapping[str, Split], log: Log) -> None:
+    """Log warnings about labels that the rows of another split lack, and about those of a single training row."""
+    rows = Counter(label for cell in train.cells for label in labels_in(cell))
+    for name, split in splits.items():
+        of = "train rows" if isinstance(train.target, OneLabel) else "labels of the train rows"
+        if absent := absent_labels(name, rows, split.labels, are_folders=train.source.format == "folders", of=of):
+            log.warn(absent)
+    if single := [label for label, count in rows.items() if count == 1]:
+        has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"
+        log.warn(f"{has} one training row ({quoted(single)}), from which a model learns little")
+
+
+def _check_defined(config: FinetuningConfig, dev: Split) -> None:
+    """Raise UsageError for a metric that dev rows of one label do not define."""
     labels = {*dev.examples.labels}
     if config.metric in OF_PROBABILITIES and len(labels) == 1:
         own = f"all {pluralize(len(dev.examples), 'dev row')} have the label '{escaped(labels.pop())}'"

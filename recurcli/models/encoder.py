@@ -65,16 +65,16 @@ class Encoder(Network):
             log.note(f"{most:,} of {count:,} dev rows choose the step (data.max_dev_rows); in the end all are scored")
         rows, pretrained = len(train.examples), init is not None
         preset = settle(preset, "finetuning", tokenizer, max_length, rows, log, pretrained=pretrained, pairs=pairs)
-        config, classes = preset.finetuning, len(data.task.labels)
+        config, classes = preset.finetuning, data.target.width
         self.model = build_model(Classifier, preset, tokenizer, log, pairs=pairs, num_classes=classes)
         settle_kernel(self.model, preset, device, log)
         if init is not None:
             load_pretrained(self.model, init)
             log.note(f"starting from {init.folder}, with its tokenizer")
         self.objective = ClassificationObjective(
-            self.tokens["train"], train.y, data.target, data.weights, config, tokenizer, data.teacher
+            self.tokens["train"], train.y, data.learner, data.weights, config, tokenizer, data.teacher
         )
-        self.metric_name = config.metric
+        self.metric_name = data.metric
         self.inference = InferenceConfig(device, batch_size=config.micro_batch_size, ranks=current())
         self.precision = choose_precision(preset.runtime.precision, device) if device.type == "cuda" else "fp32"
         loop = build_loop(preset, "finetuning", self.model, self.objective, device, self, log)
@@ -103,7 +103,7 @@ class Encoder(Network):
         logits, score = self._compute(encoded.tokens, self.precision), None
         if self.inference.ranks.is_main:
             loss = self.objective.mean_loss(logits, encoded.split.y, self.data.choosing_weights[rows])
-            report = report_of(Kept.as_is(self.data.target), logits, encoded.split)
+            report = report_of(Kept.as_is(self.data.target), logits, encoded.split, self.metric_name)
             score = DevScore(score_in(report, self.metric_name), loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 

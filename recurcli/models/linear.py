@@ -62,7 +62,7 @@ def fit_linear(
     """
     if not preset.fits_linear_model or not current().is_main:
         return None
-    train, target, weights = data.train, data.target, data.weights
+    train, target, weights = data.train, data.learner, data.weights
     if data.teacher is not None:
         weights = weights * data.teacher.row_weights(preset.finetuning.teacher_weight)
     log.stage("fitting the linear model")
@@ -80,7 +80,7 @@ def fit_linear(
         held_out = out_of_fold_logits(train.texts, train.y, target, preset.linear, weights, seed=seed)
     else:
         held_out = model.logits(data.dev.texts)
-    scores = scores_of(report_of(Kept.as_is(target), held_out, data.choosing), preset.finetuning.metric)
+    scores = scores_of(report_of(Kept.as_is(data.target), held_out, data.choosing, data.metric), data.metric)
     refit = None
     if data.dev is not None and may_refit and _is_fitted_again(preset, data):
         y, all_weights = np.concatenate([train.y, data.dev.y]), np.concatenate([weights, data.choosing_weights])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from recurcli.requests.options import Columns, argument, flag, option, reads
+from recurcli.requests.options import TrainedColumns, argument, flag, option, reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class CheckRequest:
     preset: Annotated[str | None, option("NAME|FILE", "Preset with the task, columns, tokenizer and max_length.")] = (
         None
     )
-    columns: Columns = field(default_factory=Columns)
+    columns: TrainedColumns = field(default_factory=TrainedColumns)
     no_lengths: Annotated[bool, flag("--no-lengths", "Count no tokens; counting may first train a vocabulary.")] = False
     out_of_fold: Annotated[
         Path | None,

@@ -25,7 +25,12 @@ class ExportRequest:
     quantize: Annotated[Literal["int8"] | None, option(None, "Store the weights in 8 bits. For onnx.")] = None
     min_agreement: Annotated[
         float | None,
-        option("SHARE", "Refuse int8 below this share of unchanged dev labels; default 0.98.", min=0, max=1),
+        option(
+            "SHARE",
+            "Refuse int8 below this share of dev rows whose labels stay, or of numbers' variance; default 0.98.",
+            min=0,
+            max=1,
+        ),
     ] = None
     overwrite: Annotated[bool, flag("--overwrite", "Replace an existing output file. For onnx: an earlier export.")] = (
         False

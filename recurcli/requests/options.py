@@ -125,7 +125,7 @@ Fast = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class TextColumns:
-    """The options on the columns and the form of rows of texts, of which `text` and `pair` may be repeated."""
+    """The options on the columns and the form of rows of texts, of which those of columns may be repeated."""
 
     text: Annotated[
         list[str] | None, option("COLUMN", "Column of the text, by name or number from 1; may be repeated.")
@@ -153,8 +153,8 @@ class TextColumns:
     def given(self) -> dict[str, object]:
         """Return the options as keys of DataConfig. A single column is a string, several are a tuple."""
         given = dict(vars(self))
-        for key in ("text", "pair"):
-            if names := given[key]:
+        for key in ("text", "pair", "label"):
+            if names := given.get(key):
                 given[key] = names[0] if len(names) == 1 else tuple(names)
         return given
 
@@ -163,8 +163,28 @@ class TextColumns:
 class Columns(TextColumns):
     """The options on the columns and the form of labelled rows."""
 
-    label: Annotated[str | None, option("COLUMN", "Column of the label.")] = None
+    label: Annotated[
+        list[str] | None,
+        option(
+            "COLUMN", "Column of the label; may be repeated for columns of 0 and 1, one for each of several labels."
+        ),
+    ] = None
+    label_separator: Annotated[
+        str | None, option("MARK", "Mark that joins several labels of a row in one cell, such as a comma.")
+    ] = None
     id: Annotated[str | None, option("COLUMN", "Column of the ids.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedColumns(Columns):
+    """The options on labelled rows to train on."""
+
+    target: Annotated[
+        Literal["auto", "one", "several", "number"] | None,
+        option(
+            None, "What the label of a row is: one label, several, or a number to predict. Default: what they hold."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +242,8 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
         **dict.fromkeys(("seed", "device", "precision"), "runtime"),
         **dict.fromkeys(("epochs", "learning_rate", "batch_size", "teacher"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
-        **dict.fromkeys(("text", "pair", "label", "id", "header", "delimiter", "quote", "encoding"), "data"),
+        **dict.fromkeys(("text", "pair", "target", "label", "label_separator", "id"), "data"),
+        **dict.fromkeys(("header", "delimiter", "quote", "encoding"), "data"),
     }
     overrides = {}
     for name, value in given.items():

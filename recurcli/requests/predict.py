@@ -64,7 +64,13 @@ class PredictRequest:
     probabilities: Annotated[bool, flag("--probabilities", "Add the probability of each label.")] = False
     top_k: Annotated[int | None, option("K", "Add the K best labels with their probabilities.", min=1)] = None
     threshold: Annotated[
-        float | None, option("SCORE", "Leave `prediction` empty where the score is lower.", min=0, max=1)
+        float | None,
+        option(
+            "SCORE",
+            "Leave `prediction` empty where the score is lower; of several labels, give all that have this probability.",
+            min=0,
+            max=1,
+        ),
     ] = None
     strict: Annotated[bool, flag("--strict", "Stop at a row that cannot be read.")] = False
     unbuffered: Annotated[
@@ -72,7 +78,10 @@ class PredictRequest:
     ] = False
     explain: Annotated[
         bool,
-        flag("--explain", "Add the parts of the row with the largest share in the linear model's score of its label."),
+        flag(
+            "--explain",
+            "Add the parts of the row with the largest share in the linear model's score of its label, labels or number.",
+        ),
     ] = False
     fast: Fast = False
     resume: Annotated[

@@ -11,7 +11,6 @@ from recurcli.config import Section
 from recurcli.errors import check_not_both, require_extra
 from recurcli.requests.options import (
     OUTPUT,
-    Columns,
     Computation,
     Data,
     Dev,
@@ -21,6 +20,7 @@ from recurcli.requests.options import (
     Settings,
     TextColumns,
     Train,
+    TrainedColumns,
     Verbose,
     flag,
     named_files,
@@ -82,7 +82,7 @@ class LabelledRequest(PresetRequest):
 
     train: Train = None
     dev: Dev = None
-    columns: Columns = field(default_factory=Columns)
+    columns: TrainedColumns = field(default_factory=TrainedColumns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
     file: File = None
     preset: Preset = "starsaber-custom"
     verbose: Verbose = False  # type: ignore[misc]
-    columns: Columns = field(default_factory=Columns)  # TrainingRequest has those of texts alone
+    columns: TrainedColumns = field(default_factory=TrainedColumns)  # TrainingRequest has those of texts alone
     test: Annotated[
         Path | None,
         reads(

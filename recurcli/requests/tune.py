@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from recurcli.errors import UsageError, check_not_both
-from recurcli.metrics import LOG_LOSS, words_of
+from recurcli.metrics import words_of
 from recurcli.requests.options import OUTPUT, flag, option
 from recurcli.requests.training import LabelledRequest
 
@@ -62,15 +62,13 @@ class TuneRequest(LabelledRequest):
         return self.resolved.preset.ensemble is None
 
     @property
-    def metric(self) -> str:
-        """The metric of the trials: `finetuning.metric`, but the log loss of held-out rows where nothing sets that key."""
-        is_set = ("finetuning", "metric") in self.resolved.origins
-        return self.resolved.preset.finetuning.metric if is_set or self.of_encoder else LOG_LOSS
+    def is_by_loss(self) -> bool:
+        """Whether a trial is scored by the loss of held-out rows, since nothing sets `finetuning.metric`."""
+        return not self.of_encoder and self.resolved.preset.finetuning.metric == "auto"
 
-    @property
-    def score_in_words(self) -> str:
-        """What the score of a trial is."""
-        words = words_of(self.metric)
+    def score_in_words(self, metric: str) -> str:
+        """Return what the score of a trial by the `metric` is."""
+        words = words_of(metric)
         if self.resolved.preset.is_linear:
             return f"{words} of the linear model on held-out rows"
         held_out = f"{words} of the ensemble on held-out halves of the dev rows"

@@ -51,6 +51,7 @@ from recurcli.runs.run_directory import (
     Run,
     open_run,
 )
+from recurcli.targets import Cell
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.validation import parse_config
@@ -84,7 +85,8 @@ def read_known_rows(folder: CommittedFolder, log: Log | None = None) -> KnownRow
 
 Model = TypeVar("Model", Classifier, LanguageModel)
 MAX_PROBABLE = 10
-"""Probabilities of a row in predictions.dev.jsonl if there are more than MAX_IN_FULL classes."""
+"""Probabilities of a row in predictions.dev.jsonl if there are more than MAX_IN_FULL classes. Of several labels a row has more,
+those by which it gets a label."""
 
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -233,12 +235,14 @@ def write_listed(path: Path, content: str) -> None:
 def write_predictions(
     path: Path,
     ids: Sequence[str],
-    labels: Sequence[str],
+    labels: Sequence[Cell],
     names: Sequence[str],
     probabilities: Mapping[str, NDArray[np.float64]],
-    predictions: Sequence[str],
+    predictions: Sequence[Cell],
     texts: Sequence[tuple[str, str | None]] | None = None,
     numbers: Sequence[int] = (),
+    *,
+    least: NDArray[np.float64] | float = 0.5,
 ) -> None:
     """Write the predictions of the dev or test rows into the file `path` of a run, whose manifest then lists it.
 
@@ -246,7 +250,8 @@ def write_predictions(
     line in its file (`numbers`).
 
     Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MAX_IN_FULL
-    names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others.
+    names it has the MAX_PROBABLE largest ones and those of at least `least` (C,), and `other_` and the key has the sum of the
+    others.
     """
     lines = []
     for row, (row_id, label) in enumerate(zip(ids, labels, strict=True)):
@@ -256,7 +261,8 @@ def write_predictions(
             if len(names) <= MAX_IN_FULL:
                 shares[key] = dict(zip(names, own.tolist(), strict=True))
             else:
-                largest = np.argsort(-own, kind="stable")[:MAX_PROBABLE]
+                order = np.argsort(-own, kind="stable")
+                largest = order[(np.arange(len(order)) < MAX_PROBABLE) | (own >= least)[order]]
                 shares[key] = {names[place]: float(own[place]) for place in largest}
                 shares[f"other_{key}"] = max(0.0, float(own.sum() - own[largest].sum()))
         line = {

@@ -29,7 +29,8 @@ from recurcli.runs.run_directory import (
     keys,
     read_json,
 )
-from recurcli.targets import Target, target_of_kind
+from recurcli.targets import Cell, Target, target_from_json
+from recurcli.targets.target import Y, cell_from_json
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -38,12 +39,13 @@ FILES: Mapping[ScoredSplit, str] = {"dev": PREDICTIONS, **TEST_PREDICTIONS}
 _SHARES = cs.dict_schema(TEXT, NUMBER, min_length=1)
 _LOSSES = cs.list_schema(FINITE, min_length=1)
 _LOSSES_FILE = SchemaValidator(keys({"nats": _LOSSES, "tokens": _LOSSES}))
-_LABEL_SPACE = SchemaValidator(keys({"target": TEXT, "id2label": cs.dict_schema(TEXT, TEXT)}))
+_LABEL_SPACE = SchemaValidator(keys({"target": cs.dict_schema(), "id2label": cs.dict_schema(TEXT, TEXT)}))
 """config.json, for a reader of its target alone."""
 _THRESHOLDS_OF_RESULT = SchemaValidator(keys({"thresholds?": cs.nullable_schema(cs.dict_schema())}))
 """result.json, for a reader of its thresholds alone."""
-_ROW = dict.fromkeys(("id", "label", "prediction"), TEXT)
-_ROW_TEXT = SchemaValidator(keys({"label": TEXT, "text": TEXT, "pair?": cs.nullable_schema(TEXT)}))
+_CELL = cs.union_schema([TEXT, FINITE, cs.list_schema(TEXT)])
+_ROW = {"id": TEXT, "label": _CELL, "prediction": _CELL}
+_ROW_TEXT = SchemaValidator(keys({"label": _CELL, "text": TEXT, "pair?": cs.nullable_schema(TEXT)}))
 """A line of predictions, for a reader of its text."""
 
 
@@ -51,8 +53,8 @@ class Predictions(NamedTuple):
     """The dev or test rows of a run (N), each with its label and its prediction."""
 
     ids: list[str]
-    labels: list[str]
-    predictions: list[str]
+    labels: list[Cell]
+    predictions: list[Cell]
     target: Target
     part: Part
     """The part of the model that made the predictions. It is the whole model if the file has none of the requested part."""
@@ -60,12 +62,15 @@ class Predictions(NamedTuple):
     @property
     def hits(self) -> "NDArray[np.bool_]":
         """Whether each prediction (N,) is right."""
-        return self.target.hits(*map(self.target.encode, (self.labels, self.predictions)))
+        return self.target.hits(*self.encoded())
+
+    def encoded(self) -> tuple[Y, Y]:
+        """Return the labels and the predictions as the target encodes them."""
+        return self.target.encode(self.labels), self.target.encode(self.predictions)
 
     def report(self, loss: float | None = None) -> dict[str, Any]:
         """Return the metrics of the predictions; `loss`: the mean loss of the rows, if it is known."""
-        y, predictions = map(self.target.encode, (self.labels, self.predictions))
-        return self.target.report(y, predictions, None, loss=loss)
+        return self.target.report(*self.encoded(), None, loss=loss)
 
 
 class TextLosses(NamedTuple):
@@ -80,7 +85,7 @@ class RowText(NamedTuple):
 
     text: str
     pair: str | None
-    label: str
+    label: Cell
 
 
 def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predictions:
@@ -94,8 +99,10 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
         part = "model"
     stored = read_json(run["config.json"], _LABEL_SPACE, limit=1 << 24)
     with naming_damage(run["config.json"].path):
-        target = target_of_kind(stored["target"], tuple(stored["id2label"].values()))
-    thresholds, key = (_new_thresholds(run), "probabilities") if part == "model" else ({}, f"{part}_probabilities")
+        target = target_from_json(stored["target"], tuple(stored["id2label"].values()))
+    thresholds, key = _new_thresholds(run), "probabilities"
+    if part != "model":
+        thresholds, key = (_thresholds(run) if target.thresholds_for else {}), f"{part}_probabilities"
     validator = _row_validator() if thresholds is None else _row_validator(key)
     rows, places = [], {label: place for place, label in enumerate(target.labels)}
     for number, line in enumerate(lines, 1):
@@ -108,9 +115,10 @@ def read_predictions(run: Run, part: Part, split: ScoredSplit = "dev") -> Predic
                 if label in places:
                     probabilities[0, places[label]] = probability
             [prediction] = target.decode(target.decide(probabilities, [*thresholds.values()]))
-        rows.append((row["id"], row["label"], prediction))
+        rows.append((row["id"], cell_from_json(row["label"]), cell_from_json(prediction)))
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
-    if unknown := {*labels, *predictions} - {*target.labels}:
+    unknown = [label for cell in {*labels, *predictions} if (label := target.unknown_in(cell)) is not None]
+    if unknown:
         raise ModelError(f"{path}: has the label '{escaped(min(unknown))}' without a probability")
     return Predictions(ids, labels, predictions, target, part)
 
@@ -121,8 +129,11 @@ def _new_thresholds(run: Run) -> dict[str, float] | None:
     The label with the largest ratio is predicted. None: the stored predictions hold.
     """
     of_training = read_json(run[RESULT], _THRESHOLDS_OF_RESULT).get("thresholds") if RESULT in run else None
-    thresholds = run.read_thresholds()
-    return None if thresholds == of_training else (thresholds or {"thresholds": {}})["thresholds"]
+    return None if run.read_thresholds() == of_training else _thresholds(run)
+
+
+def _thresholds(run: Run) -> dict[str, float]:
+    return (run.read_thresholds() or {"thresholds": {}})["thresholds"]
 
 
 def read_current_result(run: Run) -> dict[str, Any]:
@@ -137,6 +148,9 @@ def read_current_result(run: Run) -> dict[str, Any]:
         if name in run:
             rows, scores = read_predictions(run, "model", split), result[split]
             scores |= rows.report(scores["loss"])
+            (result if split == "dev" else scores)["model_intervals"]["model"] = [
+                *rows.target.interval(*rows.encoded())
+            ]
             for key in ("paired", "unseen"):
                 (result if split == "dev" else scores).pop(key, None)
     return {**result, "thresholds": thresholds}
@@ -161,7 +175,7 @@ def read_texts(folder: CommittedFolder) -> list[RowText]:
     if "text" not in _row(file.path, 1, lines[0], _row_validator()):
         return []
     rows = (_row(file.path, number, line, _ROW_TEXT) for number, line in enumerate(lines, 1))
-    return [RowText(row["text"], row.get("pair"), row["label"]) for row in rows]
+    return [RowText(row["text"], row.get("pair"), cell_from_json(row["label"])) for row in rows]
 
 
 def _lines(file: OpenedFile) -> list[str]:

@@ -116,13 +116,13 @@ _NUMBERS = cs.dict_schema(TEXT, NUMBER)
 _OF_ROWS = dict.fromkeys(("average_precision?", "roc_auc?"), cs.nullable_schema(NUMBER))
 _BY_CLASS = {"per_class?": cs.dict_schema(TEXT, _NUMBERS)}
 _SHARE = cs.float_schema(ge=0, le=1)
-_PAIRED = cs.dict_schema(cs.literal_schema(["encoder", "linear"]), cs.list_schema(NUMBER, min_length=2, max_length=2))
-_CALIBRATION_KEYS = keys({"ece": NUMBER, "temperature": NUMBER})
+_LIMITS = cs.list_schema(NUMBER, min_length=2, max_length=2)
+_PAIRED = cs.dict_schema(cs.literal_schema(["encoder", "linear"]), _LIMITS)
+_CALIBRATION_KEYS = keys({"ece?": NUMBER, "temperature": NUMBER})
 _OF_SPLIT = {
-    "baselines": keys({"majority": _SHARE, "*": _SHARE}),
+    "model_intervals": cs.dict_schema(cs.literal_schema(["model", "encoder", "linear"]), _LIMITS),
     "calibration": _CALIBRATION_KEYS,
     "paired?": _PAIRED,
-    "unseen?": keys({"rows": COUNT, "accuracy": _SHARE}),
 }
 """What stands beside the metrics of a classifier on the rows of a split."""
 _WEIGHT = cs.float_schema(ge=0, le=1e6)
@@ -134,6 +134,10 @@ _KEPT = keys(
         "alone": _WEIGHTS,
         "temperature": cs.float_schema(ge=1e-6, le=1e6),
         "rows": COUNT,
+        "calibrations?": cs.dict_schema(
+            cs.literal_schema(["encoder", "linear"]),
+            cs.list_schema(cs.list_schema(FINITE), min_length=2, max_length=2),
+        ),
     }
 )
 _OF_LABELS = cs.dict_schema(TEXT, cs.float_schema(gt=0, le=1))
@@ -192,16 +196,18 @@ _THRESHOLDS_FILE = SchemaValidator(keys({**_THRESHOLDS_KEYS, "sha256": TEXT}))
 
 def _classifier_keys(target: type[Target], *, with_parts: bool) -> cs.CoreSchema:
     """Return the further keys of a classifier; `with_parts`: its encoder and its linear model could both be kept."""
-    scores: dict[str, cs.CoreSchema] = {
-        **dict.fromkeys(target.scores, NUMBER),
-        "accuracy": _SHARE,
-        **_OF_ROWS,
-        **_BY_CLASS,
-        "*": _SCORE,
-    }
+    bounds = {name: target.metrics[name].bounds for name in target.scores}
+    of_metric = {name: cs.float_schema(ge=low, le=high) for name, (low, high) in bounds.items()}
+    headline = of_metric[target.headline]
+    scores: dict[str, cs.CoreSchema] = {**of_metric, **_OF_ROWS, **_BY_CLASS, "*": _SCORE}
     parts = keys({"encoder": keys(scores), "linear": keys(scores)})
-    of_split = {**_OF_SPLIT, ("parts" if with_parts else "parts?"): parts}
-    tests = keys({**scores, **_OF_SPLIT, "parts?": parts})
+    of_rows = {
+        **_OF_SPLIT,
+        "baselines": keys({target.constant_name: headline, "*": headline}),
+        "unseen?": keys({"rows": COUNT, target.headline: headline}),
+    }
+    of_split = {**of_rows, ("parts" if with_parts else "parts?"): parts}
+    tests = keys({**scores, **of_rows, "parts?": parts})
     return keys(
         {
             **{"metric": TEXT, "kept": _KEPT, "data": keys({"dev": _DATA, "*": _DATA}), **of_split},

@@ -4,20 +4,29 @@ Shapes: N rows, C classes, V features, P parts of a model.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import FinetuningConfig
-from recurcli.errors import UsageError, did_you_mean, escaped, quoted
+from recurcli.config import DataConfig, FinetuningConfig
+from recurcli.errors import UsageError, did_you_mean, escaped, pluralize, quoted
 from recurcli.log import Note
-from recurcli.metrics import METRICS, cells_of, classification_report, rank_report
+from recurcli.metrics import (
+    METRICS,
+    OF_PROBABILITIES,
+    cells_of,
+    classification_report,
+    counts_of,
+    metric_named,
+    rank_report,
+)
 from recurcli.process import interruptible
-from recurcli.significance import intervals
-from recurcli.targets.target import LinearWeights, Logits, Probabilities, RowWeights, Target, Y
+from recurcli.significance import FEWEST_ROWS_OF_CLASS, RESAMPLES, intervals, resampled_scores, share_interval, tango
+from recurcli.targets.suspects import find_suspects
+from recurcli.targets.target import Cell, LinearWeights, Logits, Probabilities, RowWeights, Target, Y
 from recurcli.targets.thresholds import fit_thresholds
 
 if TYPE_CHECKING:
@@ -37,16 +46,90 @@ def mixed_share(rows: int, classes: int) -> float:
     return classes / ((classes - 1) * (rows + 2)) if rows and classes > 1 else 0.0
 
 
+def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return the different labels in the order of their classes: by value if all are whole numbers, else as text."""
+    known = sorted(set(labels))
+    are_numbers = all(is_number(label) and len(label) < 10 for label in known)
+    return tuple(sorted(known, key=int) if are_numbers else known)
+
+
+def is_number(word: str) -> bool:
+    """Return whether `word` consists of ASCII digits."""
+    return word.isascii() and word.isdigit()
+
+
+def weights_by_name(setting: Any, labels: Sequence[str]) -> NDArray[np.float64]:
+    """Return the weight of each of the `labels` (C,) in `finetuning.class_weights`, 1 for one that it does not name.
+
+    Raises UsageError for an unknown label.
+    """
+    weights = np.ones(len(labels))
+    for label, weight in setting.items() if isinstance(setting, dict) else ():
+        if label not in labels:
+            raise UsageError(f"finetuning.class_weights: unknown label '{escaped(label)}'{did_you_mean(label, labels)}")
+        weights[labels.index(label)] = weight
+    return weights
+
+
+def binned(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return the expected calibration error (Guo et al., ICML 2017, equation 3) and its bins, for the JSON.
+
+    `ece` is the mean of |accuracy - confidence| of the bins, by their number of decisions, each of which has a `confidence` and
+    is `right` or not, (N,). `bins` lists the bins that have some, with their limits.
+    """
+    place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    bins = [
+        {
+            "low": number / BINS,
+            "high": (number + 1) / BINS,
+            "rows": int(inside.sum()),
+            "confidence": float(confidence[inside].mean()),
+            "accuracy": float(right[inside].mean()),
+        }
+        for number in range(BINS)
+        if (inside := place == number).any()
+    ]
+    return {
+        "ece": sum(own["rows"] * abs(own["accuracy"] - own["confidence"]) for own in bins) / len(right),
+        "bins": bins,
+    }
+
+
 class OneLabel(Target):
     """One label a row. The encoder learns it by cross-entropy or hinge loss, the linear model by one SVM a class."""
 
     kind = "one"
     scores = tuple(METRICS)
     tables = ("names",)
+    metrics, of_probabilities = METRICS, OF_PROBABILITIES
+    headline = "accuracy"
+    constant_name, constant_words = "majority", "majority class"
+    prior_weights = (0.5, 2.0)
+    """Ours: about those fitted on 600 TNEWS rows."""
+    has_score, mistake_columns = True, ("score", "prediction", "label")
 
-    def encode(self, cells: Iterable[str]) -> Y:
+    @classmethod
+    def of(cls, cells: Collection[Cell], config: DataConfig, labels: tuple[str, ...] = ()) -> Self:
+        """Return the target whose classes are the `labels`, or else the different cells, in `ordered_labels`' order."""
+        return cls(labels or ordered_labels(map(str, {*cells})))
+
+    @classmethod
+    def cell_of(cls, cell: Cell) -> Cell:
+        """Return the label. Raises ValueError for a list of none or several labels."""
+        if not isinstance(cell, tuple):
+            return cell
+        if len(cell) != 1:
+            shown = f" ({quoted(cell)})" if cell else ""
+            raise ValueError(f"has {pluralize(len(cell), 'label')}{shown}; a row has one; --target several takes more")
+        return cell[0]
+
+    def unknown_in(self, cell: Cell) -> str | None:
+        """Return the label if it is not among `labels`."""
+        return None if cell in self.labels else str(cell)
+
+    def encode(self, cells: Iterable[Cell]) -> Y:
         """Return the class number of each label (N,), and -1 for one that is not among `labels`."""
-        number = {label: index for index, label in enumerate(self.labels)}
+        number: dict[Cell, int] = {label: index for index, label in enumerate(self.labels)}
         return np.fromiter((number.get(cell, -1) for cell in cells), np.int64)
 
     def is_known(self, y: Y) -> NDArray[np.bool_]:
@@ -57,6 +140,10 @@ class OneLabel(Target):
         """Return the classes (N,)."""
         return y
 
+    def strata_names(self, y: Y) -> Sequence[str]:
+        """Return the label of each row (N)."""
+        return [*map(str, self.decode(y))]
+
     def linear_obstacle(self, y: Y) -> str:
         """Return what a linear model would need if all rows have one class, else ""."""
         return "" if len(np.unique(y)) > 1 else "training rows of two classes"
@@ -66,16 +153,9 @@ class OneLabel(Target):
 
         Raises UsageError for an unknown label.
         """
-        classes = len(self.labels)
         if setting == "balanced":
-            return len(y) / (classes * np.maximum(np.bincount(y, minlength=classes), 1))
-        weights = np.ones(classes)
-        for label, weight in setting.items() if isinstance(setting, dict) else ():
-            if label not in self.labels:
-                unknown = f"unknown label '{escaped(label)}'{did_you_mean(label, self.labels)}"
-                raise UsageError(f"finetuning.class_weights: {unknown}")
-            weights[self.labels.index(label)] = weight
-        return weights
+            return len(y) / (self.width * np.maximum(np.bincount(y, minlength=self.width), 1))
+        return weights_by_name(setting, self.labels)
 
     def row_weights(self, weights: NDArray[np.float64], y: Y) -> NDArray[np.float64]:
         """Return the weight of the class of each row (N,)."""
@@ -171,6 +251,10 @@ class OneLabel(Target):
             probabilities = np.minimum((1 - mixed) * probabilities + mixed / self.width, 1 - 1 / (rows + 2))
         return probabilities
 
+    def least_probability(self, rows: int) -> float:
+        """Return what each class has of the uniform distribution (`mixed_share`)."""
+        return mixed_share(rows, self.width) / self.width
+
     def decide(self, probabilities: Probabilities, thresholds: Sequence[float] = ()) -> Y:
         """Return the class (N,) with the largest ratio of its probability (N, C) to its threshold (C,), if there are any."""
         return (probabilities / np.array(thresholds) if thresholds else probabilities).argmax(axis=1)
@@ -180,13 +264,28 @@ class OneLabel(Target):
         known = self.is_known(y)
         return fit_thresholds(probabilities[known], y[known], metric, self.labels)
 
-    def decode(self, y: Y) -> list[str]:
+    def decode(self, y: Y) -> list[Cell]:
         """Return the labels (N) of class numbers (N,)."""
         return [self.labels[number] for number in y.tolist()]
 
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         """Return whether each predicted class (N,) is that of the row, (N,)."""
         return y == predictions
+
+    def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
+        """Return the probability of the predicted class of each row whose prediction is wrong, and 0 for the others (N,)."""
+        return np.where(self.hits(y, predictions), 0.0, probabilities[np.arange(len(y)), predictions])
+
+    def score(self, metric: str, y: Y, predictions: Y) -> float:
+        """Return a metric of predicted classes (N,)."""
+        return float(metric_named(metric, self.labels).of_counts(counts_of(y, predictions, range(self.width)))[0])
+
+    def resampled(
+        self, metric: str, y: Y, predictions: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
+    ) -> NDArray[np.float64]:
+        """Return a metric of predicted classes (R, N) on resamples (`significance.resampled_scores`)."""
+        of_counts = metric_named(metric, self.labels).of_counts
+        return resampled_scores(of_counts, y, predictions, resamples=resamples, seed=seed)
 
     def report(
         self,
@@ -216,6 +315,29 @@ class OneLabel(Target):
             only = escaped(names[predicted.pop()])
             yield Note(f"every dev row is predicted as '{only}': the model tells no classes apart", "warning")
 
+    @staticmethod
+    def notes_on_rows(report: Mapping[str, Any]) -> Iterator[Note]:
+        """Yield a note with the classes that have no row, and a warning with those that have too few rows for `intervals`."""
+        support = {name: own["support"] for name, own in report["per_class"].items()}
+        if missing := [name for name, rows in support.items() if not rows]:
+            of = f"{len(missing):,} of {len(support):,} classes ({quoted(missing)})"
+            yield Note(f"no row for {of}, which the scores leave out")
+        if rare := {name: rows for name, rows in support.items() if 0 < rows < FEWEST_ROWS_OF_CLASS}:
+            named = escaped(", ".join(f"'{name}' has {rows}" for name, rows in rare.items()))
+            few = f"{'a class has' if len(rare) == 1 else f'{len(rare):,} classes have'} fewer than {FEWEST_ROWS_OF_CLASS} rows"
+            what = f"{few} ({named}), so only the accuracy and the recall of such a class have an interval"
+            yield Note(what, "warning")
+
+    def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
+        """Return the probability of the predicted class, and of the right one, which is empty for an unknown label."""
+        own = f"{probabilities[y]:.6f}" if y >= 0 else ""
+        return {"score": f"{probabilities[prediction]:.6f}", "label_probability": own}
+
+    def suspects(self, probabilities: Probabilities, y: Y) -> list[tuple[int, list[str]]]:
+        """Return the rows of `find_suspects`, each with its most probable class and the probability of its own."""
+        best, rows = self.decode(self.decide(probabilities)), find_suspects(probabilities, y).tolist()
+        return [(row, [str(best[row]), f"{probabilities[row, y[row]]:.6f}"]) for row in rows]
+
     def constant(self, y: Y) -> Y:
         """Return the most frequent class for each row (N,)."""
         return np.full_like(y, np.bincount(y[self.is_known(y)]).argmax())
@@ -226,22 +348,18 @@ class OneLabel(Target):
         `ece` is the expected calibration error (equation 3): the mean over the rows of |accuracy - confidence| of their bin.
         `bins` lists the bins that have rows, with their limits. `loss` is the mean cross-entropy in nats.
         """
-        confidence, right = probabilities.max(axis=1), self.hits(y, self.decide(probabilities))
-        place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-        bins = [
-            {
-                "low": number / BINS,
-                "high": (number + 1) / BINS,
-                "rows": int(inside.sum()),
-                "confidence": float(confidence[inside].mean()),
-                "accuracy": float(right[inside].mean()),
-            }
-            for number in range(BINS)
-            if (inside := place == number).any()
-        ]
-        error = sum(own["rows"] * abs(own["accuracy"] - own["confidence"]) for own in bins) / len(y)
-        return {"ece": error, "loss": float(self.losses_of_probabilities(probabilities, y).mean()), "bins": bins}
+        found = binned(probabilities.max(axis=1), self.hits(y, self.decide(probabilities)))
+        return {**found, "loss": float(self.losses_of_probabilities(probabilities, y).mean())}
 
     def intervals(self, y: Y, predictions: Y) -> dict[str, list[float] | None]:
         """Return the 95 % interval of each metric of predicted classes (`significance.intervals`)."""
         return intervals(y, predictions, self.labels)
+
+    def interval(self, y: Y, predictions: Y) -> tuple[float, float]:
+        """Return the 95 % interval of the accuracy (Wilson, 1927)."""
+        return share_interval(int(self.hits(y, predictions).sum()), len(y))
+
+    def paired_interval(self, y: Y, first: Y, second: Y) -> tuple[float, float] | None:
+        """Return the 95 % interval of the accuracy of the predictions `first` less that of `second` (Tango, 1998)."""
+        right, other = self.hits(y, first), self.hits(y, second)
+        return tango(int((right & ~other).sum()), int((other & ~right).sum()), len(y)).interval

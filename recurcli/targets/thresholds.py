@@ -1,13 +1,13 @@
-"""Thresholds of the labels of `OneLabel` with the best metric on dev rows [ours]. Shapes: N rows, C classes."""
+"""Thresholds of the labels with the best metric on dev rows [ours]. Shapes: N rows, C classes."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.metrics import CountMetric, counts_of, metric_named
+from recurcli.metrics import ClassCounts, CountMetric, counts_of, cumulated, metric_named
 from recurcli.targets.target import Probabilities, Y
 
 THRESHOLD_FOLDS = 5
@@ -79,3 +79,26 @@ def _cuts(own: NDArray[np.float64], is_label: NDArray[np.bool_], now: float) -> 
     places = np.searchsorted(levels, rows[np.linspace(0, len(rows) - 1, min(CUTS, len(rows))).astype(int)])
     cuts = np.sqrt(levels[places] * levels[np.maximum(places - 1, 0)]).tolist()
     return sorted([now, 2 * float(levels[-1]), *cuts], key=lambda cut: abs(math.log(cut / now)))
+
+
+class LabelCuts(NamedTuple):
+    """The K + 1 thresholds of one of several labels with which the rows that get it differ, from the largest."""
+
+    values: NDArray[np.float64]
+    """(K + 1,) each in the middle of its interval, or 0.5 where that lies in it."""
+    counts: ClassCounts
+    """Of the label with each threshold, (K + 1,)."""
+
+    @classmethod
+    def of(cls, probabilities: NDArray[np.float64], has: NDArray[np.bool_] | NDArray[np.float64]) -> "LabelCuts":
+        """Return those of a label with these probabilities (N,), which the rows have (N,) or not, or with what probability."""
+        given, hits = cumulated(has, probabilities)
+        levels = np.concatenate([[1.0], np.unique(probabilities)[::-1], [0.0]])
+        values = (levels[:-1] + levels[1:]) / 2
+        values[(levels[1:] < 0.5) & (levels[:-1] >= 0.5)] = 0.5
+        return cls(values.clip(min=1e-12), ClassCounts(hits, given, hits[-1:]))
+
+    def best(self, gains: NDArray[np.float64]) -> int:
+        """Return the place of the threshold with the largest of these gains (K + 1,), nearest to 0.5 of equally good ones."""
+        distances = np.where(gains > gains.max() - 1e-12, np.abs(self.values - 0.5), np.inf)
+        return int(distances.argmin())

@@ -176,8 +176,8 @@ class ClassificationObjective:
         self.teacher: tuple[Tensor, Tensor] | None = None
         if teacher is not None:
             soft, gold = torch.from_numpy(teacher.probabilities), torch.from_numpy(teacher.gold)
-            weights = torch.where(gold, config.teacher_weight, 1.0) * soft.any(dim=1)
-            self.teacher = target.soften(soft, config.teacher_temperature), weights
+            weights = torch.where(gold, config.teacher_weight, 1.0) * ~soft[:, 0].isnan()
+            self.teacher = target.soften(soft.nan_to_num(), config.teacher_temperature), weights
 
     def micro_batch(self, rows: np.ndarray, generator: torch.Generator) -> MicroBatch:
         """Return the micro-batch of `rows`; word dropout draws from `generator`."""

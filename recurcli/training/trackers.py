@@ -63,8 +63,10 @@ TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
 
 
 def _by_name(values: Values) -> dict[str, Any]:
-    """Return the values of nested mappings, but for those by class. Trackers group names by what precedes a slash."""
-    paths = {path: value for path, value in flatten(values) if not {"per_class", "thresholds"} & {*path[:-1]}}
+    """Return the values of nested mappings, but for those by label. Trackers group names by what precedes a slash."""
+    paths = {
+        path: value for path, value in flatten(values) if not {"per_class", "per_label", "thresholds"} & {*path[:-1]}
+    }
     return {re.sub(r"[^\w .:/-]", "_", "/".join(path)): value for path, value in paths.items()}  # MLflow refuses others
 
 

@@ -13,7 +13,7 @@ import pytest
 from running import Recur
 from test_command_line import CHECKOUT
 
-from recurcli.data.columns import label_doubts
+from recurcli.data.labels import label_doubts
 
 Report = Callable[..., dict[str, Any]]
 
@@ -58,7 +58,7 @@ def test_sound_rows_have_nothing_wrong(recur: Recur, report: Report, tmp_path: P
     assert line_1.endswith(f"x.tsv: {HEADER_TAKEN}")
     assert divides.startswith("x.tsv: training on this file alone divides it into ")
     (split,) = found["splits"]
-    assert split["columns"] == {"text": ["text"], "label": "label", "id": None}
+    assert split["columns"] == {"text": ["text"], "label": ["label"], "id": None}
     assert split["labels"] == {"pos": 20, "neg": 10}
     assert split["majority"] == pytest.approx(2 / 3)
     assert found["tokens"] == {"kind": "wordpiece", "max_length": None}
@@ -122,7 +122,9 @@ def test_what_would_stop_a_training_is_an_error(report: Report, tmp_path: Path) 
     (one_class,) = errors(*SOUND[:20])
     assert one_class.startswith("x.tsv: the label column 'label' holds only 'pos' in all 20 rows")
     no_classes, _ = errors(*(f"text {row}\t{row}" for row in range(200)))
-    assert no_classes.endswith("which cannot be classes; name the right column: --label COLUMN")
+    assert no_classes.endswith(
+        "which cannot be classes; name the right column: --label COLUMN, or predict numbers: --target number"
+    )
 
 
 def test_dev_labels_that_train_lacks_are_an_error(report: Report, tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_leaks_between_splits_are_warnings(report: Report, tmp_path: Path) -> No
     written(tmp_path / "dev.tsv", "a b\tx", "a B\tx", "g h\ty")
     found = report(tmp_path)
     assert messages(found, "warning") == [
-        "train.tsv: 1 equal or nearly equal text with more than one label; the first: lines 2, 4, 6 with the labels x, y",
+        "train.tsv: 1 equal or nearly equal text with different labels; the first: lines 2, 4, 6 with the labels x; y",
         "train.tsv: 1 equal or nearly equal text in several rows (2 rows beyond the first); the first: lines 2, 4, 6",
         "dev.tsv: 1 equal or nearly equal text in several rows (1 row beyond the first); the first: lines 2, 3",
         "train and dev share 1 equal or nearly equal text (3 rows of train, 2 rows of dev; 1 with other labels); "
@@ -220,7 +222,8 @@ def test_parts_that_recur_in_labels_look_like_several(labels: list[str], several
 def test_fractions_as_labels_look_like_regression(report: Report, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *(f"film {n}\t{n % 3 + 0.75 * (n % 2)}" for n in range(40)))
     assert messages(report(path, "--no-lengths"), "warning") == [
-        "x.tsv: the label '0.75' looks like regression; each of the 6 values is taken as a class"
+        "x.tsv: the label '0.75' looks like regression; each of the 6 values is taken as a class; "
+        "--target number predicts numbers"
     ]
     path = written(tmp_path / "stars.tsv", *(f"film {n}\t{n % 5 + 1}" for n in range(60)))
     assert messages(report(path, "--no-lengths"), "warning") == []

@@ -392,7 +392,7 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
         line["encoder_probabilities"] = {"y": 0.9, "n": 0.1} if line is lines[1] else shares
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (tmp_path / "predictions.dev.jsonl").write_text(content, encoding="utf-8")
-    (tmp_path / "config.json").write_text('{"target": "one", "id2label": {"0": "y", "1": "n"}}')
+    (tmp_path / "config.json").write_text('{"target": {"kind": "one"}, "id2label": {"0": "y", "1": "n"}}')
     write_manifest(tmp_path, ["predictions.dev.jsonl", "config.json"])
     found = read_predictions(Run(tmp_path), "model")
     assert (found.ids, found.labels, found.predictions, found.target) == (

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import operator
 import shutil
 from pathlib import Path
 
@@ -218,7 +219,7 @@ def test_the_linear_model_beside_encoders_is_the_first_fit_on_test_rows_too(recu
         assert (run / "linear.first-fit.safetensors").exists() == (refit == "true")
         test = result_of(run)["test"]
         found = read_predictions(Run(run), "linear", "test")
-        right = sum(map(str.__eq__, found.labels, found.predictions)) / len(found.labels)
+        right = sum(map(operator.eq, found.labels, found.predictions)) / len(found.labels)
         assert test["baselines"]["linear"] == test["parts"]["linear"]["accuracy"] == pytest.approx(right)
         accuracies.append((right, test["accuracy"]))
     assert accuracies[0] == (accuracies[1][0], accuracies[1][0])
@@ -234,8 +235,8 @@ def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
     arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", tmp_path / "run"]
     original = getattr(choice, place)
 
-    def stopped(*given: object) -> None:
-        original(*given)
+    def stopped(*given: object, **options: object) -> None:
+        original(*given, **options)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

@@ -20,6 +20,7 @@ from recurcli.export import onnx
 from recurcli.export.quantize import Agreement, as_half, quantized
 from recurcli.files import extend_manifest, read_manifest, write_manifest
 from recurcli.runs.run_directory import LINEAR_FIRST_FIT, LINEAR_MODEL, PREDICTIONS
+from recurcli.targets import OneLabel
 
 LINE = ("--format", "onnx", "--quantize", "int8", "--output")
 
@@ -66,7 +67,7 @@ def test_folder_tells_what_int8_changed_and_is_smaller(recur: Recur, trained: Pa
     facts = json.loads((int8 / "config.json").read_text())["quantization"]
     assert (facts["type"], facts["rows"]) == ("int8", 24)
     assert 0.9 <= facts["agreement"] <= 1
-    assert f"{100 * facts['agreement']:.2f} % of the labels agree" in (int8 / "README.md").read_text()
+    assert f"agreement {100 * facts['agreement']:.2f} %" in (int8 / "README.md").read_text()
     arrays = np.load(int8 / "linear.npz")
     types = [arrays[name].dtype.name for name in ("idf", "weights", "bias")]
     assert types == ["float16", "float16", "float32"]
@@ -97,12 +98,15 @@ def test_too_few_unchanged_labels_leave_nothing(
     recur: Recur, trained: Path, int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     constant = np.zeros(24, np.int64)
-    assert Agreement.of(constant, np.array([0] * 18 + [1] * 6), np.zeros(24, np.int64)).agreement == 0.75
+    assert (
+        Agreement.of(OneLabel(("a", "b")), constant, np.array([0] * 18 + [1] * 6), np.zeros(24, np.int64)).agreement
+        == 0.75
+    )
     content = (int8 / "model.onnx").read_bytes()
     monkeypatch.setattr(onnx, "trace", lambda logits, example, max_length: content)
     monkeypatch.setattr(onnx, "MAX_DIFFERENCE", 10)  # a graph of another model
     monkeypatch.setattr(onnx, "quantized", lambda content: shuffled(content))
-    reason = "of the 24 dev labels stay as in fp32, and --min-agreement asks for 98 %"
+    reason = "% on 24 dev rows, and --min-agreement asks for 98 %"
     recur.refused(4, reason, "export", trained, *LINE, tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
@@ -175,11 +179,11 @@ def test_half_precision_stays_finite() -> None:
 
 
 def test_agreement_below_the_least_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"97\.99 % of the 60,000 dev labels .* asks for 98 %"):
-        Agreement(rows=60_000, fp32=0.9, int8=0.9, agreement=0.97996).check(0.98)
-    agreement = Agreement(rows=100, fp32=0.9, int8=0.9, agreement=0.979)
+    with pytest.raises(ModelError, match=r"agreement with fp32 is 97\.99 % on 60,000 dev rows, .* asks for 98 %"):
+        Agreement(rows=60_000, metric="accuracy", fp32=0.9, int8=0.9, agreement=0.97996).check(0.98)
+    agreement = Agreement(rows=100, metric="accuracy", fp32=0.9, int8=0.9, agreement=0.979)
     agreement.check(0.979)
-    with pytest.raises(ModelError, match=r"97\.90 % of the 100 dev labels stay"):
+    with pytest.raises(ModelError, match=r"agreement with fp32 is 97\.90 % on 100 dev rows"):
         agreement.check(0.98)
 
 

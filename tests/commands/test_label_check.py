@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from class_numbers import fit_calibration, out_of_fold_logits, probabilities, search_hyperparameters
+from class_numbers import fit_calibration, numbered, out_of_fold_logits, probabilities, search_hyperparameters
 from predicting import Recur
 from tiny_task import write_rows
 
-from recurcli.commands.label_check import find_suspects
 from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
+from recurcli.targets.suspects import find_suspects
 
 REVIEWS = Path(__file__).parent.parent / "reviews.csv"
 
@@ -63,7 +63,7 @@ def test_folds_keep_sides_together_and_deal_out_every_class() -> None:
     targets = np.arange(200) % 5  # as many classes as folds, in turns
     sides = np.arange(200, dtype=np.uint64)
     sides[100:105] = 7
-    folds = draw_folds(sides, targets)
+    folds = draw_folds(sides, targets, numbered(5))
     assert len({folds[7], *folds[100:105]}) == 1
     assert all(np.bincount(folds[targets == name], minlength=OUTER_FOLDS).min() > 5 for name in range(5))
 
@@ -139,7 +139,7 @@ def test_drawn_dev_rows_have_no_part_in_the_calibration(recur: Recur, tmp_path: 
     chosen = search_hyperparameters(kept, targets[~drawn].tolist(), 2, LinearConfig())
     logits = out_of_fold_logits([(text, None) for text in texts], targets, 2, chosen, fitted=~drawn)
     expected, with_drawn = (
-        probabilities(logits * fit_calibration(logits[rows], targets[rows]), rows=int((~drawn).sum()))[:, 1]
+        probabilities(logits * fit_calibration(logits[rows], targets[rows], 2.0), rows=int((~drawn).sum()))[:, 1]
         for rows in (~drawn, drawn | True)
     )
     written = np.array([float(row["probability_sport"]) for row in table])

@@ -8,13 +8,15 @@ import pytest
 from running import Recur, lines_of
 from tiny_task import tiny
 
-from recurcli.data.columns import MAX_LABELS, check_labels
+from recurcli.data.labels import check_labels
 from recurcli.errors import DataError
 from recurcli.files import to_json, write_manifest
 from recurcli.runs.model_files import write_predictions
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import PREDICTIONS, Run
 from recurcli.significance import intervals
+from recurcli.targets import SeveralLabels
+from recurcli.targets.target import MAX_LABELS
 
 
 @pytest.mark.parametrize("classes", [100, 101])
@@ -22,7 +24,7 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
     names = [f"c{number}" for number in range(classes)]
     shares = np.random.default_rng(0).dirichlet(np.ones(classes), size=3)
     encoder = shares[:, ::-1].copy()
-    (tmp_path / "config.json").write_text(to_json({"target": "one", "id2label": dict(enumerate(names))}))
+    (tmp_path / "config.json").write_text(to_json({"target": {"kind": "one"}, "id2label": dict(enumerate(names))}))
     write_manifest(tmp_path, ["config.json"])
     both = {"probabilities": shares, "encoder_probabilities": encoder}
     write_predictions(
@@ -43,6 +45,23 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
         found = read_predictions(Run(tmp_path), part)  # type: ignore[arg-type]
         assert (found.target.labels, found.labels) == (tuple(names), names[:3])
         assert found.predictions == [names[place] for place in wanted.argmax(axis=1)]
+
+
+def test_all_labels_of_a_row_are_read_of_many(tmp_path: Path) -> None:
+    target = SeveralLabels(tuple(f"c{number}" for number in range(120)), ",")
+    shares = np.where(np.arange(120) < 15, 0.6, 0.1)[None]
+    [decided] = target.decode(target.decide(shares))
+    (tmp_path / "config.json").write_text(
+        to_json({"target": target.to_json(), "id2label": dict(enumerate(target.labels))})
+    )
+    write_manifest(tmp_path, ["config.json"])
+    both = {"probabilities": shares, "encoder_probabilities": shares - 0.2}
+    write_predictions(tmp_path / PREDICTIONS, ["1"], [decided], target.labels, both, [decided], least=np.full(120, 0.3))
+    [line] = lines_of(tmp_path / "predictions.dev.jsonl")
+    assert len(line["probabilities"]) == len(line["encoder_probabilities"]) == 15
+    both["encoder_probabilities"] = shares
+    write_predictions(tmp_path / PREDICTIONS, ["1"], [decided], target.labels, both, [decided])
+    assert read_predictions(Run(tmp_path), "encoder").predictions == [decided]
 
 
 def test_more_labels_than_are_tested_are_refused() -> None:

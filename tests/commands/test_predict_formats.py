@@ -21,6 +21,7 @@ from recurcli.data.source import Source
 from recurcli.errors import DataError
 from recurcli.evaluation.inference import Prediction
 from recurcli.requests.predict import OutputFormat, PredictRequest
+from recurcli.targets import OneLabel
 
 ROWS = [["1", "鼠,\n牛"], ["2", 'a "虎"\t兔'], ["3", ""], ["4", "NA"]]
 
@@ -143,7 +144,7 @@ def row_writer(format: OutputFormat, *, explain: bool = False, delimiter: str | 
     source = Source(name="x", format="csv" if format == "csv" else "tsv", delimiter=mark, columns=TextColumns(("1",)))
     records = Records("x", source.format, ("1",), iter(()))
     input = Input(records, records, source, ("1",), ("1",), format, counted=PredictionProgress())
-    return RowWriter(PredictRequest(run=Path("run"), explain=explain), input, ["x"])
+    return RowWriter(PredictRequest(run=Path("run"), explain=explain), input, OneLabel(("x",)))
 
 
 def test_a_label_that_holds_the_delimiter_of_a_tsv_is_refused() -> None:

@@ -15,6 +15,7 @@ from recurcli.display.screen import block_parts, print_training, show
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.result_block import ResultBlock, result_block
 from recurcli.requests.training import FinetuneRequest
+from recurcli.significance import share_interval
 from recurcli.targets import OneLabel
 
 TARGET = OneLabel(("a", "b"))
@@ -33,7 +34,10 @@ def scores(rows: int, paired: list[float], **more: object) -> dict[str, Any]:
     """The scores of an ensemble on rows of a split."""
     baselines = {"majority": 0.4, "linear": PARTS["linear"]["accuracy"], "root_digits": 0.5}
     both = {"encoder": [-0.5, 0.5], "linear": paired}
-    return {"accuracy": 0.96, "baselines": baselines, "parts": PARTS, "paired": both, "rows": rows, **more}
+    shares = {"model": 0.96, "encoder": 0.9, "linear": 0.95}
+    limits = {part: [*share_interval(round(share * rows), rows)] for part, share in shares.items()}
+    facts = {"target": "one", "accuracy": 0.96, "baselines": baselines, "model_intervals": limits, "parts": PARTS}
+    return {**facts, "paired": both, "rows": rows, **more}
 
 
 def evaluated(kept: Kept = ENSEMBLE, **more: object) -> dict[str, Any]:

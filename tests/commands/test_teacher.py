@@ -19,6 +19,7 @@ from recurcli.data.teacher import read_teacher
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngram_hashes import NgramConfig
 from recurcli.log import Log
+from recurcli.targets import OneLabel
 
 GOLD = [(f"{'good' if n % 2 else 'bad'} film {n}", "y" if n % 2 else "n") for n in range(60)]
 DEV = [("good dev film", "y"), ("bad dev film", "n")]
@@ -181,13 +182,20 @@ def test_weights_stay_with_their_rows() -> None:
         fitted = fit_model(texts, targets, 2, Hyperparameters(NgramConfig(words=(1, 1)), 0.5, solver), weights)
         assert ((fitted.logits(texts).argmax(axis=1) == 1) == is_good).all()
     found = search_hyperparameters(texts, targets, 2, LinearConfig(), weights)
-    assert found.accuracy == pytest.approx(1 - is_wrong.mean())
+    assert found.score == pytest.approx(1 - is_wrong.mean())
 
 
 def test_rounded_probabilities_are_soft_labels(tmp_path: Path) -> None:
     path = write_tsv(tmp_path / "t.tsv", SOFT, [("a", 0.4, 0.592), ("b", 0.2, 0.8), ("b", 0.208, 0.792)])
     train = split_in_memory([("x", None, "y"), ("z", None, "n")])
-    found = read_teacher(path, train, [], replace(task_named("custom"), labels=("n", "y")), DataConfig(), Log())[0]
+    found = read_teacher(
+        path,
+        train,
+        [],
+        replace(task_named("custom"), labels=("n", "y"), target=OneLabel(("n", "y"))),
+        DataConfig(),
+        Log(),
+    )[0]
     np.testing.assert_allclose(found.probabilities[2:].sum(axis=1), 1, rtol=1e-6)
 
 
@@ -196,10 +204,10 @@ def test_a_soft_label_is_on_the_row_of_the_same_text_and_every_other_is_a_row_of
     path = write_tsv(tmp_path / "t.tsv", SOFT, [(" Cafe\u0301 ", 0.2, 0.8), *((text, 0.9, 0.1) for text in others)])
     texts = ["Caf\xe9", "バス", "कल", "notable", "a film", "film", "Caf\xe9 "]
     train = split_in_memory([(text, None, "y") for text in texts])
-    task = replace(task_named("custom"), labels=("n", "y"))
+    task = replace(task_named("custom"), labels=("n", "y"), target=OneLabel(("n", "y")))
     teacher, rows = read_teacher(path, train, [], task, DataConfig(), Log())
-    expected = [[0.2, 0.8], *[[0, 0]] * 5, [0.2, 0.8], *[[0.9, 0.1]] * len(others)]
-    assert teacher.probabilities.tolist() == pytest.approx(np.array(expected), abs=1e-6)
+    expected = [[0.2, 0.8], *[[np.nan, np.nan]] * 5, [0.2, 0.8], *[[0.9, 0.1]] * len(others)]
+    assert teacher.probabilities.tolist() == pytest.approx(np.array(expected), abs=1e-6, nan_ok=True)
     assert [example.text for example in rows.examples] == [*texts, *others]
     assert [example.label for example in rows.examples] == ["y"] * 7 + ["n"] * len(others)
     assert rows.hashes.tolist() == hashes_of(rows.texts).tolist()

@@ -168,7 +168,7 @@ def test_fast_takes_the_most_probable_label_of_the_linear_model_with_a_note(
     [
         (("--fit-thresholds", "roc_auc"), "--fit-thresholds must be one of accuracy,"),
         (("--fit-thresholds", "f1"), "not 'f1'"),
-        (("--fit-thresholds", "f1:spma"), "metric f1:spma: unknown label 'spma'; did you mean 'spam'?"),
+        (("--fit-thresholds", "f1:spma"), "--fit-thresholds f1:spma: unknown label 'spma'; did you mean 'spam'?"),
         (("--save",), "--save keeps thresholds; choose them with --fit-thresholds METRIC"),
         (("--fit-thresholds", "mcc", "--split", "test"), "leave out --data and --split"),
     ],
@@ -185,7 +185,8 @@ def test_a_locked_run_keeps_what_it_has(recur: Recur, plain: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"), [("roc_auc", "thresholds: must be null or one of accuracy,"), ("f1:spma", "did you mean")]
+    ("value", "reason"),
+    [("roc_auc", "thresholds: must be null, auto or one of accuracy,"), ("f1:spma", "did you mean")],
 )
 def test_a_training_refuses_thresholds_for_what_does_not_exist(
     value: str, reason: str, recur: Recur, plain: Path, tmp_path: Path
@@ -193,3 +194,26 @@ def test_a_training_refuses_thresholds_for_what_does_not_exist(
     files = [part for name in ("train", "dev") for part in (f"--{name}", plain.with_name(f"{name}.csv"))]
     setting = ["--set", f"finetuning.thresholds={value}", "--output", tmp_path / "run"]
     recur.refused(2, reason, "finetune", "--preset", "linear-custom", *files, *setting)
+
+
+def test_several_labels_have_one_threshold_of_their_own_where_it_helps(recur: Recur, tmp_path: Path) -> None:
+    draw, lines = random.Random(0), list[str]()
+    for _ in range(600):
+        words = draw.sample(["frost", "rain", "gust", "sun"], 2)
+        lines.append(
+            json.dumps({"text": " ".join(words), "labels": [word[0] for word in words if draw.random() < 0.35]})
+        )
+    rows = saved(tmp_path / "rows.jsonl", "\n".join(lines) + "\n")
+    options = ("finetune", rows, "--preset", "linear-custom", "--set", "linear.vectors=null", "--output")
+    recur.ok(*options, tmp_path / "chosen")
+    recur.ok(*options, tmp_path / "none", "--set", "finetuning.thresholds=null")
+    chosen = json.loads((tmp_path / "chosen" / "thresholds.json").read_text())
+    [least] = {*chosen["thresholds"].values()}
+    assert chosen["metric"] == "micro_f1" and [*chosen["thresholds"]] == ["f", "g", "r", "s"] and least < 0.4
+    assert not (tmp_path / "none" / "thresholds.json").exists()
+    scores = [result_of(tmp_path / name)["dev"]["micro_f1"] for name in ("none", "chosen")]
+    assert scores[0] < 0.2 < 0.4 < scores[1]
+    sure = [{"text": f"{word} w{draw.random()}", "labels": [word] * (word != "sun")} for word in ("frost", "sun") * 150]
+    rows = saved(tmp_path / "sure.jsonl", "".join(f"{json.dumps(row)}\n" for row in sure))
+    recur.ok("finetune", rows, *options[2:], tmp_path / "sure")
+    assert not (tmp_path / "sure" / "thresholds.json").exists()

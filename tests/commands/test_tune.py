@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from class_numbers import choose, probabilities
+from class_numbers import choose, numbered, probabilities
 from forked import ForkServer
 from running import Recur, lines_of, result_of
 from tiny_task import TINY, rows, write_rows
@@ -23,6 +23,7 @@ from recurcli.commands.tune import (
     best_of,
     command_of,
     facts_of,
+    metric_of,
     open_study,
     parse_range,
     ranges_of,
@@ -68,7 +69,8 @@ class Study(NamedTuple):
 
 def empty_study(folder: Path, *settings: str) -> Any:
     """A study without a trial, of accuracy with the setting ensemble=null and else of the log loss."""
-    return open_study(TuneRequest(preset="starsaber-tnews", output=folder, settings=[*settings]), {})
+    request = TuneRequest(preset="starsaber-tnews", output=folder, settings=[*settings])
+    return open_study(request, metric_of(request), {})
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +136,9 @@ def test_an_ensemble_is_scored_on_rows_that_did_not_fit_its_weights(
     shares = [[[*line[f"{part}_probabilities"].values()] for line in lines] for part in ("encoder", "linear")]
     encoder, linear = np.log((np.array(shares) - mixed / len(names)) / (1 - mixed))
     weights = np.where(targets == names.index("100"), 5.0, 1.0)
-    halves = draw_folds(RowHashes.of((line["text"], None) for line in lines).group_ids, targets, seed=3, folds=2)
+    halves = draw_folds(
+        RowHashes.of((line["text"], None) for line in lines).group_ids, targets, numbered(len(names)), seed=3, folds=2
+    )
     assert sorted(np.bincount(halves)) == [12, 12]
     losses, alone = np.empty(len(lines)), np.empty(len(lines))
     for half in (0, 1):
@@ -193,7 +197,7 @@ def test_a_metric_that_is_set_scores_the_held_out_rows(recur: Recur, tiny_tnews:
     found = recur.json(*line, "--set", "finetuning.metric=accuracy", "--set", "linear.words=null")
     assert found["ranges"]["linear.characters"] == "[1, 2]|[1, 3]|[2, 5]|[1, 5]"  # a model counts some n-grams
     assert (found["metric"], found["best"]["dev_metric"]) == ("accuracy", max(t["dev_metric"] for t in found["trials"]))
-    reason = "metric of the trials was 'accuracy' and is now 'log_loss'"
+    reason = "finetuning.metric was 'accuracy' and is now 'auto'"
     recur.refused(2, reason, *line, "--resume", "--set", "linear.words=null")
 
 
@@ -427,7 +431,7 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
     request = TuneRequest(
         preset="starsaber-tnews", data=tiny_tnews, output=tmp_path, settings=settings, ranges=[*RANGES]
     )
-    earlier = open_study(request, facts_of(request, ranges_of(request)))
+    earlier = open_study(request, metric := metric_of(request), facts_of(request, metric, ranges_of(request)))
     for number in range(1, 6):
         trial = earlier.ask()
         chosen = {each.key: each.suggest(trial) for each in ranges_of(request)}

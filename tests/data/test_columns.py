@@ -35,7 +35,7 @@ def test_a_text_has_one_of_the_usual_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*LABEL_NAMES, "Label", " Sentiment"])
 def test_a_label_has_one_of_the_usual_names(name: str) -> None:
-    assert decided(f"{name}\ttext\tother").label == name
+    assert decided(f"{name}\ttext\tother").label == (name,)
 
 
 @pytest.mark.parametrize(("first", "second"), PAIR_NAMES.items())
@@ -46,12 +46,12 @@ def test_a_second_text_beside_the_first_makes_a_pair(first: str, second: str) ->
 
 def test_the_exact_name_wins_over_one_in_other_case() -> None:
     source = decided("Text\ttext\tLABEL\tlabel")
-    assert (source.columns.text, source.label) == (("text",), "label")
+    assert (source.columns.text, source.label) == (("text",), ("label",))
 
 
 def test_columns_are_told_by_name_or_number_and_several_are_joined() -> None:
     source = decided("a\tb\tc\td", text=("c", 1), pair="d", label=2)
-    assert (source.columns, source.label, source.id) == (TextColumns(("c", "a"), ("d",)), "b", None)
+    assert (source.columns, source.label, source.id) == (TextColumns(("c", "a"), ("d",)), ("b",), None)
 
 
 def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> None:
@@ -168,13 +168,13 @@ def test_predict_and_training_find_the_same_columns_by_their_usual_names() -> No
 
 def test_a_later_file_has_the_label_and_the_id_of_the_training_rows_before_usual_ones() -> None:
     trained = decided("words\tverdict\tkey", text="words", label="verdict", id="key")
-    assert (trained.label, trained.id, trained.explicit) == ("verdict", "key", ("text", "label"))
+    assert (trained.label, trained.id, trained.explicit) == (("verdict",), "key", ("text", "label"))
     source = found("id\tlabel\tverdict\twords\tkey\na\tb\tc\td\te\n", labelled=True, like=trained)[0]
-    assert (source.columns.text, source.label, source.id) == (("words",), "verdict", "key")
+    assert (source.columns.text, source.label, source.id) == (("words",), ("verdict",), "key")
     with pytest.raises(DataError, match="has no column 'verdict'"):
         found("id\tlabel\twords\na\tb\tc\n", labelled=True, like=trained)
     source = found("id\tlabel\twords\na\tb\tc\n", labelled=True, like=replace(trained, explicit=()))[0]
-    assert (source.label, source.id) == ("label", "id")
+    assert (source.label, source.id) == (("label",), "id")
 
 
 def test_a_source_is_stored_and_read_again() -> None:

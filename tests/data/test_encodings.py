@@ -14,6 +14,7 @@ from recurcli.data.rows import TextDecoder, encoding_of, likely_encoding, rows_o
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
+from recurcli.targets import Cell
 from recurcli.tokens.texts import read_corpus
 
 FRENCH = [("très déçu", "neg"), ("naïf, mais élégant", "pos"), ("ça va", "pos"), ("où ?", "neg")] * 5
@@ -27,7 +28,7 @@ def written(path: Path, rows: list[tuple[str, str]], encoding: str) -> Path:
     return path
 
 
-def load(path: Path, encoding: str = "utf-8") -> list[tuple[str, str | None]]:
+def load(path: Path, encoding: str = "utf-8") -> list[tuple[str, Cell | None]]:
     found = load_split(TASKS["custom"], "train", DataConfig(path=str(path), encoding=encoding))
     return [(example.text, example.label) for example in found.examples]
 

@@ -58,8 +58,8 @@ def test_rows_without_a_label_are_refused_with_the_way_out_or_left_out(name: str
     split = load_split(custom, "train", config(path, unlabelled="drop"))
     assert ([row.text for row in split.examples], split.unlabelled, split.bad) == (["a", "d"], 2, [])
     assert split.notes[-1].text == f"{path}: 2 of 4 rows without a label left out (data.unlabelled)"
-    path.write_text(rows + ("e,p,q\n" if name == "x.csv" else '{"text":"e","label":0.5}\n'))
-    with pytest.raises(DataError, match=r"1 of 5 rows cannot be used: .*(has 3 fields[^;]*|string)$"):
+    path.write_text(rows + ("e,p,q\n" if name == "x.csv" else '{"text":"e","label":[0.5]}\n'))
+    with pytest.raises(DataError, match=r"1 of 5 rows cannot be used: .*(has 3 fields[^;]*|strings)$"):
         load_split(custom, "train", config(path, unlabelled="drop"))
 
 
@@ -148,9 +148,10 @@ def test_a_path_without_the_file_is_refused(folder: str, split: str, reason: str
         (7, "label '7' is not one of tnews' 15 labels"),
         ("", r"its label is empty"),
         (None, "its label is null, not a string"),
-        (1.5, "its label is a number, not a string"),
+        (1.5, "label '1.5' is not one of tnews' 15 labels"),
         (True, "label 'true' is not one of tnews' 15 labels"),
-        (["102"], "its label is a list, not a string"),
+        (["102", "103"], "has 2 labels ('102', '103'); a row has one"),
+        ([["102"]], "its label is a list, not a string"),
         ("-", "label '-' is not one of tnews' 15 labels"),
     ],
 )

@@ -11,11 +11,12 @@ from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 from recurcli.preset import compose
+from recurcli.targets import Cell
 
 LINES = "__label__pos good film\n__label__neg  bad\tfilm \nno more __label__neg\n"
 
 
-def load(path: Path, split: str = "train") -> list[tuple[str, str | None]]:
+def load(path: Path, split: str = "train") -> list[tuple[str, Cell | None]]:
     found = load_split(TASKS["custom"], split, DataConfig(path=str(path)))
     return [(example.text, example.label) for example in found.examples]
 
@@ -35,16 +36,20 @@ def test_a_name_that_tells_the_format_is_believed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("__label__a __label__b x", r"x.ft:4: has 2 labels \(__label__a, __label__b\); a row has one"),
         ("no label", "x.ft:4: has no 'label'"),
         ("__label__ x", "x.ft:4: its label is empty"),
         ("", "x.ft:4: is blank"),
     ],
 )
-def test_a_row_needs_one_label(line: str, reason: str, tmp_path: Path) -> None:
+def test_a_row_needs_a_label(line: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "x.ft").write_text(f"{LINES}{line}\n")
     with pytest.raises(DataError, match=reason):
         load(tmp_path / "x.ft")
+
+
+def test_a_line_may_have_several_labels(tmp_path: Path) -> None:
+    (tmp_path / "x.ft").write_text(f"{LINES}__label__b __label__a x\n")
+    assert load(tmp_path / "x.ft")[2:] == [("no more", ("neg",)), ("x", ("a", "b"))]
 
 
 def test_a_folder_may_hold_fasttext_files_but_plain_text_is_for_pretraining(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from recurcli.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS, is_one_file
 from recurcli.errors import DataError
+from recurcli.targets import Cell
 
 
 def put(path: Path, content: bytes) -> None:
@@ -31,7 +32,7 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(path: Path, split: str, task: str = "imdb") -> list[tuple[str, str, str | None]]:
+def load(path: Path, split: str, task: str = "imdb") -> list[tuple[str, str, Cell | None]]:
     found = load_split(TASKS[task], split, DataConfig(path=str(path)))
     return [(example.id, example.text, example.label) for example in found.examples]
 

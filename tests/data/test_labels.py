@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from recurcli.config import DataConfig
-from recurcli.data.columns import label_doubts, ordered_labels
+from recurcli.data.labels import label_doubts
 from recurcli.data.splits import Split, load_split, with_labels_of
 from recurcli.data.tasks import TASKS, Task
 from recurcli.errors import DataError
+from recurcli.targets.one_label import ordered_labels
 
 CUSTOM = TASKS["custom"]
 

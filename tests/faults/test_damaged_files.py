@@ -293,7 +293,7 @@ ATTACKS: dict[str, Attack] = {
     "an encoder that is a list": network("encoder", encoder=[]),
     "99 layers": encoder("belongs to another architecture", num_layers=99),
     **{f"a size of 10^{n}": encoder("/config.json: ", hidden_size=10**n) for n in (6, 9, 18, 19, 400)},
-    "an unknown kind of label": config("target 'rank' is unknown", target="rank"),
+    "an unknown kind of label": config("target 'rank' is unknown", target={"kind": "rank"}),
     "no source": config("is damaged: source: ", source={}),
     "a source that is a number": config("source", source=3),
     "a source without a text": source("source: columns: must name a text", columns={"text": []}),
@@ -482,7 +482,10 @@ def test_what_a_forged_result_holds_is_refused_or_compared(trained: Path, tmp_pa
     run = shutil.copytree(trained, tmp_path / "run")
     unlisted(run, "result.json")
     result, draw = RunDirectory(run).read_result(), random.Random(29)
-    result["test"] = {**result["dev"], **{key: result[key] for key in ("baselines", "parts", "calibration")}}
+    result["test"] = {
+        **result["dev"],
+        **{key: result[key] for key in ("baselines", "model_intervals", "parts", "calibration")},
+    }
     refused = used = 0
     for path, junk, content in forgeries(result, 250, draw):
         (run / "result.json").write_text(json.dumps(content))
@@ -540,9 +543,9 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     ("config", "reason"),
     [
         (None, "does not list config.json"),
-        ('{"target": "one", "id2label": {"0": ["neg"]}}', "config.json: .*id2label.0"),
-        ('{"target": "one"}', "config.json: .*id2label"),
-        ('{"target": "rank", "id2label": {}}', "config.json: .*target 'rank' is unknown"),
+        ('{"target": {"kind": "one"}, "id2label": {"0": ["neg"]}}', "config.json: .*id2label.0"),
+        ('{"target": {"kind": "one"}}', "config.json: .*id2label"),
+        ('{"target": {"kind": "rank"}, "id2label": {}}', "config.json: .*target 'rank' is unknown"),
     ],
 )
 def test_names_of_many_classes_that_cannot_be_read_are_refused(config: str | None, reason: str, tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ import pytest
 from class_numbers import choose, fit_weights, standard_errors
 
 from recurcli.evaluation.decision import Kept
-from recurcli.linear.ensemble import ENCODER_FACTOR, PRIOR_WEIGHTS
+from recurcli.linear.ensemble import ENCODER_FACTOR
+from recurcli.targets import OneLabel
+
+PRIOR_WEIGHTS = np.array(OneLabel.prior_weights)
 
 
 def drawn(strengths: tuple[float, float], rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -220,8 +220,8 @@ def test_what_is_given_is_not_chosen() -> None:
 def test_c_has_nearly_the_best_held_out_accuracy() -> None:
     texts, targets = made_rows(600)
     chosen = search_hyperparameters(texts, targets, 2, LinearConfig())
-    found = {c: search_hyperparameters(texts, targets, 2, LinearConfig(c=c)).accuracy or 0 for c in fitting.C_GRID}
-    assert found[chosen.c] == chosen.accuracy
+    found = {c: search_hyperparameters(texts, targets, 2, LinearConfig(c=c)).score or 0 for c in fitting.C_GRID}
+    assert found[chosen.c] == chosen.score
     assert (
         found[min(found)] + 0.02 < found[chosen.c] > max(found.values()) - 0.02
     )  # so that there was something to choose
@@ -318,7 +318,7 @@ def test_a_set_without_an_ngram_is_not_tried() -> None:
 def test_rows_of_one_text_are_in_one_fold() -> None:
     texts = [(f"row {n // 2}", None) for n in range(200)]  # each text twice, with a label of its own
     targets = np.random.default_rng(0).integers(0, 2, 100).repeat(2).tolist()
-    accuracy = search_hyperparameters(texts, targets, 2, LinearConfig()).accuracy
+    accuracy = search_hyperparameters(texts, targets, 2, LinearConfig()).score
     assert accuracy is not None and accuracy < 0.7  # 1 if the other row of a text were in the training folds
 
 
@@ -334,7 +334,7 @@ def test_an_extra_row_is_in_the_fold_of_its_row() -> None:
 def test_too_few_rows_are_fitted_without_a_choice(targets: list[int]) -> None:
     texts = [(f"text {n}", None) for n in range(len(targets))]
     chosen = search_hyperparameters(texts, targets, 2, LinearConfig())
-    assert chosen.accuracy is None
+    assert chosen.score is None
     assert fit_model(texts, targets, 2, chosen).rows == len(texts)
 
 

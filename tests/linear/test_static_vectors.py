@@ -183,7 +183,7 @@ def test_the_scale_is_chosen_and_0_is_the_model_without(folder: Path, monkeypatc
     given = LinearConfig(words=(1, 1), characters=None, vectors=str(folder))
     assert search_hyperparameters(rows, targets, 2, given).vector_scale > 0
     few = search_hyperparameters(rows[:4], targets[:4], 2, given)
-    assert (few.vector_scale, few.accuracy) == (1.0, None)
+    assert (few.vector_scale, few.score) == (1.0, None)
     monkeypatch.setattr(fitting, "MAX_CHOICE_WORK", 12 * 600)  # enough for the n-grams of all rows, not for the vectors
     found = search_hyperparameters(rows, targets, 2, replace(given, vector_scale=1.0))
     assert found.vector_scale == 1.0

@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score
 
 from recurcli.evaluation.decision import Kept
 from recurcli.metrics import counts_of, metric_named
-from recurcli.targets import OneLabel
+from recurcli.targets import OneLabel, SeveralLabels, Target
 from recurcli.targets.thresholds import fit_thresholds
 
 
@@ -31,6 +31,17 @@ def test_rows_that_are_not_known_bound_nothing() -> None:
     logits = np.array([[1.0, 3.0, 0.5]])
     assert probabilities(logits, 2.0) == pytest.approx(np.exp(logits / 2) / np.exp(logits / 2).sum())
     assert Kept.as_is(numbered(3)).probabilities(logits) == pytest.approx(probabilities(logits))
+
+
+def test_only_thresholds_of_several_labels_hold_for_the_linear_model_of_an_ensemble() -> None:
+    def kept(target: Target) -> Kept:
+        thresholds = {"thresholds": {"a": 0.3, "b": 0.3}}
+        return Kept(
+            target, "ensemble", {"encoder": 1.0, "linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, thresholds=thresholds
+        )
+
+    assert kept(OneLabel(("a", "b"))).only_linear.threshold_values == []
+    assert kept(SeveralLabels(("a", "b"), ",")).only_linear.threshold_values == [0.3, 0.3]
 
 
 def fraud(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from recurcli.config import Section
 from recurcli.encoders.registry import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import naming_damage
-from recurcli.metrics import METRICS, OF_LABEL, PERPLEXITY, ScoredSplit, words_of
+from recurcli.metrics import PERPLEXITY, ScoredSplit, words_of
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import (
     FILES,
@@ -55,11 +55,16 @@ class ComparedRun:
     """The preset and the origin of the run by dotted keys; equal in runs that differ in their seed alone."""
     result: Mapping[str, Any]
     split: ScoredSplit
-    scores: Mapping[str, float]
-    """The metrics of labels of the compared part, from its predictions; of a language model the perplexity."""
     rows: Predictions = NO_ROWS
     text: TextLosses | None = None
     """The losses of a language model on its dev text; None: the run is a classifier."""
+
+    def score(self, metric: str) -> float:
+        """Return a metric of the predictions of the compared part, or the perplexity of a language model."""
+        if self.text is None:
+            return self.rows.target.score(metric, *self.rows.encoded())
+        mean = math.fsum(self.text.nats) / math.fsum(self.text.tokens)
+        return math.exp(mean) if mean < MAX_EXPONENT else math.inf
 
     @property
     def seed(self) -> int:
@@ -165,28 +170,27 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
         rows, text = NO_ROWS, None
         if pretrained:
             text = read_text_losses(files)
-            mean = math.fsum(text.nats) / math.fsum(text.tokens)
-            scores = {PERPLEXITY: math.exp(mean) if mean < MAX_EXPONENT else math.inf}
         else:
             rows = read_predictions(files, part, split)
-            report = rows.report()
-            scores = {name: report[name] for name in METRICS}
-            for label, own in report["per_class"].items():
-                scores |= {f"{kind}:{label}": own[kind] for kind in OF_LABEL}
         found = ComparedRun(
             path=path,
             manifest=files.sha256,
             facts=facts,
             result=result,
             split=split,
-            scores=scores,
             rows=rows,
             text=text,
         )
         stored = result[split] if part == "model" or "parts" not in found.stored else found.stored["parts"]["encoder"]
-        for name, score in scores.items():
-            if name in stored and not math.isclose(stored[name], score, rel_tol=ROUNDING, abs_tol=ROUNDING):
-                raise ValueError(f"its {words_of(name)} is {stored[name]:.4f}, but its predictions give {score:.4f}")
+        scores = {PERPLEXITY: found.score(PERPLEXITY)} if pretrained else rows.report()
+        for name in (PERPLEXITY, *rows.target.metrics):
+            own, score = stored.get(name), scores.get(name)
+            if (
+                own is not None
+                and score is not None
+                and not math.isclose(own, score, rel_tol=ROUNDING, abs_tol=ROUNDING)
+            ):
+                raise ValueError(f"its {words_of(name)} is {own:.4f}, but its predictions give {score:.4f}")
     return found
 
 
@@ -236,6 +240,7 @@ def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> s
         return f"the sha256 of their {split} rows is {' and '.join(files)}"
     for what, values in {
         "tasks": [run.result["task"] for run in both],
+        "kinds of labels": [run.rows.target.kind for run in both],
         "classes": [", ".join(sorted(run.rows.target.labels)) for run in both],
         "numbers of tokens of their dev texts": [each.get("tokens") for each in data],
         "numbers of unknown tokens of their dev texts": [each.get("unknown") for each in data],

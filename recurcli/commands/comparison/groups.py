@@ -11,10 +11,11 @@ from recurcli.commands.comparison.collect import ComparedRun
 from recurcli.config import SOURCE_DIGEST
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
 from recurcli.log import Log
-from recurcli.metrics import is_of_labels, metric_named, score_in
+from recurcli.metrics import PERPLEXITY, metric_named
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import reopen_run
+from recurcli.targets import Cell
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ class Group:
 
     def scores(self, metric: str) -> list[float]:
         """Return the metric of each run on the compared rows."""
-        return [run.scores[metric] for run in self.runs]
+        return [run.score(metric) for run in self.runs]
 
     def to_json(self, metric: str) -> dict[str, Any]:
         """Return what the table shows. Costs are means over the runs; FLOPs are None where a run has none."""
@@ -61,32 +62,34 @@ class Group:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A classifier without an encoder: the linear model on n-grams of the training rows, or the majority class."""
+    """A model without an encoder: the linear model on n-grams of the training rows, or the best constant prediction."""
 
     name: str
     score: float
-    predictions: Sequence[str] | None
-    """The predictions; None: the runs store their accuracy alone."""
+    predictions: Sequence[Cell] | None
+    """The predictions; None: the runs store their score alone."""
     groups: list[Group]
     """The groups whose linear model it is."""
 
 
 def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
-    """Return the linear models of the groups, one for all groups with equal predictions, and the majority class.
+    """Return the linear models of the groups, one for all groups with equal predictions, and the best constant.
 
     The linear model is the one that was fitted on the rows that the encoders were trained on. It does not depend on the seed,
     so that of a group is that of its first run. A language model has none.
     """
-    if not is_of_labels(metric) or not groups:
+    if metric == PERPLEXITY or not groups:
         return []
+    rows = groups[0].runs[0].rows
+    target, labels = rows.target, rows.target.encode(rows.labels)
     made: list[Baseline] = []
     for group in groups:
         run = group.runs[0]
-        score = run.stored.get("baselines", {}).get("linear") if metric == "accuracy" else None
+        score = run.stored.get("baselines", {}).get("linear") if metric == target.headline else None
         predictions = None
         if "parts" in run.stored:
             linear = read_predictions(reopen_run(run.path, run.manifest), "linear", run.split)
-            predictions, score = linear.predictions, score_in(linear.report(), metric)
+            predictions, score = linear.predictions, target.score(metric, *linear.encoded())
         if score is None:
             continue
         same = next((one for one in made if (one.score, one.predictions) == (score, predictions)), None)
@@ -96,10 +99,8 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
             made.append(Baseline("linear model", score, predictions, [group]))
     if len(made) > 1:
         made = [replace(each, name=f"{each.name} ({each.groups[0].name})") for each in made]
-    rows = groups[0].runs[0].rows
-    constant = rows.target.decode(rows.target.constant(rows.target.encode(rows.labels)))
-    score = score_in(rows._replace(predictions=constant).report(), metric)
-    return [*made, Baseline("majority class", score, constant, [])]
+    constant = target.constant(labels)
+    return [*made, Baseline(target.constant_words, target.score(metric, labels, constant), target.decode(constant), [])]
 
 
 def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], list[str], list[str]]:

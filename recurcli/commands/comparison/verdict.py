@@ -7,7 +7,7 @@ luckiest too. `--over` asks for one difference a line, that of its ends; its p i
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.metrics import PERPLEXITY, format_interval, format_score, metric_named, words_of
+from recurcli.metrics import format_interval, format_score, metric_named, words_of
 from recurcli.significance import LEVEL
 
 MAX_NAMES = 6
@@ -71,8 +71,10 @@ def _on_linear_models(result: Facts) -> Iterator[str]:
         return
     scores = {test["b"]: format_score(result["metric"], models[test["b"]]["mean"]) for test in tests}
     model = "their linear models" if len(scores) > 1 else f"the linear model, {''.join(scores.values())}"
+    better, worse = ("better than", "worse than") if metric_named(result["metric"]).minimize else ("above", "below")
     outcomes = [
-        UNCLEAR if test["p_holm"] >= LEVEL else "above" if test["difference"] > 0 else "below" for test in tests
+        UNCLEAR if test["p_holm"] >= LEVEL else better if _is_better(test["difference"], result["metric"]) else worse
+        for test in tests
     ]
     for outcome in dict.fromkeys(outcomes):
         names = [test["a"] for test, own in zip(tests, outcomes, strict=True) if own == outcome]
@@ -92,7 +94,7 @@ def _on_line(line: Facts, result: Facts) -> Iterator[str]:
     first, last, metric, key = points[0], points[-1], result["metric"], result["over"]["key"]
     [test] = [test for test in result["tests"] if {test["a"], test["b"]} == {first["name"], last["name"]}]
     difference, is_shown = last["mean"] - first["mean"], test["p_value"] < LEVEL
-    by = format_score(metric, difference, "+") + ("" if metric == PERPLEXITY else " points")
+    by = format_score(metric, difference, "+") + ("" if metric_named(metric).decimals is not None else " points")
     limits = interval_in_words(test, metric, 1 if test["a"] == last["name"] else -1)
     if len(result["tests"]) > 1 and test["interval"] is not None:
         limits += ", p not corrected"

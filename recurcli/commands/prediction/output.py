@@ -46,6 +46,7 @@ from recurcli.files import (
 )
 from recurcli.log import Log
 from recurcli.runs.run_directory import Facts, as_stored, check_same, first_difference
+from recurcli.targets.target import Cell, labels_in
 
 MAX_BYTES = 16 << 20
 GZIPPED = ".gz"
@@ -69,7 +70,9 @@ class PredictionProgress:
     faults: int = 0
     first_fault: str | None = None
     labels: dict[str, int] = field(default_factory=dict)
-    """Number of rows with each label; that of "" is the number of rows whose score was below the threshold."""
+    """Number of rows with each label; that of "" is the number of rows without one, such as those below the threshold."""
+    ends: list[float] = field(default_factory=list)
+    """The smallest and the largest predicted number."""
     truncated: int = 0
     """Number of rows that were truncated to the model's max_length tokens."""
     input_sha256: str = _EMPTY
@@ -87,6 +90,14 @@ class PredictionProgress:
         if fault:
             self.faults += 1
             self.first_fault = self.first_fault or f"{escaped(name, limit=4000)}:{record.line}: {fault}"
+
+    def count_label(self, label: Cell) -> None:
+        """Count the label or the labels of a row, or keep the ends of its number; "" stands for no label."""
+        if isinstance(label, float):
+            self.ends = [min(label, *self.ends), max(label, *self.ends)] if self.ends else [label, label]
+        else:
+            for each in labels_in(label) or ("",):
+                self.labels[each] = self.labels.get(each, 0) + 1
 
     def write(self, path: Path) -> None:
         """Write this progress as JSON to `path`, atomically."""

@@ -22,6 +22,7 @@ from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
+from recurcli.targets import Cell, Target
 
 MAX_COLUMNS = 10_000
 WINDOW_CHARACTERS = 8 << 20
@@ -215,23 +216,29 @@ def tsv_obstacle(value: str, delimiter: str) -> str | None:
 
 
 JSON_ADDED = ("prediction", "score", "reason", "top", "probabilities", "explanation")
+Explanation = Sequence[str] | dict[str, list[str]]
+"""The parts of a text that speak for its label or number, or for each of its labels."""
 TABLES: tuple[OutputFormat, ...] = "tsv", "csv", "parquet"
 """Formats whose rows all have the same columns."""
 
 
 class RowWriter:
-    """Formats output rows: the input's columns, `prediction`, `score`, those of --probabilities, --top-k and --explain.
+    """Formats output rows: the input's columns, `prediction`, those of --probabilities, --top-k and --explain.
+
+    One label has a `score`, too. Several are joined in a TSV or CSV by the target's separator, and a list elsewhere.
 
     Raises DataError if the input has a column that the output adds, or two columns of the same name for JSON; UsageError
     if the options do not fit the format.
     """
 
-    def __init__(self, request: PredictRequest, input: Input, labels: Sequence[str]) -> None:
-        self.request, self.input, self.labels = request, input, labels
+    def __init__(self, request: PredictRequest, input: Input, target: Target) -> None:
+        self.request, self.input, self.target, self.labels = request, input, target, target.labels
         self.name, self.format = input.source.name, input.format
         same_format = input.format == input.source.format
         self.quote = (input.source.quote if same_format else None) or (QUOTE if self.format == "csv" else None)
-        self.with_reason = input.counted is None or input.counted.faults > 0 or request.threshold is not None
+        self.least_score = request.threshold if target.has_score else None
+        """The score below which a row has no prediction."""
+        self.with_reason = input.counted is None or input.counted.faults > 0 or self.least_score is not None
         """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
         more = request.probabilities or request.top_k or request.explain or request.threshold is not None
         if self.format == "clue" and more:
@@ -241,7 +248,7 @@ class RowWriter:
         delimiter = input.source.delimiter if same_format else None
         self._mark = delimiter or ("\t" if self.format == "tsv" else ",")
         self._escapes = escapes_of(self._mark) if self.format == "tsv" and self.quote is None else {}
-        self._best = min(request.top_k or 0, len(labels))
+        self._best = min(request.top_k or 0, len(self.labels))
         self._added = self._names_added()
         self._check_no_added(self.input.names)
         if self.format in ("jsonl", "parquet") and (twice := first_repeated(self.input.names)) is not None:
@@ -254,7 +261,7 @@ class RowWriter:
         """Return the columns that a table adds, or the keys that JSON lines add. The last one is `reason`."""
         if self.format == "clue":
             return []
-        names = ["prediction", "score"]
+        names = ["prediction", *(["score"] if self.target.has_score else [])]
         if self._best:
             columns = [f"{word}_{n}" for n in range(1, self._best + 1) for word in ("label", "score")]
             names += ["top"] if self.format == "jsonl" else columns
@@ -278,20 +285,22 @@ class RowWriter:
         )
 
     def row(
-        self, number: int, record: Record, prediction: Prediction, fault: str | None, why: Sequence[str] | None = None
+        self, number: int, record: Record, prediction: Prediction, fault: str | None, why: Explanation | None = None
     ) -> bytes:
         """Return the output row of a record with row number `number` (from 0); `fault` says why it could not be read.
 
-        `why` has the parts of the text that spoke for the label.
+        `why` has the parts of the text that spoke for the label, or for each of several labels.
         """
         check_holdable(record, self.input, name=self.name, delimiter=self._mark)
         if self.format == "clue":
             return _json_line({"id": number, "label": prediction.label})
         if self.format != "jsonl" and self.input.typed and (late := record.fields.keys() - set(self.input.names)):
             fault = fault or f"has the key '{escaped(min(late))}', which the first rows lack, so it has no column"
-        answer: dict[str, Any] = {"prediction": prediction.label, "score": round(prediction.score, 6)}
+        answer: dict[str, Any] = {"prediction": self._shown(prediction.label)}
+        if prediction.score is not None:
+            answer["score"] = round(prediction.score, 6)
         if self.is_unsure(prediction):
-            answer["prediction"], unsure = None, f"the score is below {self.request.threshold:g}"
+            answer["prediction"], unsure = None, f"the score is below {self.least_score:g}"
             fault = f"{fault}; {unsure}" if fault else unsure
         if self._best:
             best = nlargest(self._best, prediction.probabilities.items(), key=itemgetter(1))
@@ -299,17 +308,24 @@ class RowWriter:
         if self.request.probabilities:
             answer["probabilities"] = {label: round(share, 6) for label, share in prediction.probabilities.items()}
         if why is not None:
-            answer["explanation"] = list(why)
+            answer["explanation"] = why
         if self.format == "jsonl":
             return self._json_row(record, answer, fault)
         place = f"{self.name}:{record.line}"
         if fault and not self.with_reason:
             raise DataError(f"{place}: {fault}; the file was changed while it was read")
         if why is not None:
-            answer["explanation"] = " | ".join(why).translate(self._escapes)
+            named = {f"{label}: ": parts for label, parts in why.items()} if isinstance(why, dict) else {"": why}
+            shown = "; ".join(f"{label}{' | '.join(parts)}" for label, parts in named.items())
+            answer["explanation"] = shown.translate(self._escapes)
         if self.with_reason:
             answer["reason"] = fault and fault.translate(self._escapes)
         return self._table_row(record, [*_cells(answer)], place)
+
+    def _shown(self, cell: Cell) -> Cell:
+        """Return a prediction as the output holds it: text in a TSV or CSV, else the label or labels, or the rounded number."""
+        text = self.target.text_of(cell)
+        return text if self.format in ("tsv", "csv") else float(text) if isinstance(cell, float) else cell
 
     def rest(self) -> bytes:
         """Return what ends the rows of a window."""
@@ -323,7 +339,7 @@ class RowWriter:
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
-        return self.request.threshold is not None and prediction.score < self.request.threshold
+        return self.least_score is not None and prediction.score is not None and prediction.score < self.least_score
 
     def _line(self, values: list[str], added: list[str], place: str, *, check_all: bool = False) -> bytes:
         """One row: the values of the input and the added ones. A CSV quotes delimiters and line ends in them.
@@ -355,19 +371,20 @@ class RowWriter:
 class ParquetWriter(RowWriter):
     """Collects the rows of a window as a record batch of Arrow. The output is a stream of them until all rows are predicted.
 
-    The columns of Parquet inputs have the types that hold those of all; those of other inputs are strings. A score is a double.
+    The columns of Parquet inputs have the types that hold those of all; those of other inputs are strings. A score and a
+    predicted number are doubles, several labels a list of strings.
     """
 
-    def __init__(self, request: PredictRequest, input: Input, labels: Sequence[str]) -> None:
+    def __init__(self, request: PredictRequest, input: Input, target: Target) -> None:
         import pyarrow as pa
 
-        super().__init__(request, input, labels)
+        super().__init__(request, input, target)
         added = self._added if self.with_reason else self._added[:-1]
-        scores = [name.startswith(("score", "probability_")) for name in added]
+        types = {name: pa.float64() if name.startswith(("score", "probability_")) else pa.string() for name in added}
+        if not target.has_score:
+            types["prediction"] = pa.list_(pa.string()) if target.has_labels else pa.float64()
         own = [(name, input.types.get(name, pa.string())) for name in self.input.names]
-        self._schema = pa.schema(
-            [*own, *((name, pa.float64() if score else pa.string()) for name, score in zip(added, scores, strict=True))]
-        )
+        self._schema = pa.schema([*own, *types.items()])
         self._is_text = [type == pa.string() for type in self._schema.types]
         self._rows: list[list[Any]] = []
 

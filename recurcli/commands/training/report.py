@@ -11,9 +11,9 @@ from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.encoders.registry import LINEAR
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.result_block import result_block
+from recurcli.evaluation.result_block import result_block, result_rows
 from recurcli.log import Log
-from recurcli.metrics import PERPLEXITY, format_score, result_rows, words_of
+from recurcli.metrics import PERPLEXITY, format_score, metric_named, words_of
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import PREDICTIONS, held_in_words, training_facts
 from recurcli.targets import TARGETS
@@ -26,16 +26,18 @@ def notes_on_result(result: Mapping[str, Any], log: Log) -> None:
     if "parts" in result:
         log.note(kept_in_words(result["kept"]))
     of, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
-    own = {"linear": "the linear model", "majority": "the majority class"}
-    above = [
-        f"{own.get(name, name.replace('_', ' '))} ({format_score('accuracy', least)})"
-        for name, least in result["baselines"].items()
-        if scores["accuracy"] < least
+    target = TARGETS[result["target"]]
+    headline, is_lower = target.headline, metric_named(target.headline).minimize
+    own = {"linear": "the linear model", target.constant_name: f"the {target.constant_words}"}
+    better = [
+        f"{own.get(name, name.replace('_', ' '))} ({format_score(headline, score)})"
+        for name, score in result["baselines"].items()
+        if (scores[headline] > score if is_lower else scores[headline] < score)
     ]
-    if above:
-        accuracy = format_score("accuracy", scores["accuracy"])
-        log.note(f"the {of}accuracy, {accuracy}, is below that of {' and '.join(above)}")
-    log.add(*TARGETS[result["target"]].notes(result["dev"]))
+    if better:
+        words, score = words_of(headline), format_score(headline, scores[headline])
+        log.note(f"the {of}{words}, {score}, is {'above' if is_lower else 'below'} that of {' and '.join(better)}")
+    log.add(*target.notes(result["dev"]))
     warn_of_thresholds(result.get("thresholds"), "leave finetuning.thresholds out", log)
 
 
@@ -58,8 +60,10 @@ def kept_in_words(kept: Mapping[str, Any]) -> str:
 def model_card(result: Mapping[str, Any]) -> str:
     """Return the README.md of a run with the content `result` of result.json: Markdown with Hugging Face's front matter."""
     pretrained, causal = result["command"] == "pretrain", result.get("metric") == PERPLEXITY
-    kind, pipeline, use = "text classifier", "text-classification", "recur predict THIS_FOLDER texts.tsv"
-    if pretrained:
+    pipeline, use = "text-classification", "recur predict THIS_FOLDER texts.tsv"
+    if not pretrained:
+        kind = TARGETS[result["target"]].model_words
+    else:
         kind, pipeline = ("causal language model", "text-generation") if causal else ("masked-token model", "fill-mask")
         use = f"recur finetune --preset PRESET --init THIS_FOLDER{' --set pretraining.objective=causal' if causal else ''}"
     held, selected = held_in_words(result["holds"]), pretrained and "dev" in result
@@ -121,7 +125,9 @@ def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "model", _model_in_words(result)
     yield from training_facts(result)
     if vectors := result.get("linear_baseline", {}).get("vectors"):
-        of = f"{vectors['share']:.0%} of the distance between the two best labels in the linear model, on dev rows"
+        has_labels = TARGETS[result["target"]].has_labels
+        what = "distance between the two best labels" if has_labels else "predicted number"
+        of = f"{vectors['share']:.0%} of the {what} in the linear model, on dev rows"
         yield "static vectors", f"{escaped(vectors['source'])}, licence {escaped(vectors['licence'])}: {of}"
     if embedding := result.get("embedding_vectors"):
         yield "vectors of the embedding", f"{escaped(embedding['source'])}, licence {escaped(embedding['licence'])}"

@@ -1,18 +1,21 @@
 """The page of `recur eval --report`: the answer first, then mistakes, classes, calibration, data, training and layers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recurcli.commands.training.report import model_facts
-from recurcli.display.evaluation import class_table, layer_table, metric_table
+from recurcli.display.evaluation import class_table, label_table, layer_table, metric_table, number_table
 from recurcli.display.report.page import (
     Chart,
     Curve,
     coverage_chart,
     curve_chart,
+    label_chart,
+    number_chart,
     precision_recall_chart,
     reliability_chart,
     write_page,
@@ -21,10 +24,12 @@ from recurcli.display.screen import Table, listing
 from recurcli.errors import pluralize, quoted
 from recurcli.evaluation.report import EvaluatedRows
 from recurcli.evaluation.result_block import ResultBlock
-from recurcli.metrics import LOG_LOSS, PERPLEXITY, percent, percent_interval, words_of
+from recurcli.metrics import format_interval, format_score, metric_named, percent, percent_interval, words_of
 from recurcli.runs.run_directory import Run
 from recurcli.significance import FEWEST_ROWS_OF_CLASS, share_interval
+from recurcli.targets import OneLabel, Target
 from recurcli.targets.one_label import BINS
+from recurcli.targets.target import labels_in
 
 MAX_MISTAKES = 30
 MAX_CLASSES, MAX_NUMBERS = 100, 25
@@ -33,30 +38,31 @@ MAX_PAIRS, SHOWN_PAIRS, ROWS_OF_PAIR = 250, 10, 20
 """The numbers of pairs of label and prediction that the page has, of those that it shows unfolded, and of rows of each."""
 WEAKEST, WORST = 3, 10
 """The numbers of classes that the first lines name, and of those that the table shows unfolded."""
+NOTHING, UNKNOWN = "(nothing)", "(not seen in training)"
+"""The names of what is missed or given beside labels."""
 THRESHOLDS = (0.5, 0.7, 0.9, 0.99)
 """Values of `recur predict --threshold` whose effect the page shows."""
+
+
+class Confusions(NamedTuple):
+    """Which labels are predicted in place of which."""
+
+    labels: Sequence[str]
+    """The names of the labels of rows (L)."""
+    support: Sequence[int]
+    """The number of rows of each."""
+    predictions: Sequence[str]
+    """The names of the predicted labels (P)."""
+    counts: Sequence[Sequence[int]] | None
+    """The rows by both (L, P); on the diagonal they are right. None: they are too many."""
+    places_of: Callable[[int], tuple[Sequence[int], Sequence[int]]]
+    """The places of the labels, and of those that are predicted in their place, of a wrongly predicted row."""
 
 
 def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
     """Write the page on the `result` of `recur eval` for the `run`, and its `rows`, which begins with the `block`."""
     trained = run.read_result() if run.is_finished else {}
-    metrics, diagnosis = result["metrics"], result.get("diagnosis")
-    support = {
-        **{name: own["support"] for name, own in metrics["per_class"].items()},
-        **metrics.get("unknown_labels", {}),
-    }
-    pairs = _pairs(rows, support)
-    right = rows.target.hits(rows.y, rows.predictions)
-    charts = [coverage_chart(rows.scores, right, THRESHOLDS)]
-    if len(rows.target.labels) == 2:
-        rare = int(np.bincount(rows.y[rows.y >= 0], minlength=2).argmin())
-        are_of, found = rows.y == rare, rows.predictions == rare
-        if are_of.any():
-            charts.append(precision_recall_chart(rows.probabilities[:, rare], are_of, found, rows.target.labels[rare]))
-    classes = class_table(metrics, result["intervals"])
-    per_class = [*metrics["per_class"].values()]
-    order = sorted(range(len(per_class)), key=lambda place: (not per_class[place]["support"], per_class[place]["f1"]))
-    worst, others = ([classes.rows[place] for place in part] for part in (order[:WORST], order[WORST:]))
+    diagnosis, kind = result.get("diagnosis"), rows.target.kind
     write_page(
         path,
         "evaluation.html",
@@ -64,70 +70,157 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         task=result["task"],
         path=result["path"],
         block=block,
-        answer=_answer(block),
-        notes=[*block.notes, *_notes(result)],
-        findings=[*_findings(rows, metrics, pairs)],
-        support=[*support.values()],
-        fewest=FEWEST_ROWS_OF_CLASS,
-        names=rows.target.labels,
-        label_names=[*support],
-        confusion=metrics["confusion"] if len(rows.target.labels) <= MAX_CLASSES else None,
-        has_numbers=len(rows.target.labels) <= MAX_NUMBERS,
-        charts=charts,
-        coverage=_coverage(rows, right),
-        pairs=pairs,
+        kind=kind,
+        answer=_answer(block, rows.target),
+        notes=[*block.notes, *_notes(result, rows)],
         shown_pairs=SHOWN_PAIRS,
-        anchors={pair["anchor"] for pair in pairs},
+        mistake_columns=rows.target.mistake_columns,
         mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
-        worst=Table(classes.columns, worst),
-        others=Table(classes.columns, others),
         metrics=metric_table(result),
-        ece=percent(result["calibration"]["ece"]),
-        bins=BINS,
-        temperature=result["kept"]["temperature"] if result["kept"]["alone"].keys() == {"encoder"} else None,
-        reliability_plot=reliability_chart(result["calibration"]["bins"]),
-        lengths=_lengths(rows, right),
+        lengths=_lengths(rows),
         facts=listing(model_facts(trained) if trained else []),
         curves=_curves(run.read_metrics(), trained),
         is_run="encoder" in result["kept"]["weights"],
         diagnosis=diagnosis and _diagnosis(diagnosis),
+        **(_of_labels(result, rows) if rows.target.has_labels else _of_numbers(result, rows)),
     )
 
 
-def _answer(block: ResultBlock) -> str:
-    """Return the block as a sentence: how often the kept model is right, what is kept, and what the others have."""
-    kept, rows = block.columns[:2]
+def _of_labels(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str, Any]:
+    """Return what only the pages of labels have: which are taken for which, their scores, and the calibration."""
+    metrics, is_one = result["metrics"], "per_class" in result["metrics"]
+    confusions = _of_classes(rows, metrics) if is_one else _of_several(rows, metrics)
+    pairs, by_label = _pairs(rows, confusions), metrics["per_class" if is_one else "per_label"]
+    own = [*by_label.values()]
+    order = sorted(range(len(own)), key=lambda place: (not own[place]["support"], own[place]["f1"]))
+    table = class_table(metrics, result["intervals"]) if is_one else label_table(metrics)
+    worst, others = ([table.rows[place] for place in part] for part in (order[:WORST], order[WORST:]))
+    axes = () if is_one else ("probability of a label", "share of rows that have it")
+    return {
+        "charts": _charts(rows) if is_one else [label_chart(by_label)],
+        "coverage": _coverage(rows, rows.target.hits(rows.y, rows.predictions)) if is_one else None,
+        "findings": [*_findings(rows, by_label, pairs)],
+        "support": confusions.support,
+        "fewest": FEWEST_ROWS_OF_CLASS,
+        "names": confusions.predictions,
+        "label_names": confusions.labels,
+        "confusion": confusions.counts,
+        "has_numbers": len(rows.target.labels) <= MAX_NUMBERS,
+        "pairs": pairs,
+        "anchors": {pair["anchor"] for pair in pairs},
+        "worst": Table(table.columns, worst),
+        "others": Table(table.columns, others),
+        "ece": percent(result["calibration"]["ece"]),
+        "bins": BINS,
+        "temperature": result["kept"]["temperature"] if result["kept"]["alone"].keys() == {"encoder"} else None,
+        "reliability_plot": reliability_chart(result["calibration"]["bins"], *axes),
+    }
+
+
+def _of_numbers(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str, Any]:
+    """Return what only the pages of numbers have: predictions against numbers, errors, and the deciles of the predictions."""
+    y, predictions, bins = rows.y, rows.predictions, result["calibration"]["bins"]
+    means = [f"{own['prediction']:.4g} for rows of {own['number']:.4g} on average" for own in bins]
+    errors = f"{percent(float((predictions > y).mean()))} per cent of the predictions are too high"
+    ends = [float(y.min()), float(y.max())]
+    charts = [
+        number_chart(y, predictions, "number", "prediction", ends, f"predictions of {'; '.join(means)}"),
+        number_chart(predictions, predictions - y, "prediction", "error (prediction - number)", [0, 0], errors),
+    ]
+    return {"charts": charts, "findings": [], "pairs": [], "confusion": None, "deciles": number_table(bins)}
+
+
+def _charts(rows: EvaluatedRows) -> list[Chart]:
+    """Draw the accuracy by coverage, and of two classes precision over recall of the rarer one."""
+    charts = [coverage_chart(rows.scores, rows.target.hits(rows.y, rows.predictions), THRESHOLDS)]
+    if len(rows.target.labels) == 2:
+        rare = int(np.bincount(rows.y[rows.y >= 0], minlength=2).argmin())
+        are_of, found = rows.y == rare, rows.predictions == rare
+        if are_of.any():
+            charts.append(precision_recall_chart(rows.probabilities[:, rare], are_of, found, rows.target.labels[rare]))
+    return charts
+
+
+def _of_classes(rows: EvaluatedRows, metrics: Mapping[str, Any]) -> Confusions:
+    """Return the confusion table of the report `metrics` of rows with one label."""
+    support = {
+        **{name: own["support"] for name, own in metrics["per_class"].items()},
+        **metrics.get("unknown_labels", {}),
+    }
+    names, places = rows.target.labels, {name: place for place, name in enumerate(support)}
+    return Confusions(
+        [*support],
+        [*support.values()],
+        names,
+        metrics["confusion"] if len(names) <= MAX_CLASSES else None,
+        lambda row: ([places[str(rows.labels[row])]], [int(rows.predictions[row])]),
+    )
+
+
+def _of_several(rows: EvaluatedRows, metrics: Mapping[str, Any]) -> Confusions:
+    """Return which labels are missed in the rows that get which others wrongly, of rows with several labels.
+
+    The diagonal has the rows that get a label rightly. NOTHING is missed or wrongly given in the other rows.
+    """
+    has, gets, unknown = rows.y[:, :-1] > 0, rows.predictions[:, :-1] > 0, rows.y[:, -1:] > 0
+    missed, wrong = np.hstack([has & ~gets, *([unknown] if unknown.any() else [])]), gets & ~has
+    missed, wrong = (np.column_stack([each, ~each.any(axis=1)]) for each in (missed, wrong))
+    support = [own["support"] for own in metrics["per_label"].values()]
+    counts = None
+    if len(names := rows.target.labels) <= MAX_CLASSES:
+        counts = missed.T.astype(np.int64) @ wrong
+        np.fill_diagonal(counts[: len(names)], (has & gets).sum(axis=0))
+    return Confusions(
+        [*names, *([UNKNOWN] if unknown.any() else []), NOTHING],
+        [*support, *missed[:, len(names) :].sum(axis=0).tolist()],
+        [*names, NOTHING],
+        None if counts is None else counts.tolist(),
+        lambda row: (np.flatnonzero(missed[row]).tolist(), np.flatnonzero(wrong[row]).tolist()),
+    )
+
+
+def _answer(block: ResultBlock, target: Target) -> str:
+    """Return the block as a sentence: the score of the kept model, what is kept, and what the others have."""
+    kept, rows = block.columns[0].partition(";")[0], block.columns[1]
     [_, share, interval], *others = block.rows
     beside = ", ".join(f"{name} {share}" for name, share, *_ in others)
-    return f"{share} % right on {rows} ({interval}). {kept.capitalize()}; {beside}."
+    score = f"{share} % right" if isinstance(target, OneLabel) else f"{words_of(target.headline)} {share}"
+    return f"{score} on {rows} ({interval}). {kept.capitalize()}; {beside}."
 
 
-def _notes(result: Mapping[str, Any]) -> Iterator[str]:
+def _notes(result: Mapping[str, Any], rows: EvaluatedRows) -> Iterator[str]:
     """Yield sentences on the rows of unknown labels, and on the dev rows, among those that are scored."""
-    if unknown := result["metrics"].get("unknown_labels"):
-        rows = pluralize(sum(unknown.values()), "row", "have")
-        label = f"a label not seen in training ({quoted([*unknown])})"
-        yield f"{rows} {label}. Such a row is a mistake, but in no loss or calibration."
+    is_known = rows.target.is_known(rows.y)
+    if not is_known.all():
+        cells = [rows.labels[row] for row in np.flatnonzero(~is_known).tolist()]
+        unknown = sorted({label for cell in cells for label in labels_in(cell) if rows.target.unknown_in(label)})
+        what = f"{pluralize(len(cells), 'row', 'have')} a label not seen in training ({quoted(unknown)})"
+        yield f"{what}. Such a row is a mistake, but in no loss or calibration."
     known = result.get("dev_rows")
     selected = "encoder" in result["kept"]["alone"]  # dev rows select nothing of a linear model alone
     if known and known < result["rows"]:
         yield f"{pluralize(known, 'dev row', 'are')} among them{', which selected the model' if selected else ''}."
 
 
-def _findings(rows: EvaluatedRows, metrics: Mapping[str, Any], pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the largest confusion and the weakest classes in words."""
+def _findings(
+    rows: EvaluatedRows, by_label: Mapping[str, Mapping[str, Any]], pairs: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield the most frequent mistake and the weakest labels in words."""
+    is_one = isinstance(rows.target, OneLabel)
     if pairs:
         first = pairs[0]
-        where = f"in {first['count']}, {percent(first['share'])} % of the rows of {first['label']}"
-        yield f"The largest confusion: {first['label']} is taken for {first['prediction']} {where}."
+        if is_one:
+            where = f"in {first['count']}, {percent(first['share'])} % of the rows of {first['label']}"
+            yield f"The largest confusion: {first['label']} is taken for {first['prediction']} {where}."
+        else:
+            what = f"{first['label']} missed and {first['prediction']} wrongly given"
+            yield f"The most frequent mistake: {what}, in {first['count']}."
     known = [
-        (own["f1"], name)
-        for name, own in metrics["per_class"].items()
-        if own["support"] >= FEWEST_ROWS_OF_CLASS and own["f1"] < 1
+        (own["f1"], name) for name, own in by_label.items() if own["support"] >= FEWEST_ROWS_OF_CLASS and own["f1"] < 1
     ]
     if len(rows.target.labels) > 2 and known:
         named = ", ".join(f"{name} (F1 {percent(score)})" for score, name in sorted(known)[:WEAKEST])
-        yield f"The weakest classes: {named}."
+        yield f"The weakest {'classes' if is_one else 'labels'}: {named}."
 
 
 def _coverage(rows: EvaluatedRows, right: "np.ndarray") -> Table:
@@ -141,18 +234,21 @@ def _coverage(rows: EvaluatedRows, right: "np.ndarray") -> Table:
     return Table(["--threshold", "without a label (%)", "right, of the others (%)", "95 % interval"], lines)
 
 
-def _lengths(rows: EvaluatedRows, right: "np.ndarray") -> Table:
-    """Return the rows by their length in characters, in four parts of about equal size."""
+def _lengths(rows: EvaluatedRows) -> Table:
+    """Return the rows by their length in characters, in four parts of about equal size, with the score of each."""
+    target, name = rows.target, rows.target.headline
     lengths = np.array([len(text) + len(pair or "") for text, pair in rows.texts])
     limits = np.unique(np.quantile(lengths, (0.25, 0.5, 0.75), method="lower"))
     part = np.searchsorted(limits, lengths)
     lines = []
     for number in np.unique(part):
         own = part == number
-        count, hits = int(own.sum()), int((own & right).sum())
+        y, predictions = rows.y[own], rows.predictions[own]
         span = "–".join(f"{length:,}" for length in sorted({int(lengths[own].min()), int(lengths[own].max())}))
-        lines.append([span, f"{count:,}", percent(hits / count), percent_interval(share_interval(hits, count))])
-    return Table(["characters", "rows", "right (%)", "95 % interval"], lines)
+        score, ends = target.score(name, y, predictions), target.interval(y, predictions)
+        lines.append([span, f"{own.sum():,}", format_score(name, score), format_interval(name, ends)])
+    words = "right (%)" if isinstance(target, OneLabel) else words_of(name)
+    return Table(["characters", "rows", words, "95 % interval"], lines)
 
 
 def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> list[Chart]:
@@ -171,7 +267,7 @@ def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> l
         best, kept = trained.get("best_step", -1), "kept encoder" if "parts" in trained else "kept model"
         mark = (best, dev.values[dev.steps.index(best)], kept) if best in dev.steps else None
         whose = " of the encoder" if "parts" in trained else ""
-        is_share = bool(trained) and trained["metric"] not in (LOG_LOSS, PERPLEXITY)
+        is_share = bool(trained) and metric_named(trained["metric"]).decimals is None
         charts.append(curve_chart([dev], f"dev {words}{whose}", mark, shares=is_share))
     names = [name for name in lines[0] if name.startswith("encoder.layers.")]
     for kind in dict.fromkeys(name.rpartition(".")[2] for name in names):
@@ -181,20 +277,19 @@ def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> l
     return charts
 
 
-def _pairs(rows: EvaluatedRows, support: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the most frequent pairs of label and wrong prediction with their first rows; labels have `support` rows each."""
+def _pairs(rows: EvaluatedRows, confusions: Confusions) -> list[dict[str, Any]]:
+    """Return the most frequent pairs of a label and what is wrongly predicted in its place, with their first rows."""
     members: dict[tuple[int, int], list[int]] = {}
-    names = [*support]
-    places = {name: place for place, name in enumerate(names)}
     for row in rows.mistakes.tolist():
-        members.setdefault((places[rows.labels[row]], int(rows.predictions[row])), []).append(row)
+        for pair in product(*confusions.places_of(row)):
+            members.setdefault(pair, []).append(row)
     ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
         {
-            "label": names[label],
-            "prediction": rows.target.labels[prediction],
+            "label": confusions.labels[label],
+            "prediction": confusions.predictions[prediction],
             "count": pluralize(len(own), "row"),
-            "share": len(own) / support[names[label]],
+            "share": None if confusions.labels[label] == NOTHING else len(own) / confusions.support[label],
             "anchor": f"rows-{label}-{prediction}",
             "rows": [_row(rows, row) for row in own[:ROWS_OF_PAIR]],
             "more": len(own[ROWS_OF_PAIR:]),
@@ -206,8 +301,11 @@ def _pairs(rows: EvaluatedRows, support: Mapping[str, int]) -> list[dict[str, An
 def _row(rows: EvaluatedRows, row: int) -> dict[str, Any]:
     """Return what the page shows of the row number `row`."""
     text, pair = rows.texts[row]
-    label, prediction = rows.labels[row], rows.target.labels[rows.predictions[row]]
-    return {"text": text, "pair": pair, "label": label, "prediction": prediction, "score": f"{rows.scores[row]:.2f}"}
+    label, prediction = (rows.target.text_of(cell) for cell in (rows.labels[row], rows.predicted[row]))
+    mistake = rows.mistake(row)
+    if "score" in mistake:
+        mistake["score"] = f"{rows.scores[row]:.2f}"
+    return {"text": text, "pair": pair, "label": label, "prediction": prediction, **mistake}
 
 
 def _diagnosis(diagnosis: Mapping[str, Any]) -> dict[str, Any]:

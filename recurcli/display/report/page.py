@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recurcli.errors import escaped, pluralize
 from recurcli.files import write_atomically
-from recurcli.metrics import percent, percent_interval
+from recurcli.metrics import format_interval, format_score, metric_named, percent, percent_interval, words_of
 from recurcli.significance import share_interval
 from recurcli.version import __version__
 
@@ -24,6 +24,10 @@ LONGEST = 600
 """The number of characters of a text that are shown."""
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 """Paul Tol's bright scheme, whose colours people with any kind of colour blindness can distinguish."""
+MAX_BARS = 40
+"""The most labels of a chart of labels."""
+LONGEST_NAME = 24
+"""The number of characters of a label's name beside its bar."""
 WIDTH = 4.4
 """The width of a chart in inches. On a screen of 390 pixels its text has 12 pixels."""
 SETTINGS = {
@@ -114,11 +118,20 @@ def add_legend(axis: Any) -> None:
     axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
 
 
-def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> Chart:
+def is_share(metric: str) -> bool:
+    """Return whether scores of the metric are shown in per cent."""
+    return metric_named(metric).decimals is None
+
+
+def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str, split: str) -> Chart:
     """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
-    said = [f"{line.name} {percent(line.value)} ({percent_interval((line.low, line.high))})" for line in scores]
-    said += [f"{name.replace('_', ' ')} {percent(value)}" for name, value in baselines.items()]
-    words = f"{metric} in per cent with 95 % intervals: {'; '.join(said)}"
+    intervals = [format_interval(metric, (line.low, line.high)) for line in scores]
+    said = [
+        f"{line.name} {format_score(metric, line.value)} ({own})" for line, own in zip(scores, intervals, strict=True)
+    ]
+    said += [f"{name.replace('_', ' ')} {format_score(metric, value)}" for name, value in baselines.items()]
+    shown = f"{split} {words_of(metric)}"
+    words = f"{shown}{' in per cent' * is_share(metric)} with 95 % intervals: {'; '.join(said)}"
     with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), words) as (axis, chart):
         for place, line in enumerate(reversed(scores)):
             axis.plot([line.low, line.high], [place, place], color=COLOURS[0], linewidth=2)
@@ -128,8 +141,9 @@ def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric
             label, colour = f"baseline: {name.replace('_', ' ')}", COLOURS[1 + number % (len(COLOURS) - 1)]
             axis.axvline(value, color=colour, linewidth=1.5, linestyle="--", label=label)
         names = [_plain(line.name) for line in reversed(scores)]
-        axis.set(yticks=range(len(scores)), yticklabels=names, xlabel=f"{metric} (%)")
-        in_percent(axis.xaxis)
+        axis.set(yticks=range(len(scores)), yticklabels=names, xlabel=f"{shown}{' (%)' * is_share(metric)}")
+        if is_share(metric):
+            in_percent(axis.xaxis)
         axis.set_ylim(-0.6, len(scores) - 0.4)
         if baselines:
             add_legend(axis)
@@ -177,7 +191,7 @@ def curve_chart(
     return chart
 
 
-def draw_lines(axis: Any, over: Mapping[str, Any], metric: str) -> None:
+def draw_lines(axis: Any, over: Mapping[str, Any], metric: str, split: str) -> None:
     """Draw the scores of `recur compare --over` on a matplotlib `axis`: lines with 95 % intervals, a stroke for each run.
 
     The score of a group without a number for the key is a dashed line.
@@ -195,27 +209,31 @@ def draw_lines(axis: Any, over: Mapping[str, Any], metric: str) -> None:
         for point in line["points"][len(points) :]:
             key = over["key"].rpartition(".")[2]
             axis.axhline(point["mean"], color=colour, linewidth=1, linestyle="--", label=f"{name}, {key} null")
-    is_share = "perplexity" not in metric
-    axis.set(xlabel=over["key"], ylabel=f"{metric} (%)" if is_share else metric)
-    if is_share:
+    axis.set(xlabel=over["key"], ylabel=f"{split} {words_of(metric)}{' (%)' * is_share(metric)}")
+    if is_share(metric):
         in_percent(axis.yaxis)
     if len(axis.get_legend_handles_labels()[0]) > 1:
         add_legend(axis)
 
 
-def over_chart(over: Mapping[str, Any], metric: str) -> Chart:
+def over_chart(over: Mapping[str, Any], metric: str, split: str) -> Chart:
     """Draw the scores of `recur compare --over`."""
     means = {
         line["name"]: [f"{point['mean']:.3g} at {point['value']}" for point in line["points"]] for line in over["lines"]
     }
     said = [f"{name}: {', '.join(points)}" for name, points in means.items()]
-    with drawing(3.2, f"{metric} over {over['key']}; {'; '.join(said)}") as (axis, chart):
-        draw_lines(axis, over, metric)
+    with drawing(3.2, f"{split} {words_of(metric)} over {over['key']}; {'; '.join(said)}") as (axis, chart):
+        draw_lines(axis, over, metric, split)
     return chart
 
 
-def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw the accuracy over the confidence of each bin, with its 95 % interval."""
+def reliability_chart(
+    bins: Sequence[Mapping[str, Any]], of: str = "score of the prediction", share_of: str = "accuracy"
+) -> Chart:
+    """Draw the accuracy over the confidence of each bin, with its 95 % interval.
+
+    `of` and `share_of` name the axes: what is as sure as that, and how often it is so.
+    """
     rows = [own["rows"] for own in bins]
     confidence, accuracy = ([own[key] for own in bins] for key in ("confidence", "accuracy"))
     limits = [share_interval(round(share * count), count) for share, count in zip(accuracy, rows, strict=True)]
@@ -223,11 +241,11 @@ def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> Chart:
         f"score {sure:.2f}: {percent(share)} ({percent_interval(own)}) of {pluralize(count, 'row')}"
         for sure, share, own, count in zip(confidence, accuracy, limits, rows, strict=True)
     ]
-    with drawing(3.0, f"accuracy by the score of the prediction; {'; '.join(said)}") as (axis, chart):
+    with drawing(3.0, f"{share_of} by the {of}; {'; '.join(said)}") as (axis, chart):
         axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
         axis.plot(confidence, accuracy, "o-", color=COLOURS[0], linewidth=1, markersize=5)
         axis.vlines(confidence, *zip(*limits, strict=True), color=COLOURS[0], linewidth=1.5)
-        axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="score of the prediction", ylabel="accuracy (%)")
+        axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=of, ylabel=f"{share_of} (%)")
         in_percent(axis.yaxis)
     return chart
 
@@ -280,6 +298,33 @@ def precision_recall_chart(
         axis.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=f"recall of {_plain(name)} (%)", ylabel="precision (%)")
         in_percent(axis.xaxis, axis.yaxis)
         add_legend(axis)
+    return chart
+
+
+def label_chart(per_label: Mapping[str, Mapping[str, Any]]) -> Chart:
+    """Draw the F1 of the labels that have rows as bars, with the numbers of rows; of more than MAX_BARS the lowest ones."""
+    with_rows = [(own["f1"], name, own["support"]) for name, own in per_label.items() if own["support"]]
+    bars = sorted(with_rows)[:MAX_BARS]
+    said = [f"{name} {percent(value)} of {pluralize(rows, 'row')}" for value, name, rows in bars]
+    which = "F1 by label" if len(bars) == len(with_rows) else f"the {MAX_BARS} lowest F1 of {len(with_rows):,} labels"
+    with drawing(0.9 + 0.24 * len(bars), f"{which}, in per cent: {'; '.join(said)}") as (axis, chart):
+        axis.barh(range(len(bars)), [value for value, _, _ in bars], height=0.7, color=COLOURS[0])
+        names = [f"{_plain(escaped(name, limit=LONGEST_NAME))} ({rows:,})" for _, name, rows in bars]
+        axis.set(yticks=range(len(bars)), yticklabels=names, xlim=(0, 1.02), xlabel=f"{which} (%)")
+        axis.set_ylim(len(bars) - 0.4, -0.6)
+        in_percent(axis.xaxis)
+    return chart
+
+
+def number_chart(
+    across: NDArray[np.float64], up: NDArray[np.float64], xlabel: str, ylabel: str, line: Sequence[float], words: str
+) -> Chart:
+    """Draw a point for each row (N,), and a dotted `line` from the smallest `across` to the largest, at these two heights."""
+    with drawing(3.0, f"{ylabel} over {xlabel}: {words}") as (axis, chart):
+        style = {"markersize": 3, "color": COLOURS[0], "alpha": 0.4, "markeredgewidth": 0}
+        axis.plot(across, up, "o", rasterized=True, **style)
+        axis.plot([across.min(), across.max()], line, color="black", linewidth=0.8, linestyle=":")
+        axis.set(xlabel=xlabel, ylabel=ylabel)
     return chart
 
 

@@ -1,7 +1,9 @@
 """Labels texts with the exported model in this folder: python predict.py < texts.txt > labels.tsv
 
 Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes `label<TAB>probability` for each
-line, in order. A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
+line, in order. Several labels, and their probabilities, are joined by the separator of the training, and empty for no label.
+Of a model of numbers the number is written.
+A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
 Exit code 2: a missing package, or an onnxruntime that is too old. Exit code 3: a line of pairs without one TAB; the lines
 before it are answered. Exit code 5: a full disk.
 It needs numpy. Where there is a model.onnx it needs onnxruntime (README.md has its least version) and tokenizers, and where
@@ -11,6 +13,7 @@ OMP_NUM_THREADS limits the threads.
 
 import argparse
 import json
+import math
 import os
 import re
 import signal
@@ -23,7 +26,8 @@ import numpy as np
 
 FOLDER = Path(__file__).resolve().parent
 CONFIG = json.loads((FOLDER / "config.json").read_text(encoding="utf-8"))
-LABELS = [re.sub(r"[\t\r\n]", " ", label) for label in CONFIG["id2label"].values()]
+NAMES = [*CONFIG["id2label"].values()]
+LABELS = [re.sub(r"[\t\r\n]", " ", label) for label in NAMES]
 BATCH_SIZE = 64
 WINDOW = 1 << 18  # bytes that are read, sorted by length and labelled together; they bound the memory
 Rows = list[tuple[str, ...]]
@@ -79,14 +83,42 @@ class Encoder:
         return tokens
 
 
-def joined(parts: list[tuple[float, Any]], rows: Rows) -> Any:
+def joined(parts: list[tuple[Any, Any]], rows: Rows) -> Any:
     """The weighted sum of the logits of the parts."""
-    return sum(weight * part.logits(rows) for weight, part in parts)
+    return sum(weight * part.logits(rows) for weight, part in parts) + CONFIG["offsets"]
 
 
-def softmax(logits: Any) -> Any:
+def one_label(logits: Any) -> list[str]:
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares = (1 - len(LABELS) * CONFIG["least_probability"]) * shares + CONFIG["least_probability"]
+    best = (shares / (CONFIG["thresholds"] or 1.0)).argmax(axis=1)
+    return [f"{LABELS[label]}\t{row[label]:.6f}" for label, row in zip(best, shares, strict=True)]
+
+
+def several_labels(logits: Any) -> list[str]:
+    shares = (1 - 2 * CONFIG["least_probability"]) * (1 + np.tanh(logits / 2)) / 2 + CONFIG["least_probability"]
+    least = np.array(CONFIG["thresholds"] or [0.5] * len(LABELS))
+    given, rows = shares >= least, np.arange(len(shares))
+    if CONFIG["target"]["at_least_one"]:
+        given[rows, (shares / np.maximum(least, 1e-12)).argmax(axis=1)] |= ~given.any(axis=1)
+    mark, order = CONFIG["target"]["separator"], sorted(range(len(LABELS)), key=NAMES.__getitem__)
+    found = [[label for label in order if given[row, label]] for row in rows]
+    return [
+        mark.join(LABELS[label] for label in own) + "\t" + mark.join(f"{shares[row, label]:.6f}" for label in own)
+        for row, own in enumerate(found)
+    ]
+
+
+def number(logits: Any) -> list[str]:
+    target = CONFIG["target"]
+    found = (target["mean"] + target["std"] * logits[:, 0]).clip(target["low"], target["high"])
+    decimals = max(0, 5 - math.floor(math.log10(target["std"])))
+    texts = [f"{round(each, decimals) + 0.0:.{decimals}f}" for each in found.tolist()]
+    return [text.rstrip("0").rstrip(".") if decimals else text for text in texts]
+
+
+ANSWERS = {"one": one_label, "several": several_labels, "number": number}
 
 
 def cut(text: Any, room: int) -> Any:
@@ -132,14 +164,14 @@ def main() -> None:
     parser.parse_args()
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `| head` ends it silently
-    parts: list[tuple[float, Any]] = []
+    parts: list[tuple[Any, Any]] = []
     if "encoder" in CONFIG["weights"]:
-        parts.append((CONFIG["weights"]["encoder"], Encoder()))
+        parts.append((np.array(CONFIG["weights"]["encoder"]), Encoder()))
     if "linear" in CONFIG["weights"]:
         from linear_model import Linear
 
         try:
-            parts.append((CONFIG["weights"]["linear"], Linear(FOLDER / "linear.npz", CONFIG)))
+            parts.append((np.array(CONFIG["weights"]["linear"]), Linear(FOLDER / "linear.npz", CONFIG)))
         except ImportError as error:
             tell(f"error: {error}: pip install tokenizers numpy")
             sys.exit(2)
@@ -150,9 +182,8 @@ def main() -> None:
         replaced += sum(line.decode(errors="ignore") != line.decode(errors="replace") for line in lines[: len(rows)])
         done += len(rows)
         if rows:
-            shares = (1 - CONFIG["mixed"]) * softmax(joined(parts, rows)) + CONFIG["mixed"] / len(LABELS)
-            best = zip((shares / CONFIG["thresholds"]).argmax(axis=1), shares, strict=True)
-            write("".join(f"{LABELS[label]}\t{row[label]:.6f}\n" for label, row in best).encode())
+            answers = ANSWERS[CONFIG["target"]["kind"]](joined(parts, rows))
+            write("".join(f"{answer}\n" for answer in answers).encode())
         if len(rows) < len(lines):
             tabs = lines[len(rows)].count(b"\t")
             fault = f"error: line {done + 1}: has {tabs} TABs; one must separate the two texts of a pair"
