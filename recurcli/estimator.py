@@ -250,7 +250,10 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         return float(np.average(np.array(hits), weights=sample_weight))
 
     def _of_all_classes(self, found: np.ndarray) -> np.ndarray:
-        """Return what was found for the learned labels as columns (N, C); 1 or 0 for those that all rows had, or none."""
+        """Return values of the learned labels (N, L) as columns of all classes (N, C).
+
+        A label that all training rows have is 1, and one that none has is 0.
+        """
         columns = np.tile(self._shares, (len(found), 1)).astype(found.dtype)
         columns[:, (self._shares > 0) & (self._shares < 1)] = found
         return columns

@@ -275,7 +275,7 @@ def tfidf() -> Any:
 def fit_best(
     make: Callable[[float], Any], grid: Sequence[float], texts: list[str], y: Any, score: Any, test: list[str]
 ) -> Any:
-    """Return the predictions of the test texts by the model of the grid with the best score in 3-fold cross-validation."""
+    """Return the test predictions of the grid's best model by 3-fold cross-validation."""
     from sklearn.model_selection import KFold
 
     best = grid[0]

@@ -549,10 +549,9 @@ def _findings_between(
         if known and split.name in ("dev", "test") and (unknown := sorted(split.labels.keys() - known.keys())):
             what = f"{escaped(split.path.name)}: {split.name} has labels that no train row has: {quoted(unknown)}"
             yield Finding("warning" if task.labels else "error", what)
-        are_folders = splits[0].rows.source.format == "folders"
-        of = "labels of the train rows" if isinstance(split.rows.target, SeveralLabels) else "train rows"
-        absent = absent_labels(split.name, known, split.labels, are_folders=are_folders, of=of) if split.labels else ""
-        if absent:
+        train = splits[0].rows
+        absent = absent_labels(split.name, known, split.labels, train.target, train.source.format)
+        if split.labels and absent:
             yield Finding("warning", f"{escaped(split.path.name)}: {absent}")
     for overlap in overlaps:
         if overlap["texts"]:

@@ -9,10 +9,10 @@ from itertools import chain
 from typing import Any
 
 from recurcli.data.columns import BadRow, Unlabelled, folded, value_of
-from recurcli.data.rows import kind_of
+from recurcli.data.rows import Format, kind_of
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize, quoted
-from recurcli.targets import TARGETS, Cell, Target
+from recurcli.targets import TARGETS, Cell, SeveralLabels, Target
 from recurcli.targets.one_label import ordered_labels
 from recurcli.targets.target import MAX_LABELS
 
@@ -226,14 +226,13 @@ def absent_labels(
     split: str,
     trained: Mapping[str, int],
     labels: Iterable[str],
-    *,
-    are_folders: bool = False,
-    of: str = "train rows",
+    target: Target | None,
+    format: Format,
 ) -> str:
     """Return a warning about the labels of the training rows that no row of `split` has, or "" if it has all.
 
-    `trained`: the number of training rows of each label; `of`: what their sum counts. If the labels `are_folders`, the warning
-    says how to leave out the folder UNLABELLED.
+    `trained` is the number of training rows of each label. `target` and `format` are those of the training rows. If labels are
+    folders, the warning says how to leave out the folder UNLABELLED.
     """
     if not (absent := ordered_labels(trained.keys() - {*labels})):
         return ""
@@ -241,4 +240,5 @@ def absent_labels(
     what = f"{split} has no row of {len(absent):,} of {len(trained):,} labels of the train rows: {quoted(absent)}"
     others = ",".join(escaped(label) for label in ordered_labels(trained) if label != UNLABELLED)
     way_out = f"; if its texts have no label, move the folder away or train with --set 'data.labels=[{others}]'"
-    return f"{what} ({share:.1%} of the {of}){way_out if are_folders and UNLABELLED in absent else ''}"
+    of = "labels of the train rows" if isinstance(target, SeveralLabels) else "train rows"
+    return f"{what} ({share:.1%} of the {of}){way_out if format == 'folders' and UNLABELLED in absent else ''}"

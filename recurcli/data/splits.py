@@ -316,7 +316,7 @@ class Split:
     dev: "Split | None" = None
     """The dev rows if this is a train split whose file holds both. None for other splits."""
     target: Target | None = None
-    """What the labels are. None: the rows have none."""
+    """How the labels are encoded, learned and scored. None: the rows have no labels."""
     y: Y = field(default_factory=lambda: np.zeros(0), compare=False)
     """The label of each example, as a target encodes it (`encoded`). It is empty before."""
 
@@ -617,7 +617,7 @@ def records_of(rows: Any, task: Task) -> Iterator[Record]:
 
 
 def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
-    """Return what the labels of a task are by its settings. None: its training rows decide it.
+    """Return the kind of labels that the settings of a task determine. None: its training rows determine it.
 
     Raises UsageError for settings that do not fit a known task, which has one label a row, or each other.
     """
@@ -642,7 +642,7 @@ class _LabelReader(NamedTuple):
 
     task: Task
     kind: type[Target] | None
-    """What its labels are. None: that is decided by all of them."""
+    """The kind of its labels. None: it is decided after all rows are read."""
     target: Target | None
     """The target whose labels they must be among. None: any label will do."""
     renamed: Mapping[str, str]

@@ -43,7 +43,7 @@ class Task:
     labels: tuple[str, ...] = ()
     """Labels in the order of a model's class indexes; empty: those of the training rows."""
     target: Target | None = None
-    """What its labels are. None: it is not decided before the training rows are read."""
+    """How its labels are encoded, learned and scored. None: it is decided after the training rows are read."""
     layouts: tuple[Layout, ...] = ()
     """Sets of files in which the task is distributed, the usual one first."""
     folder: str | None = None

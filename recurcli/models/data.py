@@ -300,8 +300,7 @@ def _warn_of_rare_labels(train: Split, splits: Mapping[str, Split], log: Log) ->
     """Log warnings about labels that the rows of another split lack, and about those of a single training row."""
     rows = Counter(label for cell in train.cells for label in labels_in(cell))
     for name, split in splits.items():
-        of = "train rows" if isinstance(train.target, OneLabel) else "labels of the train rows"
-        if absent := absent_labels(name, rows, split.labels, are_folders=train.source.format == "folders", of=of):
+        if absent := absent_labels(name, rows, split.labels, train.target, train.source.format):
             log.warn(absent)
     if single := [label for label, count in rows.items() if count == 1]:
         has = "a class has" if len(single) == 1 else f"{len(single):,} classes have"

@@ -189,7 +189,7 @@ class Number(Target):
         return (logits - self._standardized(probabilities.double()).to(logits.dtype))[:, 0] ** 2
 
     def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
-        """Return the squared error of each row in training variances (N,), and its gradient in the logits (N, 1).
+        """Return the squared error of each row in training variances (N,), and its gradient with respect to the logits (N, 1).
 
         Of the mean of the training rows it is 1 in the mean.
         """
@@ -203,7 +203,7 @@ class Number(Target):
     def curvature(
         self, logits: Logits, parts: NDArray[np.float64], factors: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the second derivatives (P, P) of the sum of the squared errors in the weights of the parts (P, N, 1)."""
+        """Return the Hessian (P, P) of the summed squared errors with respect to the weights of the parts (P, N, 1)."""
         own = parts[..., 0]
         return 2 * (factors * own) @ own.T
 

@@ -184,7 +184,7 @@ class OneLabel(Target):
         return distillation_loss(logits, probabilities, temperature)
 
     def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
-        """Return the cross-entropy of each row in nats (N,), and its gradient in the logits (N, C)."""
+        """Return the cross-entropy of each row in nats (N,), and its gradient with respect to the logits (N, C)."""
         from scipy.special import log_softmax
 
         rows, log_probabilities = np.arange(len(y)), log_softmax(logits, axis=1)
@@ -199,7 +199,7 @@ class OneLabel(Target):
     def curvature(
         self, logits: Logits, parts: NDArray[np.float64], factors: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the second derivatives (P, P) of the sum of the cross-entropies in the weights of the parts (P, N, C)."""
+        """Return the Hessian (P, P) of the summed cross-entropies with respect to the weights of the parts (P, N, C)."""
         from scipy.special import softmax
 
         probabilities = softmax(logits, axis=1)

@@ -232,7 +232,7 @@ class SeveralLabels(Target):
         return temperature**2 * (crossed + own + torch.xlogy(without, without)).sum(dim=1)
 
     def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
-        """Return the sum of the binary cross-entropies of each row (N,), and its gradient in the logits (N, C)."""
+        """Return the sum of the binary cross-entropies of each row (N,), and its gradient with respect to the logits (N, C)."""
         from scipy.special import expit
 
         signs, factors = 2.0 * y[:, :-1] - 1, self._factors(y)
@@ -247,7 +247,7 @@ class SeveralLabels(Target):
     def curvature(
         self, logits: Logits, parts: NDArray[np.float64], factors: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the second derivatives (P, P) of the losses' sum in the weights of the parts (P, N, C).
+        """Return the Hessian (P, P) of the summed losses with respect to the weights of the parts (P, N, C).
 
         With `weights` they are those that are expected where each label has its probability.
         """

@@ -173,7 +173,7 @@ class Target(ABC):
         return None
 
     def check_settings(self, config: FinetuningConfig) -> None:
-        """Raise UsageError for a setting that labels of this kind do not have, or a metric of an unknown label."""
+        """Raise UsageError for a setting that does not apply to this kind of labels, and for a metric of an unknown label."""
         for key in ("metric", "thresholds"):
             setting = getattr(config, key)
             if setting not in (None, "auto"):
@@ -227,7 +227,10 @@ class Target(ABC):
 
     @abstractmethod
     def losses_and_gradient(self, logits: Logits, y: Y) -> tuple[NDArray[np.float64], Logits]:
-        """Return the loss of each row (N,), by which what is kept is chosen, and its gradient in the logits (N, C)."""
+        """Return the loss of each row (N,) and its gradient with respect to the logits (N, C).
+
+        The kept model is chosen by this loss.
+        """
 
     @abstractmethod
     def losses_of_probabilities(self, probabilities: Probabilities, y: Y) -> NDArray[np.float64]:
@@ -237,7 +240,7 @@ class Target(ABC):
     def curvature(
         self, logits: Logits, parts: NDArray[np.float64], factors: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the second derivatives (P, P) of the losses' sum, times `factors` (N,), in the weights of the `parts`.
+        """Return the Hessian (P, P) of the losses, summed with the `factors` (N,), with respect to the weights of the `parts`.
 
         The `logits` (N, C) are the weighted sum of the parts (P, N, C).
         """
@@ -252,7 +255,7 @@ class Target(ABC):
 
     @abstractmethod
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
-        """Return the gradient (B, C) of the losses that `fit_linear` minimizes in the logits (B, C), for SGD."""
+        """Return the gradient (B, C), with respect to the logits, of the losses that `fit_linear` minimizes, for SGD."""
 
     def default_bias(self, bias: NDArray[np.float32], y: Y) -> NDArray[np.float32]:
         """Return the bias (C,) of a linear model, with a default for labels that no row of `y` has."""
