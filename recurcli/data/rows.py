@@ -273,11 +273,18 @@ COMPRESSED: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.op
 """What opens a compressed file, by the ending of its name. `chunks_of` names the errors of a damaged one."""
 
 
+def file_and_part(path: Path) -> tuple[Path, str | None]:
+    """Return the file that `path` names, and its part: the sheet or split after the last "#", if no file has the whole name."""
+    name, mark, part = path.name.rpartition("#")
+    return (path.with_name(name), part) if mark and name and not path.exists() else (path, None)
+
+
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file, decompressed if its name ends in .gz or .xz; the caller closes it.
+    """Open a regular file, decompressed if its name ends in .gz or .xz; the caller closes it. `path` may name a part of it.
 
     Raises DataError if `path` is missing, not a regular file, or cannot be read.
     """
+    path, _ = file_and_part(path)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):

@@ -28,7 +28,7 @@ from recurcli.data.labels import check_known, check_labels, decided_cells, joint
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import with_class_names
 from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.rows import Record, Records, kind_of
+from recurcli.data.rows import Record, Records, file_and_part, kind_of
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -758,7 +758,7 @@ def _read_split(
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
     is_file = source.path is not None and source.format != "folders"
-    sha256 = sha256_of(Path(str(source.path))) if is_file else _sha256_of_rows(examples)
+    sha256 = sha256_of(file_and_part(Path(str(source.path)))[0]) if is_file else _sha256_of_rows(examples)
     return Split(
         examples=examples,
         source=replace(source, sha256=sha256),

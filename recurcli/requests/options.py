@@ -40,8 +40,12 @@ def reads(path: Any, *, stdin: bool = False) -> Any:
 
 
 def check_exists(path: Path) -> None:
-    """Raise UsageError for a path that does not exist, but for a run that another takes the place of."""
-    if not os.path.exists(os.path.expanduser(path)):  # noqa: PTH110, PTH111 - they raise nothing for a path
+    """Raise UsageError for a path that does not exist, but for a run that another takes the place of.
+
+    A path may name a part of a file, such as book.xlsx#Sheet2.
+    """
+    name = os.path.expanduser(path)  # noqa: PTH111 - it raises nothing for a path
+    if not os.path.exists(name) and not os.path.exists(name.rpartition("#")[0]):  # noqa: PTH110
         from recurcli.runs.run_directory import is_being_replaced
 
         if not is_being_replaced(path):
