@@ -50,7 +50,7 @@ PAIR_NAMES = {
 SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
 LABEL_NAMES = (
     *("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y"),
-    *("score", "int_score", "toxicity"),
+    *("score", "int_score", "toxicity", "cats", "accept"),
 )
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
-from recurcli.data.readers import ENDINGS, is_fasttext
+from recurcli.data.readers import ENDINGS, is_fasttext, parts_of_document
+from recurcli.data.rows import file_and_part
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
 
@@ -334,13 +335,13 @@ def check_split(task: Task, split: str, config: DataConfig) -> None:
 def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> Place:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
-    A folder of label folders counts as one file. `use_dev_split` means that a single file holds both train and dev rows. Files
-    may be gzipped. Raises UsageError for a split that the task does not have, and DataError with the expected names if no file
-    exists.
+    A folder of label folders counts as one file, a JSON document of splits as a folder of them. `use_dev_split` means that a
+    single file holds both train and dev rows. Files may be gzipped. Raises UsageError for a split that the task does not have,
+    and DataError with the expected names if no file exists.
     """
     check_split(task, split, config)
     if (named := config.named_file(split)) is not None:
-        if not named.exists():
+        if not file_and_part(named)[0].exists():
             raise DataError(f"{named}: does not exist; it is named for the {split} rows")
         place = Place(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
     elif config.path is None:
@@ -348,12 +349,14 @@ def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     else:
         path = Path(config.path)
         try:
-            if not path.exists():
+            if not file_and_part(path)[0].exists():
                 raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
             if path.is_dir() and (config.files_of_folder or not is_label_folder(path)):
                 place = _find_in_folder(task, split, path)
             elif config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
+            elif parts := parts_of_document(path):
+                place = _find_in_document(split, path, parts)
             else:
                 place = Place(path, _layout_of(task, path), use_dev_split)
         except OSError as error:
@@ -379,14 +382,29 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
     raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {way_out}")
 
 
+def _find_in_document(split: str, path: Path, parts: tuple[str, ...]) -> Place:
+    """Find the `split` in a JSON document with the rows of these `parts`. Raises DataError with the names of both."""
+    stems = STEMS.get(split, (split,))
+    found = [part for stem in stems for part in parts if part.casefold() == stem]
+    has_dev = not {*STEMS["dev"]}.isdisjoint(map(str.casefold, parts))
+    both = split in ("train", "dev") and not has_dev
+    found = found or [part for part in parts if both and part.casefold() in STEMS["train"]]
+    if not found:
+        what = f"has no {split} rows (looked for {', '.join(stems)}); it holds {', '.join(map(escaped, parts))}"
+        raise DataError(f"{path}: {what}; name one of them, for example with --{split} {path.name}#{escaped(parts[0])}")
+    return Place(path.with_name(f"{path.name}#{found[0]}"), PLAIN, both)
+
+
 def is_local(config: DataConfig, split: str) -> bool:
     """Return whether the preset names a file or folder for `split`. Other rows come from the Hub or are generated."""
     return config.path is not None or config.named_file(split) is not None
 
 
 def is_one_file(path: Path) -> bool:
-    """Return whether `path` is one file or a folder of label folders. Its rows are one split, or train and dev rows."""
-    return path.is_file() or is_label_folder(path)
+    """Return whether `path` is one file, a part of one, or a folder of label folders, and not a JSON document of splits. Its
+    rows are one split, or train and dev rows.
+    """
+    return (file_and_part(path)[0].is_file() and not parts_of_document(path)) or is_label_folder(path)
 
 
 def is_label_folder(path: Path) -> bool:
@@ -424,7 +442,8 @@ def has_split(task: Task, split: str, config: DataConfig) -> bool:
 
 def split_named(task: Task, path: Path) -> str | None:
     """Return the split that a file holds by its name, or None if the name is not that of a split."""
-    name = path.name.removesuffix(".gz")
+    file, part = file_and_part(path)
+    name = part or file.name.removesuffix(".gz")
     known = next((split for layout in task.layouts for split, file in layout.files.items() if file == name), None)
     stem = name.partition(".")[0].casefold()
     return known or next((split for split, stems in STEMS.items() if stem in stems), None)
@@ -432,7 +451,7 @@ def split_named(task: Task, path: Path) -> str | None:
 
 def _layout_of(task: Task, path: Path) -> Layout:
     """Return the layout of a single file: the one with its name, else with its ending, else one for any file."""
-    name = Path(path.name.removesuffix(".gz"))
+    name = Path(file_and_part(path)[0].name.removesuffix(".gz"))
     for layout in task.layouts:
         if name.name in layout.files.values():
             return layout

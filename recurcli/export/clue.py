@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
-from recurcli.data.readers import BadJson, json_object
+from recurcli.data.documents import BadJson, json_object
 from recurcli.data.rows import BOM
 from recurcli.data.tasks import TASKS, Task
 from recurcli.errors import DataError, StorageError, did_you_mean, escaped

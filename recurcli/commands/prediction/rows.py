@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from recurcli.commands.prediction.output import GZIPPED, PARQUET, PredictionProgress, make_blocking
 from recurcli.config import QUOTE
 from recurcli.data.readers import escapes_of
-from recurcli.data.rows import Record, Records, first_repeated
+from recurcli.data.rows import Record, Records, file_and_part, first_repeated
 from recurcli.data.source import Source
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
@@ -51,7 +51,7 @@ def opened(source: Path, stack: contextlib.ExitStack) -> tuple[Path | BinaryIO, 
 def is_file(source: Path) -> bool:
     """Whether `source` can be read twice: it is neither standard input nor a FIFO. Reading tells what is wrong with it."""
     try:
-        return source != STDIN and not stat.S_ISFIFO(source.stat().st_mode)
+        return source != STDIN and not stat.S_ISFIFO(file_and_part(source)[0].stat().st_mode)
     except (OSError, ValueError):
         return True
 
@@ -90,7 +90,7 @@ def state_of(source: Path) -> tuple[int, ...] | None:
     """Return what tells whether a file has changed: its size, time and number; None for a pipe."""
     if not is_file(source):
         return None
-    found = source.stat()
+    found = file_and_part(source)[0].stat()
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
