@@ -384,15 +384,12 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
 
 def _find_in_document(split: str, path: Path, parts: tuple[str, ...]) -> Place:
     """Find the `split` in a JSON document with the rows of these `parts`. Raises DataError with the names of both."""
-    stems = STEMS.get(split, (split,))
-    found = [part for stem in stems for part in parts if part.casefold() == stem]
-    has_dev = not {*STEMS["dev"]}.isdisjoint(map(str.casefold, parts))
-    both = split in ("train", "dev") and not has_dev
-    found = found or [part for part in parts if both and part.casefold() in STEMS["train"]]
-    if not found:
-        what = f"has no {split} rows (looked for {', '.join(stems)}); it holds {', '.join(map(escaped, parts))}"
-        raise DataError(f"{path}: {what}; name one of them, for example with --{split} {path.name}#{escaped(parts[0])}")
-    return Place(path.with_name(f"{path.name}#{found[0]}"), PLAIN, both)
+    named = {role: part for role, stems in STEMS.items() for part in parts if part.casefold() in stems}
+    both = "dev" not in named and split in ("train", "dev")
+    if (part := named.get("train" if both else split)) is None:
+        what = f"has no {split} rows among {', '.join(map(escaped, parts))}"
+        raise DataError(f"{path}: {what}; name them, for example with --{split} {path.name}#{escaped(parts[0])}")
+    return Place(path.with_name(f"{path.name}#{part}"), PLAIN, both)
 
 
 def is_local(config: DataConfig, split: str) -> bool:
