@@ -182,7 +182,7 @@ class DataConfig:
 def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:
     """Return `config` with `path` and the options `columns` of the command line. Raises UsageError for a bad value."""
     given = {key: value for key, value in columns.items() if value is not None}
-    files = None if path.is_file() else config.files_of_folder or None
+    files = config.files_of_folder or None if path.is_dir() else None
     try:
         return parse_config(DataConfig, {**asdict(config), "path": str(path), "files": files, **given})
     except InvalidConfig as fault:

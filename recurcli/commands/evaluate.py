@@ -20,6 +20,7 @@ from recurcli.config import DataConfig
 from recurcli.data.known import Hashes, log_known_rows
 from recurcli.data.labels import joint_doubt
 from recurcli.data.readers import escapes_of
+from recurcli.data.rows import file_and_part
 from recurcli.data.source import Source
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_place, is_local, is_one_file, task_with_columns
@@ -339,8 +340,9 @@ def _is_training_data(run: Run, task: Task, scored: DataConfig) -> bool:
     with contextlib.suppress(DataError):
         if is_local(config, "train"):
             place = find_place(task_with_columns(task, config), "train", config, use_dev_split=True)
-            same = data.is_file() and place.path.is_file() and sha256_of(data) == sha256_of(place.path)
-            return place.use_dev_split and (same or data.samefile(place.path))
+            (file, part), (other, other_part) = file_and_part(data), file_and_part(place.path)
+            same = file.is_file() and other.is_file() and sha256_of(file) == sha256_of(other)
+            return place.use_dev_split and part == other_part and (same or file.samefile(other))
     return False
 
 

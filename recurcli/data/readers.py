@@ -1,4 +1,4 @@
-"""Reads a data file – TSV, CSV, JSON lines, fastText, Parquet, or a folder of texts – as one record for each row.
+"""Reads a data file – TSV, CSV, Excel, JSON lines, fastText, Parquet, or a folder of texts – as one record for each row.
 
 No types are guessed and no word means "missing": a text is a string. An unreadable row is a record with a `fault`, so that
 `recur predict` can answer it. First come the readers of each format, then the choice among them (`read_records`).
@@ -10,10 +10,13 @@ closed, makes its line a fault; the lines after it are read as rows, where usual
 """
 
 import contextlib
+import io
 import json
 import re
+import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
@@ -22,6 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 from recurcli.config import QUOTE, UTF8
 from recurcli.data.rows import (
     BOM,
+    CHUNK,
     Format,
     Record,
     Records,
@@ -29,13 +33,14 @@ from recurcli.data.rows import (
     TextDecoder,
     chunks_of,
     decoded,
+    file_and_part,
     first_repeated,
     kind_of,
     name_inside,
     open_file,
     rows_of,
 )
-from recurcli.errors import DataError, escaped, pluralize
+from recurcli.errors import DataError, escaped, pluralize, require_extra
 
 MAX_QUOTED = 16 << 20
 """Most characters of the lines of one row; a quoted field that is longer counts as never closed."""
@@ -83,7 +88,7 @@ class Content(NamedTuple):
 
 
 def table_records(content: Content) -> Records:
-    """Return the records of a TSV or CSV, whose columns are "1", "2", … as many as its first row has."""
+    """Return the records of a TSV or CSV."""
     doubts: list[int] = []
     usual = FORMATS[content.format]
     mark, quote = content.delimiter or str(usual.delimiter), content.quote or usual.quote
@@ -92,6 +97,11 @@ def table_records(content: Content) -> Records:
     else:  # quotes are ordinary characters
         lines = enumerate(map(decoded, content.rows), 1)
         fields = ((line, text.split(mark), fault) for line, (text, fault) in lines)
+    return _of_fields(content, fields, decoder=content.decoder, doubts=doubts, delimiter=mark, quote=quote)
+
+
+def _of_fields(content: Content, fields: Iterator[Fields], **known: Any) -> Records:
+    """Return the records of the rows of a table, whose columns are "1", "2", … as many as its first row has."""
     start = list(islice(fields, 1))
     columns = tuple(str(number + 1) for _, values, _ in start for number in range(len(values)))
 
@@ -102,16 +112,55 @@ def table_records(content: Content) -> Records:
             values = values + [""] * (len(columns) - len(values))
             yield Record(line, dict(zip(columns, values, strict=False)), fault)
 
-    return Records(
-        content.name,
-        content.format,
-        columns,
-        records(),
-        decoder=content.decoder,
-        doubts=doubts,
-        delimiter=mark,
-        quote=quote,
-    )
+    return Records(content.name, content.format, columns, records(), **known)
+
+
+MAX_WORKBOOK = 1 << 30
+"""Most bytes of a workbook, which is read whole, and of what is packed in it."""
+
+
+def workbook_records(content: Content) -> Records:
+    """Return the rows of the first sheet of a workbook, or of the one that `FILE#SHEET` names, with cells as Excel shows them.
+
+    Raises DataError for a file that is not a workbook or is damaged, for a sheet that it does not have, and for a stream.
+    """
+    if content.is_stream:
+        raise DataError(f"{content.name}: a workbook cannot be read from a pipe; name the file")
+    path, sheet = file_and_part(Path(content.name))
+    require_extra("files", str(path), "python_calamine")
+    from python_calamine import CalamineError, load_workbook
+
+    with open_file(path) as file:
+        packed = io.BytesIO(b"".join(islice(chunks_of(file, str(path)), MAX_WORKBOOK // CHUNK)))
+    try:
+        sizes = [each.file_size for each in zipfile.ZipFile(packed).infolist()] if zipfile.is_zipfile(packed) else []
+        if max(sum(sizes), packed.getbuffer().nbytes) >= MAX_WORKBOOK:
+            raise DataError(f"{path}: is larger than {MAX_WORKBOOK >> 30} GiB; save it as CSV in UTF-8")
+        packed.seek(0)
+        book = load_workbook(packed)
+        if sheet is not None and sheet not in book.sheet_names:
+            shown = ", ".join(escaped(name, 60) for name in book.sheet_names[:20])
+            raise DataError(f"{path}: has no sheet '{escaped(sheet)}'; its sheets are: {shown}")
+        found = book.get_sheet_by_name(book.sheet_names[0] if sheet is None else sheet)
+        rows = [[_as_shown(value) for value in row] for row in found.to_python()]
+    except (CalamineError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: is not a workbook that can be read: {escaped(error, 200)}") from None
+    while rows and not any(rows[-1]):  # cells that were cleared
+        rows.pop()
+    first = (found.start or (0, 0))[0] + 1
+    fields: Iterator[Fields] = ((line, row, None if any(row) else "is blank") for line, row in enumerate(rows, first))
+    others = sheet is None and len(book.sheet_names) > 1
+    remark = f"the sheet '{escaped(found.name, 60)}' of {len(book.sheet_names)} is read; {path}#NAME reads another"
+    return _of_fields(content, fields, remarks=[remark] if others else [])
+
+
+def _as_shown(value: Any) -> str:
+    """Return the value of a cell as text: 5.0 as 5, dates as in ISO 8601."""
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
 
 
 def comma_separated(rows: Iterable[Row], delimiter: str, doubts: list[int], quote: str = QUOTE) -> Iterator[Fields]:
@@ -451,11 +500,14 @@ class FileFormat(NamedTuple):
     """The usual separator of the fields of a table. None: it has no separator."""
     quote: str | None = None
     """The usual quote around fields of a table. None: quotes are ordinary characters."""
+    is_table: bool = False
+    """Whether its rows are fields, of which the first row may name the columns."""
 
 
 FORMATS: dict[Format, FileFormat] = {
-    "tsv": FileFormat(table_records, (".tsv",), delimiter="\t"),
-    "csv": FileFormat(table_records, (".csv",), delimiter=",", quote=QUOTE),
+    "tsv": FileFormat(table_records, (".tsv",), delimiter="\t", is_table=True),
+    "csv": FileFormat(table_records, (".csv",), delimiter=",", quote=QUOTE, is_table=True),
+    "excel": FileFormat(workbook_records, (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), is_table=True),
     "jsonl": FileFormat(json_records, (".jsonl", ".ndjson", ".json"), (b"{", b"[{")),
     "fasttext": FileFormat(fasttext_records, (".ft",), (PREFIX.encode(),)),
     "parquet": FileFormat(parquet_records, (".parquet",)),
@@ -469,8 +521,8 @@ _NOT_READ = {".arrow", ".feather"}
 
 
 def is_table(format: Format | None) -> bool:
-    """Return whether the rows of a format are fields with a separator."""
-    return format is not None and FORMATS[format].delimiter is not None
+    """Return whether the rows of a format are fields, of which the first row may name the columns."""
+    return format is not None and FORMATS[format].is_table
 
 
 Separation = tuple[str | None, Format | None, str | None]
@@ -514,12 +566,12 @@ def read_records(
             rows = rows_of(source, name, decoder)
         named = format or format_of(name)
         kind: Format = named or "tsv"
-        if named is None or is_table(named):
+        if named is None or FORMATS[named].delimiter is not None:
             start = [*islice(rows, 1)]
             rows, first = chain(start, rows), start[0].content.strip() if start else b""
             if named is None:
                 kind = next((key for key, each in FORMATS.items() if first.startswith(each.starts)), "tsv")
-            if callable(delimiter) and start and is_table(kind):
+            if callable(delimiter) and start and FORMATS[kind].delimiter is not None:
                 delimiter, its_format, its_quote = delimiter(decoded(start[0])[0])
                 quote = quote or its_quote
                 if named is None and its_format is not None:

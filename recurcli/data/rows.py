@@ -140,9 +140,9 @@ def _is_chinese(row: bytes) -> bool:
     return len(common) * 2 > len(foreign)
 
 
-Format = Literal["tsv", "csv", "jsonl", "fasttext", "parquet", "folders"]
-"""`fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label and hold a text file for each
-row."""
+Format = Literal["tsv", "csv", "excel", "jsonl", "fasttext", "parquet", "folders"]
+"""`excel`: a sheet of a workbook; `fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label
+and hold a text file for each row."""
 
 CHUNK = 1 << 16
 MAX_ROW = 64 << 20
@@ -178,7 +178,7 @@ class Record(NamedTuple):
 
     line: int
     fields: dict[str, Any]
-    """TSV and CSV: column to string, as far as the row could be read. Other formats: key to value."""
+    """TSV, CSV and Excel: column to string, as far as the row could be read. Other formats: key to value."""
     fault: str | None = None
 
 
@@ -206,6 +206,8 @@ class Records(Iterator[Record]):
     """The Arrow type of each column of Parquet."""
     names: tuple[str, ...] = ()
     """The names of the `columns` of an input of `recur predict`, whose header may have a name twice."""
+    remarks: list[str] = field(default_factory=list)
+    """What was decided about how the file is read, which becomes a note."""
     notes: list[Note] = field(default_factory=list)
     """What was decided about the file without a setting (see `find_source`)."""
 
@@ -222,7 +224,7 @@ class Records(Iterator[Record]):
         return rows
 
     def take_header(self) -> None:
-        """Name the columns of a TSV or CSV by its first row. Raises DataError if that row cannot name them."""
+        """Name the columns of a table by its first row. Raises DataError if that row cannot name them."""
         if (first := next(self.rows, None)) is None:
             raise DataError(f"{self.name}: is empty; expected a header")
         names = tuple(first.fields.values())

@@ -79,7 +79,7 @@ class Source:
     quote: str | None = None
     """The quote around the fields of a TSV or CSV. None: it has none."""
     header: bool = False
-    """Whether line 1 of a TSV or CSV names the columns."""
+    """Whether line 1 of a table names the columns."""
     columns: TextColumns
     label: tuple[str, ...] = ()
     """Column of the label, or columns of 0 and 1, one for each label. () if labels were not read."""
@@ -92,7 +92,7 @@ class Source:
     """SHA-256 of the file's bytes, or of the rows if it is not a file. It is empty before all rows are read."""
 
     def __post_init__(self) -> None:
-        if is_table(self.format) != (self.delimiter is not None):
+        if (FORMATS[self.format].delimiter is None) != (self.delimiter is None):
             raise ValueError(f"delimiter does not fit the format {self.format}")
         DataConfig(delimiter=self.delimiter, quote=self.quote, encoding=self.encoding)  # checks them
 
@@ -140,7 +140,7 @@ def find_source(
     `is_input`: whether it is an input of `recur predict`. Its columns keep their numbers as keys, and `Records.names` has
     their names. Without names the first ones are the texts.
 
-    The header of a TSV or CSV is taken if `is_header` finds one in the `peeked` rows. `Records.notes` tells what was decided
+    The header of a table is taken if `is_header` finds one in the `peeked` rows. `Records.notes` tells what was decided
     without a setting. Raises DataError for a file that cannot be read, for a column that is missing or has no usual name, and
     for pairs beside single texts.
     """
@@ -218,7 +218,7 @@ class _Finder:
         records = read_records(file, format, name=name, delimiter=mark, labels=labels, encoding=encoding, quote=quote)
         usual = FORMATS[records.format].delimiter
         if records.delimiter not in (None, usual, config.delimiter, like.own_delimiter):
-            records.notes.append(Note(f"{records.name}: {recognised_in_words(str(records.delimiter))}"))
+            records.remarks.append(recognised_in_words(str(records.delimiter)))
         return records
 
     def names_columns(self, first: str, mark: str) -> bool:
@@ -231,7 +231,7 @@ class _Finder:
     def decide(self, records: Records, peeked: int, extra: Iterable[str | int]) -> Source:
         """Decide on the header, which is taken, and on the columns of `records`."""
         config, like, label, is_input = self.config, self.like, self.label, self.is_input
-        row_id, in_table = None if config.id is None else str(config.id), records.delimiter is not None
+        row_id, in_table = None if config.id is None else str(config.id), is_table(records.format)
         rows = records.peek(peeked) if in_table or is_input else []
         note, cells, header = "", (), False
         names = keys = records.columns
@@ -268,7 +268,7 @@ class _Finder:
         if by_place:
             records.notes += self.notes_on_places(records, rows, texts)
         unread = unread_in_words(names, read[: len(texts.text)], {*read, *label, row_id, *found})
-        noted = (note, "" if self.texts.text else unread)
+        noted = ("; ".join(filter(None, [*records.remarks, note])), "" if self.texts.text else unread)
         records.notes += [Note(f"{records.name}: {each}") for each in noted if each]
         spans = self.task.spans
         if is_input:
@@ -288,7 +288,7 @@ class _Finder:
         )
 
     def is_header(self, name: str, rows: Sequence[Record]) -> tuple[bool, str]:
-        """Return whether row 1 of a TSV or CSV is a header, and a note that says so, which is "" if a setting decides.
+        """Return whether row 1 of a table is a header, and a note that says so, which is "" if a setting decides.
 
         `rows`: the first rows, with numbers as keys. A text is looked for, a second text if it is explicit or the rows `like`
         these have one, and a label if the rows are `labelled`. The first that applies decides:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
 from recurcli.data.readers import ENDINGS, is_fasttext
-from recurcli.data.rows import COMPRESSED, uncompressed
+from recurcli.data.rows import COMPRESSED, file_and_part, uncompressed
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
 
@@ -341,7 +341,7 @@ def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     """
     check_split(task, split, config)
     if (named := config.named_file(split)) is not None:
-        if not named.exists():
+        if not file_and_part(named)[0].exists():
             raise DataError(f"{named}: does not exist; it is named for the {split} rows")
         place = Place(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
     elif config.path is None:
@@ -349,7 +349,7 @@ def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     else:
         path = Path(config.path)
         try:
-            if not path.exists():
+            if not file_and_part(path)[0].exists():
                 raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
             if path.is_dir() and (config.files_of_folder or not is_label_folder(path)):
                 place = _find_in_folder(task, split, path)
@@ -389,7 +389,7 @@ def is_local(config: DataConfig, split: str) -> bool:
 
 def is_one_file(path: Path) -> bool:
     """Return whether `path` is one file or a folder of label folders. Its rows are one split, or train and dev rows."""
-    return path.is_file() or is_label_folder(path)
+    return file_and_part(path)[0].is_file() or is_label_folder(path)
 
 
 def is_label_folder(path: Path) -> bool:

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.commands.prediction.output import COMPRESS, PARQUET, PredictionProgress, make_blocking
 from recurcli.config import QUOTE
-from recurcli.data.readers import escapes_of
-from recurcli.data.rows import Record, Records, first_repeated
+from recurcli.data.readers import escapes_of, is_table
+from recurcli.data.rows import Record, Records, file_and_part, first_repeated
 from recurcli.data.source import Source
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
@@ -90,7 +90,7 @@ def state_of(source: Path) -> tuple[int, ...] | None:
     """Return what tells whether a file has changed: its size, time and number; None for a pipe."""
     if not is_file(source):
         return None
-    found = source.stat()
+    found = file_and_part(source)[0].stat()
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
@@ -145,7 +145,7 @@ class Input(NamedTuple):
     @property
     def typed(self) -> bool:
         """Whether rows have values of several types (JSON, Parquet) rather than strings in columns."""
-        return self.source.delimiter is None
+        return not is_table(self.source.format)
 
 
 def scan(input: Input, progress: PredictionProgress, *, strict: bool) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ def output_names(source: Source, names: tuple[str, ...], like: Source) -> tuple[
     """Return the names of an input's columns in the output: its own, else those of the training rows for the texts."""
     texts, before = source.columns, like.columns
     alike = len(texts.text) == len(before.text) and len(texts.pair) == len(before.pair)
-    if source.delimiter is None or source.header or not alike:
+    if not is_table(source.format) or source.header or not alike:
         return names
     known = dict(zip(texts.names, before.names, strict=True))
     as_before = tuple(known.get(name, name) for name in names)
