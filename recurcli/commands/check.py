@@ -242,6 +242,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
     config = replace(config, skip_bad_rows=False)
     splits: list[CheckedSplit] = []
     findings: list[Finding] = []
+    errors: list[DataError] = []
     read = 0
     for name, place in find_files(task, config).items():
         trains = name in ("train", UNNAMED)
@@ -263,6 +264,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
                     raise
                 rows = load(labelled=False)  # test rows need no labels
         except DataError as error:
+            errors.append(error)
             findings.append(Finding("error", escaped(error, limit=2000)))
             continue
         read += rows.read
@@ -278,7 +280,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
             dev = rows.dev or replace(rows, examples=Examples(), read=0, faults=[], notes=())
             splits.append(CheckedSplit("dev", dev, place.path, is_drawn=True))
     if not splits:
-        raise DataError(findings[0].message)
+        raise errors[0]
     return splits, findings
 
 
