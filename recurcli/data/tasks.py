@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
 from recurcli.data.readers import ENDINGS, is_fasttext
+from recurcli.data.rows import COMPRESSED, uncompressed
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
 
@@ -284,7 +285,7 @@ def task_named(name: str) -> Task:
 
 STEMS = {"train": ("train", "training"), "dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
 """Stems of the names of task `custom`'s files by split."""
-_ENDINGS = [*ENDINGS, *(f"{ending}.gz" for ending in ENDINGS if ending != ".parquet"), ""]
+_ENDINGS = [*ENDINGS, *(f"{ending}{packed}" for packed in COMPRESSED for ending in ENDINGS if ending != ".parquet"), ""]
 
 
 class Place(NamedTuple):
@@ -335,8 +336,8 @@ def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
     A folder of label folders counts as one file. `use_dev_split` means that a single file holds both train and dev rows. Files
-    may be gzipped. Raises UsageError for a split that the task does not have, and DataError with the expected names if no file
-    exists.
+    may be compressed. Raises UsageError for a split that the task does not have, and DataError with the expected names if no
+    file exists.
     """
     check_split(task, split, config)
     if (named := config.named_file(split)) is not None:
@@ -368,9 +369,11 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
     for candidate in candidates:
         if candidate.path.exists():
             return candidate
-    names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
+    names = [
+        str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix not in COMPRESSED
+    ]
     names = names or [*(f"{split}{ending}" for ending in ENDINGS), f"{split}/LABEL/*"]
-    files = sorted(entry.name for entry in path.iterdir() if entry.name.removesuffix(".gz").endswith((*ENDINGS,)))
+    files = sorted(entry.name for entry in path.iterdir() if uncompressed(entry.name).endswith((*ENDINGS,)))
     way_out = "--data (data.path) names a folder with these files, or one file"
     if files:
         shown = ", ".join([*(escaped(name, 60) for name in files[:8]), *["…"][: len(files) > 8]])
@@ -424,7 +427,7 @@ def has_split(task: Task, split: str, config: DataConfig) -> bool:
 
 def split_named(task: Task, path: Path) -> str | None:
     """Return the split that a file holds by its name, or None if the name is not that of a split."""
-    name = path.name.removesuffix(".gz")
+    name = uncompressed(path.name)
     known = next((split for layout in task.layouts for split, file in layout.files.items() if file == name), None)
     stem = name.partition(".")[0].casefold()
     return known or next((split for split, stems in STEMS.items() if stem in stems), None)
@@ -432,7 +435,7 @@ def split_named(task: Task, path: Path) -> str | None:
 
 def _layout_of(task: Task, path: Path) -> Layout:
     """Return the layout of a single file: the one with its name, else with its ending, else one for any file."""
-    name = Path(path.name.removesuffix(".gz"))
+    name = Path(uncompressed(path.name))
     for layout in task.layouts:
         if name.name in layout.files.values():
             return layout
@@ -453,7 +456,7 @@ def _candidates(task: Task, split: str, path: Path) -> Iterator[Place]:
         for layout in task.layouts:
             if (name := layout.files.get(split)) is not None:
                 both = layout.files.get("train") == layout.files.get("dev") and split in ("train", "dev")
-                for ending in ("", ".gz"):
+                for ending in ("", *COMPRESSED):
                     yield Place(folder / f"{name}{ending}", layout, both)
         if task.name == CUSTOM and split not in task.files:
             both = split == "train" and not any(_custom_files(folder, "dev"))
@@ -470,6 +473,6 @@ def _custom_files(folder: Path, split: str) -> Iterator[Path]:
         for ending in _ENDINGS:
             if (file := folder / f"{stem}{ending}").exists():
                 yield file
-        for ending in (".txt", ".txt.gz"):  # other texts are for `recur pretrain`
-            if is_fasttext(file := folder / f"{stem}{ending}"):
+        for ending in ("", *COMPRESSED):  # other texts are for `recur pretrain`
+            if is_fasttext(file := folder / f"{stem}.txt{ending}"):
                 yield file

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.config import DataConfig
+from recurcli.data.rows import uncompressed
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import find_place
 from recurcli.errors import DataError, UsageError
@@ -88,7 +89,7 @@ def _has_test_file(submission: Submission, config: DataConfig) -> bool:
         return first  # the Hub has one test set a task
     path = Path(config.path)
     if not path.is_dir():
-        name = path.name.removesuffix(".gz")
+        name = uncompressed(path.name)
         if name in (task.files["train"], task.files["dev"]):
             raise UsageError(
                 f"{path}: holds labelled rows, not test rows; {submission.name} needs {submission.test_file}"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from recurcli.cache import cached
 from recurcli.config import UTF8, DataConfig, TokenizerConfig, Truncation, canonical_encoding
 from recurcli.data.readers import is_fasttext
-from recurcli.data.rows import TextDecoder, open_file, rows_of_file
+from recurcli.data.rows import COMPRESSED, TextDecoder, open_file, rows_of_file, uncompressed
 from recurcli.data.splits import BAD_ROWS_SHOWN, bad_rows_in_words, divide_lines, hashes_of, load_split
 from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
 from recurcli.errors import DataError, UsageError, pluralize
@@ -97,9 +97,8 @@ class Corpus:
 
 
 def is_text_file(path: Path) -> bool:
-    """Return whether the name of `path` ends in .txt, .txt.gz or .txt.xz."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    return suffixes[-1:] == [".txt"] or suffixes[-2:] in ([".txt", ".gz"], [".txt", ".xz"])
+    """Return whether the name of `path` ends in .txt, or in .txt and the ending of a compression."""
+    return uncompressed(path.name).lower().endswith(".txt")
 
 
 def text_files(path: Path) -> list[Path]:
@@ -269,7 +268,7 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, use_dev_split: b
     for side, stems in STEMS.items():
         names[side] = [name for layout in layouts if (name := layout.files.get(side))] or [f"{x}.txt" for x in stems]
         candidates = [
-            folder / f"{name}{end}" for folder in folders for name in names[side] for end in ("", ".gz", ".xz")
+            folder / f"{name}{end}" for folder in folders for name in names[side] for end in ("", *COMPRESSED)
         ]
         usual = [file for file in candidates if file.is_file()][:1]
         files[side] = usual or [file for file, split in named.items() if split == side]
@@ -287,7 +286,7 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, use_dev_split: b
 
 def _named_split(file: Path, folder: Path) -> str | None:
     """Return the split that a text file's name or folder says, such as test for wiki.test.txt or held/test/a.txt."""
-    stem = re.sub(r"\.txt(\.gz|\.xz)?$", "", file.name, flags=re.IGNORECASE)
+    stem = Path(uncompressed(file.name)).stem
     parts = [*file.relative_to(folder).parts[:-1], re.split(r"[._-]", stem)[-1]]
     return next((split for part in parts for split, stems in STEMS.items() if part.casefold() in stems), None)
 
