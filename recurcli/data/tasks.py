@@ -6,6 +6,7 @@ CLUE: Xu et al., COLING 2020, arXiv 2004.05986; file names and row counts are th
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -289,9 +290,9 @@ _ENDINGS = [*ENDINGS, *(f"{ending}{packed}" for packed in COMPRESSED for ending 
 
 
 class Place(NamedTuple):
-    """The file or folder that holds a split, and its layout."""
+    """The file or folder that holds a split, or several files of it, and their layout."""
 
-    path: Path
+    paths: tuple[Path, ...]
     layout: Layout
     use_dev_split: bool = False
     """Whether it holds both train and dev rows."""
@@ -340,10 +341,15 @@ def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     file exists.
     """
     check_split(task, split, config)
-    if (named := config.named_file(split)) is not None:
-        if not file_and_part(named)[0].exists():
-            raise DataError(f"{named}: does not exist; it is named for the {split} rows")
-        place = Place(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
+    if named := config.files_of(split):
+        for path in named:
+            if not file_and_part(path)[0].exists():
+                raise DataError(f"{path}: does not exist; it is named for the {split} rows")
+        if named[0].is_dir() and not is_one_file(named[0]):
+            place = _find_in_folder(task, split, named[0])
+        else:
+            place = Place(named, _layout_of(task, named[0]), use_dev_split=True)
+        place = place._replace(layout=replace(place.layout, unlabelled=()))
     elif config.path is None:
         raise DataError(f"no {split} rows are named; add --data PATH or --{split} FILE")
     else:
@@ -356,7 +362,7 @@ def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
             elif config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
             else:
-                place = Place(path, _layout_of(task, path), use_dev_split)
+                place = Place((path,), _layout_of(task, path), use_dev_split)
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     is_divided = place.use_dev_split and split in ("train", "dev") and not config.has_own_dev_file
@@ -367,11 +373,9 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
     """Find the `split` of a task in the folder `path`. Raises DataError with the names of what was looked for."""
     candidates = list(_candidates(task, split, path))
     for candidate in candidates:
-        if candidate.path.exists():
+        if any(file.exists() for file in candidate.paths):
             return candidate
-    names = [
-        str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix not in COMPRESSED
-    ]
+    names = [str(file.relative_to(path)) for (file, *_), *_ in candidates if file.suffix not in COMPRESSED]
     names = names or [*(f"{split}{ending}" for ending in ENDINGS), f"{split}/LABEL/*"]
     files = sorted(entry.name for entry in path.iterdir() if uncompressed(entry.name).endswith((*ENDINGS,)))
     way_out = "--data (data.path) names a folder with these files, or one file"
@@ -384,7 +388,7 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
 
 def is_local(config: DataConfig, split: str) -> bool:
     """Return whether the preset names a file or folder for `split`. Other rows come from the Hub or are generated."""
-    return config.path is not None or config.named_file(split) is not None
+    return config.path is not None or bool(config.files_of(split))
 
 
 def is_one_file(path: Path) -> bool:
@@ -457,22 +461,28 @@ def _candidates(task: Task, split: str, path: Path) -> Iterator[Place]:
             if (name := layout.files.get(split)) is not None:
                 both = layout.files.get("train") == layout.files.get("dev") and split in ("train", "dev")
                 for ending in ("", *COMPRESSED):
-                    yield Place(folder / f"{name}{ending}", layout, both)
-        if task.name == CUSTOM and split not in task.files:
-            both = split == "train" and not any(_custom_files(folder, "dev"))
-            for file in _custom_files(folder, split):
-                yield Place(file, PLAIN, both)
+                    yield Place((folder / f"{name}{ending}",), layout, both)
+        if split not in task.files or task.files == TASKS[task.name].files:
+            both = split == "train" and not any(_usual_files(task, folder, "dev"))
+            for files in _usual_files(task, folder, split):
+                yield Place(files, _layout_of(task, files[0]), both)
             if split == "dev":
-                for file in _custom_files(folder, "train"):
-                    yield Place(file, PLAIN, use_dev_split=True)
+                for files in _usual_files(task, folder, "train"):
+                    yield Place(files, _layout_of(task, files[0]), use_dev_split=True)
 
 
-def _custom_files(folder: Path, split: str) -> Iterator[Path]:
-    """Yield the files of task `custom` that exist for a split."""
-    for stem in STEMS[split]:
-        for ending in _ENDINGS:
+def _usual_files(task: Task, folder: Path, split: str) -> Iterator[tuple[Path, ...]]:
+    """Yield what exists for a split: files of task `custom`, and those of the Hub (data/train-00000-of-00002.parquet), of
+    which one may be missing.
+    """
+    for stem in STEMS.get(split, ()):
+        for ending in _ENDINGS if task.name == CUSTOM else ():
             if (file := folder / f"{stem}{ending}").exists():
-                yield file
-        for ending in ("", *COMPRESSED):  # other texts are for `recur pretrain`
+                yield (file,)
+        for ending in ("", *COMPRESSED) if task.name == CUSTOM else ():  # other texts are for `recur pretrain`
             if is_fasttext(file := folder / f"{stem}.txt{ending}"):
-                yield file
+                yield (file,)
+        for place in (folder, folder / "data"):
+            for name in islice(sorted(path.name for path in place.glob(f"{stem}-[0-9]*-of-[0-9]*.*")), 1):
+                count, _, ending = name.partition("-of-")[2].partition(".")
+                yield tuple(place / f"{stem}-{number:05}-of-{count}.{ending}" for number in range(int(count)))

@@ -66,7 +66,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
 def _test_rows(submission: Submission, run: TrainedRun) -> Split | str:
     """Read the rows of `submission`, or return why it is left out."""
     # The file of --test has labelled rows.
-    config = replace(run.data, files=run.data.files_of_folder or None, skip_bad_rows=False)
+    config = replace(run.data, files={**run.data.files_of_folder} or None, skip_bad_rows=False)
     if not _has_test_file(submission, config):
         return f"{submission.test_file} is missing"
     rows = load_split(submission.task, submission.split, config, like=run.predictor.source)

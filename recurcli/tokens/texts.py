@@ -10,6 +10,7 @@ Mikolov's RNNLM toolkit, whose counts of the Penn Treebank are the usual ones).
 
 import dataclasses
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -242,11 +243,12 @@ def load_texts(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     `use_dev_split`, text without a dev file holds train and dev text. The last lines, the share `data.dev_fraction`, are
     then the dev text (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
     """
-    named = config.named_file(split)
-    if named is not None and (task.plain_text or (is_text_file(named) and not is_fasttext(named))):
-        divided = use_dev_split and split != "test" and not config.has_own_dev_file
-        return _read(named, config, split, task, use_dev_split=divided)
-    if named is None and (task.plain_text or is_plain_text(task, config)):
+    named = config.files_of(split)
+    if named and (task.plain_text or (is_text_file(named[0]) and not is_fasttext(named[0]))):
+        divided, path = use_dev_split and split != "test" and not config.has_own_dev_file, named[0]
+        path = path if len(named) == 1 else Path(os.path.commonpath([file.parent for file in named]))
+        return _read(path, config, split, task, use_dev_split=divided, files=named)
+    if not named and (task.plain_text or is_plain_text(task, config)):
         return _plain_split(task, split, config, use_dev_split=use_dev_split)
     rows = load_split(task, split, config, labelled=False, use_dev_split=use_dev_split)
     bad, first = len(rows.bad), "".join(rows.bad[:1])
