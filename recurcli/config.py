@@ -38,6 +38,8 @@ from recurcli.validation import (
 
 UTF8 = "utf-8"
 QUOTE = '"'
+DELIMITER_NAMES = {"TAB": "\t", "\\t": "\t", "SPACE": " "}
+"""Names of delimiters that are hard to type."""
 NO_TEXT = ("punycode", "idna", "unicode_escape", "raw_unicode_escape")
 """The encodings of Python that are not for text files. They rewrite backslashes or host names."""
 
@@ -105,7 +107,8 @@ class DataConfig:
     header: bool | None = None
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting, else what the row holds."""
     delimiter: str | None = None
-    """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
+    """Separator of the fields of a TSV or CSV file, or TAB or SPACE; null: TAB or a comma. A space separates the first field
+    from the rest of the line, as in TREC's files."""
     quote: str | None = None
     """The quote around fields of a TSV or CSV file; null: " in a CSV, none in a TSV."""
     encoding: str | None = None
@@ -148,10 +151,10 @@ class DataConfig:
     of a smaller share are rows of a larger one."""
 
     def __post_init__(self) -> None:
-        for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
+        for name, mark in (("delimiter", self.mark), ("quote", self.quote)):
             if mark is not None and (len(mark) != 1 or mark in "\r\n"):
                 raise ValueError(f"{name} must be one character that is not a line end, not {mark!r}")
-        if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
+        if (quote := self.quote or QUOTE) in (self.mark or ",\t"):
             raise ValueError(f"quote must not be the delimiter, {quote!r}")
         if self.label_separator is not None and (not self.label_separator or self.label_separator.isspace()):
             raise ValueError(f"label_separator must be a mark that is not white space, not {self.label_separator!r}")
@@ -165,6 +168,11 @@ class DataConfig:
             names = [str(name) for name in getattr(self, key) or ()]
             if len(set(names)) < len(names):
                 raise ValueError(f"{key} must be different, not {names}")
+
+    @property
+    def mark(self) -> str | None:
+        """The delimiter that `delimiter` is or names. None: that of the file."""
+        return DELIMITER_NAMES.get(self.delimiter or "", self.delimiter)
 
     @property
     def named_files(self) -> dict[str, tuple[Path, ...]]:

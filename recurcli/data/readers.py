@@ -83,6 +83,8 @@ class Content(NamedTuple):
     """The separator of the fields of a table. None: that of the format."""
     quote: str | None = None
     """The quote around the fields of a table. None: that of the format."""
+    first_line: int = 1
+    """The number of the first of the rows."""
     labels: Sequence[str] = ()
     """The labels whose folders are read. (): those of all folders."""
 
@@ -91,12 +93,13 @@ def table_records(content: Content) -> Records:
     """Return the records of a TSV or CSV."""
     doubts: list[int] = []
     usual = FORMATS[content.format]
-    mark, quote = content.delimiter or str(usual.delimiter), content.quote or usual.quote
+    mark = content.delimiter or str(usual.delimiter)
+    quote, most = (content.quote, 1) if mark == " " else (content.quote or usual.quote, -1)
     if quote is not None:
-        fields = comma_separated(content.rows, mark, doubts, quote)
+        fields = comma_separated(content.rows, mark, doubts, quote, content.first_line)
     else:  # quotes are ordinary characters
-        lines = enumerate(map(decoded, content.rows), 1)
-        fields = ((line, text.split(mark), fault) for line, (text, fault) in lines)
+        lines = enumerate(map(decoded, content.rows), content.first_line)
+        fields = ((line, text.split(mark, most), fault) for line, (text, fault) in lines)
     return _of_fields(content, fields, decoder=content.decoder, doubts=doubts, delimiter=mark, quote=quote)
 
 
@@ -163,14 +166,16 @@ def _as_shown(value: Any) -> str:
     return value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
 
 
-def comma_separated(rows: Iterable[Row], delimiter: str, doubts: list[int], quote: str = QUOTE) -> Iterator[Fields]:
+def comma_separated(
+    rows: Iterable[Row], delimiter: str, doubts: list[int], quote: str = QUOTE, first_line: int = 1
+) -> Iterator[Fields]:
     """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
 
     If a quote is never closed, or text follows the closing quote, the first line is a row with a fault and the lines after it
     are read as rows. So they are if a row of several lines has another number of fields than the first row, but each of its
     lines has that number: two stray quotes then enclose whole rows. `doubts` gets the first line of a row of lines like rows.
     """
-    lines = (Line(number, *decoded(row), row.end) for number, row in enumerate(rows, 1))
+    lines = (Line(number, *decoded(row), row.end) for number, row in enumerate(rows, first_line))
     waiting: deque[Line] = deque()
     """Lines that were read to find a closing quote and belong to no row yet."""
     width = None
@@ -517,6 +522,8 @@ FORMATS: dict[Format, FileFormat] = {
 ENDINGS = {ending: name for name, each in FORMATS.items() for ending in each.endings}
 DELIMITERS = "\t,;|"
 """Marks that may separate the fields of a TSV or CSV, if they stand in the name of its only column."""
+_SEP_LINE = re.compile(rb"sep=([!-~])")
+"""The first line of a CSV by which Excel tells the delimiter."""
 _NOT_READ = {".arrow", ".feather"}
 
 
@@ -566,18 +573,23 @@ def read_records(
             rows = rows_of(source, name, decoder)
         named = format or format_of(name)
         kind: Format = named or "tsv"
+        first_line = 1
         if named is None or FORMATS[named].delimiter is not None:
             start = [*islice(rows, 1)]
-            rows, first = chain(start, rows), start[0].content.strip() if start else b""
+            first = start[0].content.strip() if start else b""
             if named is None:
                 kind = next((key for key, each in FORMATS.items() if first.startswith(each.starts)), "tsv")
+            if sep := _SEP_LINE.fullmatch(first):
+                start, first_line, kind = [], 2, named or "csv"
+                delimiter = delimiter if isinstance(delimiter, str) else sep[1].decode()
+            rows = chain(start, rows)
             if callable(delimiter) and start and FORMATS[kind].delimiter is not None:
                 delimiter, its_format, its_quote = delimiter(decoded(start[0])[0])
                 quote = quote or its_quote
                 if named is None and its_format is not None:
                     kind = its_format
         mark = None if callable(delimiter) else delimiter
-        records = FORMATS[kind].read(Content(name, kind, rows, decoder, is_stream, mark, quote, labels))
+        records = FORMATS[kind].read(Content(name, kind, rows, decoder, is_stream, mark, quote, first_line, labels))
         if records.close is None:
             records.close = on_error.pop_all().close
         return records
@@ -611,6 +623,19 @@ def recognised_delimiter(
     except (DataError, ValueError):  # reading the file says what is wrong with it
         return None
     return marks[0] if len(marks) == 1 else None
+
+
+def needs_quotes(path: Path, encoding: str, delimiter: str | None) -> bool:
+    """Return whether a TSV has rows that do not fit without quotes around fields, while all rows do with them."""
+    read = partial(read_records, path, "tsv", encoding=encoding, delimiter=delimiter)
+    try:
+        with read() as bare:
+            if not any(record.fault for record in bare):
+                return False
+        with read(quote=QUOTE) as quoted:
+            return not any(record.fault for record in quoted) and not quoted.doubts
+    except DataError:  # reading the file says what is wrong with it
+        return False
 
 
 def recognised_in_words(mark: str) -> str:

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from recurcli.config import UTF8, DataConfig
+from recurcli.config import QUOTE, UTF8, DataConfig
 from recurcli.data.columns import TextColumns, folded
 from recurcli.data.readers import (
     DELIMITERS,
@@ -21,6 +21,7 @@ from recurcli.data.readers import (
     format_of,
     in_words,
     is_table,
+    needs_quotes,
     read_records,
     recognised_delimiter,
     recognised_in_words,
@@ -203,7 +204,8 @@ class _Finder:
 
         def choose(first: str) -> Separation:
             names, mark = partial(self.names_columns, first), like.own_delimiter
-            is_sole = not any(other in first for other in DELIMITERS if other != mark)
+            others = "\t" if mark == " " else DELIMITERS  # the texts after a space may have any other mark
+            is_sole = not any(other in first for other in others if other != mark)
             is_sole = is_sole and (is_table(format) or not self.is_input)
             if mark is None or mark not in first or not (is_sole or names(mark)):
                 mark = None
@@ -214,10 +216,18 @@ class _Finder:
             return (None, None, None) if mark is None else (mark, its[1], its[2] if format is None else None)
 
         labels = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-        mark = config.delimiter or choose
-        records = read_records(file, format, name=name, delimiter=mark, labels=labels, encoding=encoding, quote=quote)
+        read = partial(read_records, file, name=name, labels=labels, encoding=encoding)
+        records = read(format, delimiter=config.mark or choose, quote=quote)
+        if (
+            path
+            and (records.format, records.quote) == ("tsv", None)
+            and needs_quotes(path, encoding, records.delimiter)
+        ):
+            records.__exit__()
+            records = read(records.format, delimiter=records.delimiter, quote=QUOTE)
+            records.remarks.append("fields in quotes are read without them, since rows do not fit otherwise")
         usual = FORMATS[records.format].delimiter
-        if records.delimiter not in (None, usual, config.delimiter, like.own_delimiter):
+        if records.delimiter not in (None, usual, config.mark, like.own_delimiter):
             records.remarks.append(recognised_in_words(str(records.delimiter)))
         return records
 

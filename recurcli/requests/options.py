@@ -147,7 +147,7 @@ class TextColumns:
         flag("--header/--no-header", "Whether row 1 of a TSV or CSV names the columns. Default: what it holds."),
     ] = None
     delimiter: Annotated[
-        str | None, option("MARK", "Separator of the fields of a TSV or CSV, if not TAB or a comma.")
+        str | None, option("MARK", "Separator of the fields of a TSV or CSV, if not a TAB or a comma, or TAB or SPACE.")
     ] = None
     quote: Annotated[
         str | None, option("MARK", 'Quote around fields of a TSV or CSV. Default: " in a CSV, none in a TSV.')

@@ -147,6 +147,11 @@ class Input(NamedTuple):
         """Whether rows have values of several types (JSON, Parquet) rather than strings in columns."""
         return not is_table(self.source.format)
 
+    @property
+    def same_form(self) -> bool:
+        """Whether the output separates fields as the input does. A space before the rest of the line becomes a TAB."""
+        return self.format == self.source.format and self.source.delimiter != " "
+
 
 def scan(input: Input, progress: PredictionProgress, *, strict: bool) -> tuple[str, ...]:
     """Count the rows and faults of a file in `progress`, before any output is written. Return the names of its columns.
@@ -155,7 +160,7 @@ def scan(input: Input, progress: PredictionProgress, *, strict: bool) -> tuple[s
     adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row, and as `check_holdable` does.
     """
     format, records = input.format, input.records
-    delimiter = records.delimiter if format == records.format else None
+    delimiter = records.delimiter if input.same_form else None
     names = dict.fromkeys(key for key in records.types if format in TABLES or key in JSON_ADDED)
     for record in records:
         check_holdable(record, input, name=records.name, delimiter=delimiter)
@@ -201,7 +206,7 @@ def check_holdable(record: Record, input: Input, *, name: str, delimiter: str | 
     `name` is the name of the input, `delimiter` what separates the fields of the TSV in place of a TAB.
     """
     place = f"{escaped(name, limit=4000)}:{record.line}"
-    if input.format == "tsv" and input.source.format != "tsv":
+    if input.format == "tsv" and not input.same_form:
         fields = record.fields.items() if input.typed else zip(input.names, record.fields.values(), strict=False)
         for column, value in fields:
             if isinstance(value, str) and (found := tsv_obstacle(value, delimiter or "\t")):
@@ -234,8 +239,7 @@ class RowWriter:
     def __init__(self, request: PredictRequest, input: Input, target: Target) -> None:
         self.request, self.input, self.target, self.labels = request, input, target, target.labels
         self.name, self.format = input.source.name, input.format
-        same_format = input.format == input.source.format
-        self.quote = (input.source.quote if same_format else None) or (QUOTE if self.format == "csv" else None)
+        self.quote = (input.source.quote if input.same_form else None) or (QUOTE if self.format == "csv" else None)
         self.least_score = request.threshold if target.has_score else None
         """The score below which a row has no prediction."""
         self.with_reason = input.counted is None or input.counted.faults > 0 or self.least_score is not None
@@ -245,7 +249,7 @@ class RowWriter:
             raise UsageError(
                 "--format clue has a label for each row; leave out --probabilities, --top-k, --explain and --threshold"
             )
-        delimiter = input.source.delimiter if same_format else None
+        delimiter = input.source.delimiter if input.same_form else None
         self._mark = delimiter or ("\t" if self.format == "tsv" else ",")
         self._escapes = escapes_of(self._mark) if self.format == "tsv" and self.quote is None else {}
         self._best = min(request.top_k or 0, len(self.labels))
@@ -280,9 +284,7 @@ class RowWriter:
         if self.format not in ("tsv", "csv") or not has_names:
             return b""
         added = self._added if self.with_reason else self._added[:-1]
-        return self._line(
-            [*self.input.names], added, f"{self.name}: the header", check_all=self.input.source.format != "tsv"
-        )
+        return self._line([*self.input.names], added, f"{self.name}: the header", check_all=not self.input.same_form)
 
     def row(
         self, number: int, record: Record, prediction: Prediction, fault: str | None, why: Explanation | None = None
