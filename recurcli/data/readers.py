@@ -324,6 +324,8 @@ def label_folder_records(content: Content) -> Records:
     are sorted by name. Files and folders whose names begin with a dot are skipped. Raises DataError if there is no file.
     """
     path, labels = Path(content.name), content.labels
+    if is_saved_dataset(path):
+        return _saved_records(path)
     if foreign := [label for label in labels if label.startswith(".") or Path(label).name != label or "\0" in label]:
         raise DataError(
             f"{path}: the label '{escaped(foreign[0])}' is not the name of a folder in it; change data.labels"
@@ -404,6 +406,27 @@ def parquet_records(content: Content) -> Records:
                 yield Record(line, with_class_names(fields, class_names))
 
     return Records(str(path), "parquet", columns, read(), file.close, types=types)
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Return whether `path` is a folder that `save_to_disk` of a `datasets.Dataset` wrote."""
+    return (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+
+
+def _saved_records(path: Path) -> Records:
+    import datasets
+
+    try:
+        return dataset_records(str(path), datasets.load_from_disk(str(path)))
+    except Exception as error:  # of several libraries, for a file that is missing or damaged
+        raise DataError(f"{path}: is not a whole folder of `datasets`: {escaped(error, limit=300)}") from None
+
+
+def dataset_records(name: str, rows: Any) -> Records:
+    """Return the rows of a `datasets.Dataset`, in which class numbers become names. They have columns as those of Parquet do."""
+    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
+    records = (Record(line, with_class_names(row, class_names)) for line, row in enumerate(rows.with_format(None), 1))
+    return Records(name, "parquet", tuple(rows.features), records)
 
 
 def _type_of_values(type: Any) -> Any:

@@ -27,7 +27,7 @@ from recurcli.config import UTF8, DataConfig, names_in
 from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
 from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
 from recurcli.data.listops import SIZES, listops_rows
-from recurcli.data.readers import with_class_names
+from recurcli.data.readers import dataset_records
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.rows import Record, Records, file_and_part, kind_of
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
@@ -616,22 +616,8 @@ def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
     if hub_split not in splits:
         known = ", ".join(map(escaped, splits))
         raise DataError(f"{escaped(repository)} has no split '{hub_split}'; known: {known}")
-    rows = splits[hub_split]
-    columns = dict.fromkeys(task.id if name == "idx" and task.id is not None else name for name in rows.features)
     name = " ".join(filter(None, (repository, configuration, split)))
-    # Arrow rows share their columns, as those of a Parquet file do.
-    records = Records(name, "parquet", tuple(columns), records_of(rows, task))
-    return records, without_dev and split in ("train", "dev")
-
-
-def records_of(rows: Any, task: Task) -> Iterator[Record]:
-    """Yield the records of a `datasets.Dataset`: class numbers become names, the Hub's `idx` the row's id."""
-    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
-    for line, row in enumerate(rows, 1):
-        fields = with_class_names(dict(row), class_names)
-        if "idx" in fields and task.id is not None:
-            fields.setdefault(task.id, fields.pop("idx"))
-        yield Record(line, fields)
+    return dataset_records(name, splits[hub_split]), without_dev and split in ("train", "dev")
 
 
 def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
