@@ -33,6 +33,7 @@ from recurcli.data.rows import (
     kind_of,
     open_file,
     rows_of,
+    rows_of_file,
 )
 from recurcli.errors import DataError, escaped, pluralize
 
@@ -361,6 +362,24 @@ def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder)
         yield Record(line, fields, fault and f"{escaped(path.relative_to(folder))} {fault}")
 
 
+def with_labels(records: Records, rows: Iterator[Record], labels: Path | str, encoding: str | None) -> Iterator[Record]:
+    """Yield the `rows` of `records` with a `label` each: a line of the file `labels`, or that string.
+
+    Raises DataError at the end if there are more rows than lines, or fewer.
+    """
+    lines = None if isinstance(labels, str) else [*map(decoded, rows_of_file(labels, TextDecoder(encoding or UTF8)))]
+    count = 0
+    for record in rows:
+        label, fault = (str(labels), None) if lines is None else lines[count] if count < len(lines) else ("", None)
+        count += 1
+        yield record._replace(fields={**record.fields, "label": label.strip()}, fault=record.fault or fault)
+    if lines is not None and count != len(lines):
+        has = pluralize(len(lines), "line")
+        raise DataError(
+            f"{labels}: has {has}, but {records.name} has {pluralize(count, 'row')}; each row needs its label"
+        )
+
+
 def _printable(name: str) -> str:
     """Return a file's name with bytes that are not UTF-8 replaced."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
@@ -423,7 +442,7 @@ def _saved_records(path: Path) -> Records:
 
 
 def dataset_records(name: str, rows: Any) -> Records:
-    """Return the rows of a `datasets.Dataset`, in which class numbers become names. They have columns as those of Parquet do."""
+    """Return the rows of a `datasets.Dataset`, which share their columns as those of Parquet do. Class numbers become names."""
     class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
     records = (Record(line, with_class_names(row, class_names)) for line, row in enumerate(rows.with_format(None), 1))
     return Records(name, "parquet", tuple(rows.features), records)

@@ -392,7 +392,7 @@ def is_local(config: DataConfig, split: str) -> bool:
 
 
 def is_one_file(path: Path) -> bool:
-    """Return whether `path` is one file, a folder of label folders, or one of `datasets`. Its rows are one split, or train and dev rows."""
+    """Return whether `path` is one file, a folder of label folders, or one of `datasets`: one split, or train and dev rows."""
     return path.is_file() or is_label_folder(path) or is_saved_dataset(path)
 
 
