@@ -39,6 +39,7 @@ from recurcli.data.rows import (
     name_inside,
     open_file,
     rows_of,
+    rows_of_file,
 )
 from recurcli.errors import DataError, escaped, pluralize, require_extra
 
@@ -379,6 +380,8 @@ def label_folder_records(content: Content) -> Records:
     are sorted by name. Files and folders whose names begin with a dot are skipped. Raises DataError if there is no file.
     """
     path, labels = Path(content.name), content.labels
+    if is_saved_dataset(path):
+        return _saved_records(path)
     if foreign := [label for label in labels if label.startswith(".") or Path(label).name != label or "\0" in label]:
         raise DataError(
             f"{path}: the label '{escaped(foreign[0])}' is not the name of a folder in it; change data.labels"
@@ -412,6 +415,24 @@ def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder)
         name = path.stem if path.suffix == ".txt" else path.name
         fields = {"text": text, "label": _printable(label), "id": _printable(name)}
         yield Record(line, fields, fault and f"{escaped(path.relative_to(folder))} {fault}")
+
+
+def with_labels(records: Records, rows: Iterator[Record], labels: Path | str, encoding: str | None) -> Iterator[Record]:
+    """Yield the `rows` of `records` with a `label` each: a line of the file `labels`, or that string.
+
+    Raises DataError at the end if there are more rows than lines, or fewer.
+    """
+    lines = None if isinstance(labels, str) else [*map(decoded, rows_of_file(labels, TextDecoder(encoding or UTF8)))]
+    count = 0
+    for record in rows:
+        label, fault = (str(labels), None) if lines is None else lines[count] if count < len(lines) else ("", None)
+        count += 1
+        yield record._replace(fields={**record.fields, "label": label.strip()}, fault=record.fault or fault)
+    if lines is not None and count != len(lines):
+        has = pluralize(len(lines), "line")
+        raise DataError(
+            f"{labels}: has {has}, but {records.name} has {pluralize(count, 'row')}; each row needs its label"
+        )
 
 
 def _printable(name: str) -> str:
@@ -459,6 +480,27 @@ def parquet_records(content: Content) -> Records:
                 yield Record(line, with_class_names(fields, class_names))
 
     return Records(str(path), "parquet", columns, read(), file.close, types=types)
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Return whether `path` is a folder that `save_to_disk` of a `datasets.Dataset` wrote."""
+    return (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+
+
+def _saved_records(path: Path) -> Records:
+    import datasets
+
+    try:
+        return dataset_records(str(path), datasets.load_from_disk(str(path)))
+    except Exception as error:  # of several libraries, for a file that is missing or damaged
+        raise DataError(f"{path}: is not a whole folder of `datasets`: {escaped(error, limit=300)}") from None
+
+
+def dataset_records(name: str, rows: Any) -> Records:
+    """Return the rows of a `datasets.Dataset`, which share their columns as those of Parquet do. Class numbers become names."""
+    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
+    records = (Record(line, with_class_names(row, class_names)) for line, row in enumerate(rows.with_format(None), 1))
+    return Records(name, "parquet", tuple(rows.features), records)
 
 
 def _type_of_values(type: Any) -> Any:

@@ -7,7 +7,7 @@ Training, `check`, `eval` and `predict` read every file by these functions.
 import contextlib
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -94,6 +94,8 @@ class Source:
     id: str | None = None
     extra: tuple[str, ...] = ()
     """Columns whose texts are training rows of their own."""
+    label_names: dict[str, str] = field(default_factory=dict)
+    """What labels of training rows, such as numbers, are called in the model. Later rows may have either."""
     explicit: tuple[str, ...] = ()
     """Which columns ("text", "label") a setting names. Labelled rows like these must have them; others have usual names."""
     sha256: str = ""

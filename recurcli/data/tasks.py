@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
-from recurcli.data.readers import ENDINGS, is_fasttext
+from recurcli.data.readers import ENDINGS, is_fasttext, is_saved_dataset
 from recurcli.data.rows import COMPRESSED, file_and_part, uncompressed
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
@@ -357,7 +357,7 @@ def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
         try:
             if not file_and_part(path)[0].exists():
                 raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
-            if path.is_dir() and (config.files_of_folder or not is_label_folder(path)):
+            if path.is_dir() and (config.files_of_folder or not is_one_file(path)):
                 place = _find_in_folder(task, split, path)
             elif config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
@@ -392,8 +392,8 @@ def is_local(config: DataConfig, split: str) -> bool:
 
 
 def is_one_file(path: Path) -> bool:
-    """Return whether `path` is one file or a folder of label folders. Its rows are one split, or train and dev rows."""
-    return file_and_part(path)[0].is_file() or is_label_folder(path)
+    """Return whether `path` is one file, a folder of label folders, or one of `datasets`: one split, or train and dev rows."""
+    return file_and_part(path)[0].is_file() or is_label_folder(path) or is_saved_dataset(path)
 
 
 def is_label_folder(path: Path) -> bool:
@@ -409,7 +409,7 @@ def is_label_folder(path: Path) -> bool:
     splits = {stem for stems in STEMS.values() for stem in stems}
     return (
         sum(map(bool, folders)) > 1
-        and not any(entry.is_dir() for entry in inside)
+        and not any(entry.is_dir() or entry.name == "state.json" for entry in inside)  # of `datasets`
         and not any(entry.name in splits or Path(entry.name).suffix in ENDINGS for entry in entries)
         and not any(Path(entry.name).suffix in ENDINGS and entry.name.partition(".")[0] in splits for entry in inside)
     )
@@ -476,7 +476,7 @@ def _usual_files(task: Task, folder: Path, split: str) -> Iterator[tuple[Path, .
     which one may be missing.
     """
     for stem in STEMS.get(split, ()):
-        for ending in _ENDINGS if task.name == CUSTOM else ():
+        for ending in _ENDINGS if task.name == CUSTOM else ("",):  # a folder of `datasets`
             if (file := folder / f"{stem}{ending}").exists():
                 yield (file,)
         for ending in ("", *COMPRESSED) if task.name == CUSTOM else ():  # other texts are for `recur pretrain`
