@@ -99,6 +99,12 @@ def read_label_names(path: Path) -> tuple[str, ...] | dict[str, str]:
         raise DataError(f"{path}: holds {what}") from None
 
 
+def answer_of(fields: Mapping[str, Any]) -> str | None:
+    """Return the answer of an annotator to a row of Prodigy, None for another row."""
+    is_task = "text" in fields and ("label" in fields or "accept" in fields)
+    return fields["answer"] if is_task and fields.get("answer") in ("accept", "reject", "ignore") else None
+
+
 def check_known(cell: Cell, task: Task, target: Target) -> None:
     """Raise BadRow for a cell with a label that is not one of those of the `target` of a task."""
     if (unknown := target.unknown_in(cell)) is not None:

@@ -54,7 +54,7 @@ PAIR_NAMES = {
 SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
 LABEL_NAMES = (
     *("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y"),
-    *("gold_label", "is_duplicate", "star_rating", "score", "int_score", "toxicity"),
+    *("gold_label", "is_duplicate", "star_rating", "score", "int_score", "toxicity", "cats", "accept"),
 )
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 

@@ -24,8 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.config import UTF8, DataConfig, LabelNames, names_in
-from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
-from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
+from recurcli.data.columns import BadRow, LeftOut, TextColumns, Unlabelled, joined
+from recurcli.data.labels import (
+    answer_of,
+    check_known,
+    check_labels,
+    decided_cells,
+    joint_doubt,
+    kind_of_cells,
+    label_of,
+)
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import dataset_records, format_of, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
@@ -657,6 +665,10 @@ def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
     return kind
 
 
+NOT = "not "
+"""What a label begins with that an annotator rejected. Ours."""
+
+
 class _LabelReader(NamedTuple):
     """What is known of the labels of a file before it is read."""
 
@@ -678,9 +690,16 @@ class _LabelReader(NamedTuple):
         return cls(task, kind, None if any_label else target, renamed, separator)
 
     def read(self, fields: dict[str, Any], columns: Sequence[str]) -> Cell | None:
-        """Return the label of a row; None: it is the task's `dropped_label`. Raises BadRow as `label_of` does."""
-        labels = self.task.labels
+        """Return the label of a row; None: it is the task's `dropped_label`. A label that is rejected becomes `not LABEL`.
+
+        Raises BadRow as `label_of` does, and LeftOut for a row of Prodigy that is ignored and for choices that are rejected.
+        """
+        labels, answer = self.task.labels, answer_of(fields)
+        if answer == "ignore" or (answer == "reject" and not isinstance(fields.get("label"), str)):
+            raise LeftOut(f"with answer {answer} are left out")
         cell = label_of(fields, columns, labels, self.renamed, self.kind, self.separator)
+        if answer == "reject":
+            cell = f"{NOT}{cell}"
         if cell == self.task.dropped_label:
             return None
         if self.target is not None and cell not in labels:
@@ -723,6 +742,7 @@ def _read_split(
     """Read the examples of `records` from the columns that `source` names. The records are appended to `kept`, if given."""
     examples = Examples()
     numbers = array("q")  # of the examples among all rows
+    rejected: list[bool] = []
     bad: list[str] = []
     read = dropped = unlabelled = 0
     name, leaves_out = records.name, config.unlabelled == "drop"
@@ -733,7 +753,9 @@ def _read_split(
             example = _example_of(record, source, reader)
         except BadRow as reason:
             unlabelled += isinstance(reason, Unlabelled)
-            if not (leaves_out and isinstance(reason, Unlabelled)):
+            if isinstance(reason, LeftOut):
+                records.counts[str(reason)] += 1
+            elif not (leaves_out and isinstance(reason, Unlabelled)):
                 bad.append(f"{name}:{record.line}: {reason}")
             continue
         if example is None:
@@ -741,9 +763,14 @@ def _read_split(
         else:
             examples.append(example)
             numbers.append(read - 1)
+            rejected.append(answer_of(record.fields) == "reject")
         if read % ROWS_AT_ONCE == 0:
             after_rows(read)
     after_rows(read)
+    if any(rejected) and len({str(label).removeprefix(NOT) for label in examples.labels}) > 1:
+        records.counts["with answer reject are left out, since there are several labels"] += sum(rejected)
+        kept_rows = ~np.array(rejected)
+        examples, numbers = examples.take(kept_rows), array("q", compress(numbers, kept_rows))
     hint = records.hint
     if unlabelled and not leaves_out:
         rows = pluralize(unlabelled, "row")
@@ -767,6 +794,7 @@ def _read_split(
         examples.ids = numbers
     notes = [Note(records.doubt, "warning")] if records.doubt else []
     notes += records.notes
+    notes += [Note(f"{name}: {count:,} of {read:,} rows {what}") for what, count in records.counts.items() if count]
     as_row = any(note.text.endswith(AS_ROW) for note in records.notes)
     first = examples.labels[0] if examples and not numbers[0] and as_row else None
     if first is not None and examples.labels.count(first) == 1:

@@ -51,7 +51,7 @@ def opened(source: Path, stack: contextlib.ExitStack) -> tuple[Path | BinaryIO, 
 def is_file(source: Path) -> bool:
     """Whether `source` can be read twice: it is neither standard input nor a FIFO. Reading tells what is wrong with it."""
     try:
-        return source != STDIN and not stat.S_ISFIFO(source.stat().st_mode)
+        return source != STDIN and not stat.S_ISFIFO(file_and_part(source)[0].stat().st_mode)
     except (OSError, ValueError):
         return True
 
@@ -346,8 +346,8 @@ class RowWriter:
         """Return a row of a TSV or CSV: the values of the input and the added `cells`."""
         values = [record.fields.get(key, "") for key in self.input.keys]
         added = [f"{cell:.6f}" if isinstance(cell, float) else cell or "" for cell in cells]
-        cells = [*(map(as_text, values) if self.input.typed else values), *added]
-        return self._line([cells[each] for each, _ in self._picked], added, place)
+        every = [*(map(as_text, values) if self.input.typed else values), *added]
+        return self._line([every[each] for each, _ in self._picked], added, place)
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
