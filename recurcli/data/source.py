@@ -289,8 +289,11 @@ class _Finder:
         if by_place:
             records.notes += self.notes_on_places(records, rows, texts)
         unread = unread_in_words(names, read[: len(texts.text)], {*read, *label, row_id, *found})
-        noted = ("; ".join(filter(None, [*records.remarks, note])), "" if self.texts.text else unread)
-        records.notes += [Note(f"{records.name}: {each}") for each in noted if each]
+        decided = "; ".join(filter(None, [*records.remarks, note]))
+        is_shown = is_input or records.remarks
+        records.notes += [Note(f"{records.name}: {decided}", "info" if is_shown else "detail")] * bool(decided)
+        if unread and not self.texts.text:
+            records.notes.append(Note(f"{records.name}: {unread}"))
         spans = self.task.spans
         if is_input:
             spans = None if in_table else like.columns.spans

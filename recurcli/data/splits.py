@@ -610,9 +610,12 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
     is_capped = own < (config.dev_fraction or task.dev_fraction)
     stratum = "class" if train.target is None else train.target.stratum
     share = f"the share {own:g} of each {stratum} (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
-    drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
-    log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
+    drawn = pluralize(len(train.dev.examples), "row", of=len(train.dev.examples) + len(train.examples))
+    log.note(f"{name}: {drawn} are held out to choose and score the model (dev rows); --dev FILE names your own")
+    log.detail(
+        f"dev rows: {share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
+    )
 
 
 def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
@@ -715,7 +718,7 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
     if kind is None:
         name, note = kind_of_cells(split.cells)
         kind = TARGETS[name]
-        notes += [Note(f"{split.source.name}: {note}")] if note else []
+        notes += [Note(f"{split.source.name}: {note}", "detail")] if note else []
     cells = decided_cells(split.cells, kind, task.labels)
     split.examples.labels[:] = cells
     name = split.source.name

@@ -128,7 +128,7 @@ batch_size_option = option(
     "N", "Rows per batch. Default: batch_size of the preset in training, else 64.", min=1, show_default=False
 )
 Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.", "-q")]
-Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and in training the size, the steps and the time too.")]
+Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and what the program chose; in training the time too.")]
 Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
 Run = Annotated[Path, reads(argument("RUN", "Run directory of `recur finetune`."))]
 

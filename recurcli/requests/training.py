@@ -94,7 +94,7 @@ class TrainingRequest(Computation, PresetRequest):
     """The options that `recur pretrain` and `recur finetune` share."""
 
     init: ClassVar[Path | None] = None
-    verbose: ClassVar[bool] = True
+    verbose: Verbose = False
     output: Annotated[
         Path | None,
         option(
@@ -171,7 +171,6 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
 
     file: File = None
     preset: Preset = "starsaber-custom"
-    verbose: Verbose = False  # type: ignore[misc]
     columns: TrainedColumns = field(default_factory=TrainedColumns)  # TrainingRequest has those of texts alone
     test: Annotated[
         list[Path] | None,
