@@ -65,6 +65,15 @@ Column = Name | int
 """A column by name, or by number from 1 where there is no header."""
 
 
+Files = Name | Annotated[tuple[Name, ...], MinLen(1)]
+"""One file, or several."""
+
+
+def names_in(files: Files | None) -> tuple[Name, ...]:
+    """Return the names of one file, or of several; () for None."""
+    return (files,) if isinstance(files, str) else files or ()
+
+
 Truncation = Literal["head", "tail", "both"]
 
 
@@ -76,10 +85,10 @@ class DataConfig:
 
     path: Name | None = None
     """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
-    files: dict[str, Name] | None = None
+    files: dict[str, Files] | None = None
     """The file of each split (train, dev, test; test-long: longer rows), as an absolute path or as a name in the
-    folder `path`. A split without a file here has the task's file. If train is named and dev is missing, the dev rows are drawn
-    from the training rows."""
+    folder `path`, or a list of files whose rows follow each other. A split without a file here has the task's file. If train is
+    named and dev is missing, the dev rows are drawn from the training rows."""
     hub: Name | None = None
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`. It is not used if `path` is set."""
     max_length: Annotated[int, Ge(3)] | Literal["auto"] = 128
@@ -158,19 +167,21 @@ class DataConfig:
                 raise ValueError(f"{key} must be different, not {names}")
 
     @property
-    def named_files(self) -> dict[str, Path]:
-        """The absolute paths in `files`, by split."""
-        return {split: Path(file) for split, file in (self.files or {}).items() if Path(file).is_absolute()}
+    def named_files(self) -> dict[str, tuple[Path, ...]]:
+        """The paths of the splits whose file is named by an absolute path, or which have a list of files."""
+        own = {split: names for split, names in (self.files or {}).items() if split not in self.files_of_folder}
+        return {split: tuple(Path(self.path or "", name) for name in names_in(names)) for split, names in own.items()}
 
     @property
     def files_of_folder(self) -> dict[str, str]:
         """The names in `files` that belong to the folder `path`, by split."""
-        return {split: file for split, file in (self.files or {}).items() if not Path(file).is_absolute()}
+        files = (self.files or {}).items()
+        return {split: name for split, name in files if isinstance(name, str) and not Path(name).is_absolute()}
 
-    def named_file(self, split: str) -> Path | None:
-        """Return the absolute path of the file of `split`, which for dev may be that of train; None: it is not named."""
+    def files_of(self, split: str) -> tuple[Path, ...]:
+        """Return the paths of the files of `split`, which for dev may be those of train; (): they are not named."""
         shared = split == "dev" and "dev" not in (self.files or {})
-        return self.named_files.get("train" if shared else split)
+        return self.named_files.get("train" if shared else split, ())
 
     @property
     def has_own_dev_file(self) -> bool:

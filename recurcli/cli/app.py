@@ -24,7 +24,16 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from recurcli.distributed import group
-from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
+from recurcli.errors import (
+    Interrupted,
+    RecurError,
+    StorageError,
+    UsageError,
+    escaped,
+    is_lack_of_memory,
+    last_line,
+    way_out,
+)
 from recurcli.files import storage_errors
 from recurcli.process import disable_gc, signal_handlers
 from recurcli.requests.options import check_exists
@@ -230,7 +239,9 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr."""
+    """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr, and the command that is a way out
+    if the error knows one.
+    """
     with signals_as_errors() as received:
         try:
             open_streams()
@@ -260,6 +271,8 @@ def run(arguments: list[str]) -> int:
                     traceback.print_exc()
                 if line:
                     print(last_line(code, line), file=sys.stderr)
+                if line and (options := getattr(error, "options", ())):
+                    print(way_out(arguments, options), file=sys.stderr)
             group.exit_group(code)
             return code
 

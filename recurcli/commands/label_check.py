@@ -101,7 +101,7 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     if (path := request.suspects) is not None:
         found = target.suspects(shares[labelled], y[labelled])
         lines = [
-            [*(str(train.records[row].line) for _ in numbered), *table[row + 1], *said]
+            [*(str(train.place_of(train.records[row].line)) for _ in numbered), *table[row + 1], *said]
             for row, said in ((labelled[place], said) for place, said in found)
         ]
         _write(path, [[*numbered, *table[0], *suspected[len(numbered) :]], *lines])

@@ -139,7 +139,7 @@ def _is_corpus(preset: Preset) -> bool:
 def _tokenize_corpus(preset: Preset, log: Log) -> Tokenized:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
     task, config = task_named(preset.task), preset.data
-    path = find_place(task, "train", config).path if task.plain_text else Path(str(config.path))
+    path = find_place(task, "train", config).paths[0] if task.plain_text else Path(str(config.path))
     corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding or UTF8)
     size = f"{pluralize(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
     log.note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")

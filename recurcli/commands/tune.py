@@ -513,8 +513,9 @@ def line_of(request: TuneRequest, metric: str, result: Mapping[str, Any], best: 
 
 def command_of(request: TuneRequest) -> str:
     """Return the shell line that trains with the best preset on the data of the study."""
-    named = {"preset": request.folder / BEST, "data": request.data, "train": request.train, "dev": request.dev}
-    options = [(f"--{name}", str(value)) for name, value in named.items() if value is not None]
+    files = {"data": [request.data] if request.data else [], "train": request.train or [], "dev": request.dev or []}
+    named = {"preset": [request.folder / BEST], **files}
+    options = [(f"--{name}", str(path)) for name, paths in named.items() for path in paths]
     return shlex.join(["recur", "finetune", *(part for option in options for part in option)])
 
 

@@ -31,6 +31,7 @@ from recurcli.data.rows import (
     decoded,
     first_repeated,
     kind_of,
+    name_inside,
     open_file,
     rows_of,
 )
@@ -306,7 +307,7 @@ def fasttext_record(line: int, row: Row) -> Record:
 
 
 def is_fasttext(path: Path) -> bool:
-    """Return whether a file, or the content of a .gz file, begins with `__label__`. Return False if it cannot be read."""
+    """Return whether a file, or the content of a compressed one, begins with `__label__`. Return False if it cannot be read."""
     try:
         with open_file(path) as file:
             return file.read(len(PREFIX) + 3).removeprefix(b"\xef\xbb\xbf").startswith(PREFIX.encode())
@@ -443,7 +444,7 @@ class FileFormat(NamedTuple):
 
     read: Callable[[Content], Records]
     endings: tuple[str, ...] = ()
-    """Endings of the names of its files, which .gz may follow unless it is Parquet."""
+    """Endings of the names of its files, which that of a compression may follow unless it is Parquet."""
     starts: tuple[bytes, ...] = ()
     """What the first row of its files begins with, where the name does not tell the format."""
     delimiter: str | None = None
@@ -464,7 +465,7 @@ FORMATS: dict[Format, FileFormat] = {
 ENDINGS = {ending: name for name, each in FORMATS.items() for ending in each.endings}
 DELIMITERS = "\t,;|"
 """Marks that may separate the fields of a TSV or CSV, if they stand in the name of its only column."""
-_NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
+_NOT_READ = {".arrow", ".feather"}
 
 
 def is_table(format: Format | None) -> bool:
@@ -479,10 +480,10 @@ the quote (None: that of the format)."""
 
 def format_of(name: str) -> Format | None:
     """Return the format by the ending of `name`, None if unknown. Raises DataError for formats that are not read."""
-    suffixes = [suffix.lower() for suffix in PurePath(name).suffixes if suffix.lower() != ".gz"]
-    if suffixes and suffixes[-1] in _NOT_READ:
-        raise DataError(f"{name}: {suffixes[-1]} files are not read; write TSV, CSV, JSON lines or Parquet")
-    return ENDINGS.get(suffixes[-1]) if suffixes else None
+    ending = PurePath(name_inside(Path(name))).suffix.lower()
+    if ending in _NOT_READ:
+        raise DataError(f"{name}: {ending} files are not read; write TSV, CSV, JSON lines or Parquet")
+    return ENDINGS.get(ending)
 
 
 def read_records(

@@ -6,6 +6,7 @@ Training, `check` and `eval` read rows by these functions, so they agree on ever
 import hashlib
 import json
 import math
+import os
 import re
 import sys
 import unicodedata
@@ -13,7 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import compress, islice, repeat, starmap
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import UTF8, DataConfig
+from recurcli.config import UTF8, DataConfig, names_in
 from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
 from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
 from recurcli.data.listops import SIZES, listops_rows
@@ -32,7 +33,7 @@ from recurcli.data.rows import Record, Records, file_and_part, kind_of
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.files import sha256_of
+from recurcli.files import sha256_of_all
 from recurcli.log import AfterBatch, Log, Note, ignore
 from recurcli.targets import TARGETS, Cell, OneLabel, SeveralLabels, Target
 from recurcli.targets.one_label import ordered_labels
@@ -222,6 +223,8 @@ BAD_ROWS_ALLOWED = 0.01
 BAD_ROWS_SHOWN = 5
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """Maps a split to its name on the Hub."""
+OF_FILE = 1 << 40
+"""Where a split has several files, the line of a row is its line there and so many for each file before."""
 ROWS_AT_ONCE = 4096
 """Rows after which the caller of `load_split` hears of the progress."""
 
@@ -317,6 +320,8 @@ class Split:
     """The dev rows if this is a train split whose file holds both. None for other splits."""
     target: Target | None = None
     """How the labels are encoded, learned and scored. None: the rows have no labels."""
+    files: tuple[str, ...] = ()
+    """The names of the files in messages if there are several, of which `path` is the first."""
     y: Y = field(default_factory=lambda: np.zeros(0), compare=False)
     """The label of each example, as a target encodes it (`encoded`). It is empty before."""
 
@@ -329,6 +334,11 @@ class Split:
     def sha256(self) -> str:
         """SHA-256 of the file's bytes. If `path` is not a file, it is that of the rows."""
         return self.source.sha256
+
+    def place_of(self, line: int) -> int | str:
+        """Return the number of a line as messages show it. Where the rows are of several files, it is `file:line`."""
+        number, own = divmod(line, OF_FILE)
+        return f"{self.files[number]}:{own}" if self.files else line
 
     @property
     def count_with_dev(self) -> int:
@@ -398,7 +408,8 @@ def load_split(
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
-    The file is the one that `config.files` names. Else `config.path` is a folder with the task's files, a parent of folders
+    The file is the one that `config.files` names; the rows of several follow each other, and those after the first have its
+    columns by name. Else `config.path` is a folder with the task's files, a parent of folders
     named by task, or one file, which is the split.
     With `use_dev_split` one file holds train and dev rows (see `drawn_rows`), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
@@ -412,19 +423,21 @@ def load_split(
     """
     task = task_with_columns(task, config)
     if labelled is None:
-        labelled = task.has_labels(split) or config.named_file(split) is not None
-    rows: Path | Records
+        labelled = task.has_labels(split) or bool(config.files_of(split))
+    rows: Sequence[Path | Records]
     layout = PLAIN
-    for name, file in config.files_of_folder.items() if config.path is None else ():
-        raise UsageError(
-            f"data.files.{name}: {file} is not an absolute path, and no --data (data.path) names its folder"
-        )
+    for name, files in (config.files or {}).items() if config.path is None else ():
+        for file in names_in(files):
+            if not Path(file).is_absolute():
+                raise UsageError(
+                    f"data.files.{name}: {file} is not an absolute path, and no --data (data.path) names its folder"
+                )
     if is_local(config, split):
         rows, layout, is_divided = find_place(task, split, config, use_dev_split=use_dev_split)
         labelled = labelled and split not in layout.unlabelled
     elif task.hub is not None:
-        rows, is_divided = load_hub_split(task, split)
-        is_divided = is_divided and not config.has_own_dev_file
+        records, is_divided = load_hub_split(task, split)
+        rows, is_divided = [records], is_divided and not config.has_own_dev_file
         labelled = labelled and all(split not in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
@@ -435,15 +448,20 @@ def load_split(
             else recurrence_rows(task, split)
         )
         numbered = (Record(line, {"text": text, "label": label}) for line, (text, label) in enumerate(made, 1))
-        rows, is_divided = Records(task.name, "jsonl", ("text", "label"), numbered), False
-    source, records = find_source(rows, task, config, layout, like=like, labelled=labelled, training=split == "train")
-    with records:
-        kept: list[Record] | None = [] if keep_records else None
-        reader = _LabelReader.of(task, config, layout.label_names, any_label=any_label)
-        everything = _read_split(records, source, reader, config, after_rows, kept)
+        rows, is_divided = [Records(task.name, "jsonl", ("text", "label"), numbered)], False
+    reader, parts, done = _LabelReader.of(task, config, layout.label_names, any_label=any_label), list[Split](), 0
+    for each in rows:
+        source, records = find_source(
+            each, task, config, layout, like=like, labelled=labelled, training=split == "train"
+        )
+        with records:
+            kept: list[Record] | None = [] if keep_records else None
+            parts.append(_read_split(records, source, reader, config, partial(_after_more, after_rows, done), kept))
+        like, done = parts[0].source, done + parts[-1].read
+    everything = _joined(parts, config)
     if everything.faults and not keep_faults:
         raise DataError(everything.faults[0])
-    if source.label and everything.examples:
+    if everything.source.label and everything.examples:
         everything = _with_target(everything, reader, task, config)
     if not is_divided:
         return everything
@@ -451,7 +469,7 @@ def load_split(
     train, dev = draw_dev_rows(everything, share, config.dev_seed)
     if split == "train":
         return train
-    return check_dev_rows(dev, everything, source.name, share)
+    return check_dev_rows(dev, everything, everything.source.name, share)
 
 
 def split_in_memory(
@@ -684,7 +702,7 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
         named = split.source.label if len(split.source.label) > 1 else ()
         target = kind.of(cells, config, task.labels or named)
         for cell, line in zip(cells, split.examples.lines, strict=True) if task.labels and kind is not OneLabel else ():
-            name = f"{split.source.name}:{line}"
+            name = f"{split.source.name}:{split.place_of(line)}"
             check_known(cell, task, target)
     except (DataError, BadRow) as error:
         raise DataError(f"{name}: {error}") from None
@@ -757,11 +775,9 @@ def _read_split(
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
-    is_file = source.path is not None and source.format != "folders"
-    sha256 = sha256_of(file_and_part(Path(str(source.path)))[0]) if is_file else _sha256_of_rows(examples)
     return Split(
         examples=examples,
-        source=replace(source, sha256=sha256),
+        source=source,
         read=read,
         dropped=dropped,
         bad=bad,
@@ -770,6 +786,47 @@ def _read_split(
         unlabelled=unlabelled,
         records=kept or [],
     )
+
+
+def _joined(parts: Sequence[Split], config: DataConfig) -> Split:
+    """Return the rows of several files as one split, with the hash of all files, or that of the rows if one is no file."""
+    first = parts[0]
+    paths = [file_and_part(path)[0] for part in parts if (path := part.path) is not None]
+    if len(parts) > 1:
+        examples, records = Examples(), list[Record]()
+        for number, part in enumerate(parts):
+            for name, column in vars(examples).items():
+                column.extend(getattr(part.examples, name))
+            start = len(examples) - len(part.examples)
+            examples.lines[start:] = array("q", [line + number * OF_FILE for line in part.examples.lines])
+            records += [record._replace(line=record.line + number * OF_FILE) for record in part.records]
+        if len({*examples.ids}) < len(examples) or any(isinstance(part.examples.ids, array) for part in parts):
+            if config.id is not None:
+                raise DataError(f"{first.source.name}: the ids in '{escaped(config.id)}' must differ in all files")
+            examples.ids = array("q", range(len(examples)))
+        said = ((note, part.source.name) for part in parts[::-1] for note in part.notes)
+        notes = {note.text.removeprefix(name): note for note, name in said}  # once, of the first file that has it
+        folder = os.path.commonpath([path.parent for path in paths])
+        first = replace(
+            first,
+            examples=examples,
+            source=replace(first.source, name=f"{first.source.name} and {pluralize(len(parts) - 1, 'more file')}"),
+            files=tuple(str(path.relative_to(folder)) for path in paths),
+            records=records,
+            read=sum(part.read for part in parts),
+            dropped=sum(part.dropped for part in parts),
+            unlabelled=sum(part.unlabelled for part in parts),
+            bad=[row for part in parts for row in part.bad],
+            faults=[fault for part in parts for fault in part.faults],
+            notes=tuple(notes.values()),
+        )
+    are_files = bool(paths) and all(path.is_file() for path in paths)
+    sha256 = sha256_of_all(paths) if are_files else _sha256_of_rows(first.examples)
+    return replace(first, source=replace(first.source, sha256=sha256))
+
+
+def _after_more(after_rows: AfterBatch, done: int, rows: int) -> None:
+    after_rows(done + rows)
 
 
 def bad_rows_in_words(

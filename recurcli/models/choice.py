@@ -176,7 +176,7 @@ class Choice:
             alone = {part: kept.target.probabilities(own, kept.rows) for part, own in parts.items()}
             shares |= {f"{part}_probabilities": own for part, own in alone.items()}
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
-        lines = split.examples.lines if are_numbered else ()
+        lines = [*map(split.place_of, split.examples.lines)] if are_numbered else ()
         shown = split.texts if self.preset.finetuning.keep_texts and is_dev else None
         labels, predictions = split.cells, kept.decide(shares["probabilities"])
         least = np.minimum(kept.threshold_values or 0.5, 0.5) if isinstance(data.target, SeveralLabels) else 0.5

@@ -132,7 +132,7 @@ def read_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Ta
     task, like = with_labels_of(task, train, config), train.source
     splits = {"train": train, "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, like=like)}
     for split in TEST_SPLITS if preset.finetuning.score_test else ():
-        named = config.named_file(split) is not None
+        named = bool(config.files_of(split))
         if not named and not (task.has_labels(split) and _has_test_rows(task, split, config)):
             continue
         try:
@@ -244,7 +244,7 @@ def _with_teacher(
     train, file = splits["train"], Path(str(preset.finetuning.teacher))
     held_out = [split for name, split in splits.items() if name != "train"]
     for split in (name for name in TEST_SPLITS if are_files and name not in splits):
-        if preset.data.named_file(split) or _has_test_rows(task, split, preset.data):
+        if preset.data.files_of(split) or _has_test_rows(task, split, preset.data):
             with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
                 held_out.append(load_split(task, split, preset.data, labelled=False, like=train.source))
     teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)

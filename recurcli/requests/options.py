@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from recurcli.config import Files
 from recurcli.errors import UsageError
 
 
@@ -94,9 +95,15 @@ Data = Annotated[
     ),
 ]
 Train = Annotated[
-    Path | None, reads(option("FILE", "File with the rows to train on. Without --dev the dev rows are drawn from it."))
+    list[Path] | None,
+    reads(
+        option(
+            "FILE",
+            "File with rows to train on; may be repeated. Without --dev the dev rows are drawn from all of them.",
+        )
+    ),
 ]
-Dev = Annotated[Path | None, reads(option("FILE", "File with the rows that select the best model."))]
+Dev = Annotated[list[Path] | None, reads(option("FILE", "File with rows that select the best model; may be repeated."))]
 Settings = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Change any key of the preset; may be repeated.", "--set", autocompletion=_keys),
@@ -216,21 +223,25 @@ def take_file(request: Any) -> None:
     object.__setattr__(request, "data", request.file or request.data)
 
 
-def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
-    """Return the absolute path of each file that an option names, by the split of its rows.
+def named_files(data: Path | None, **files: Sequence[Path] | None) -> dict[str, Files]:
+    """Return the absolute path of each file that an option names, by the split of its rows; a list of several.
 
     Raises UsageError if --data and --train both name the training rows. Raises UsageError if two options name the same file,
     because rows that train or select the model must not be scored.
     """
-    if (train := files.get("train")) is not None and data is not None:
-        raise UsageError(f"FILE (--data) {data} and --train {train} both name the training rows; leave out one")
-    named = [(name, path) for name, path in {"data": data, **files}.items() if path is not None and path.exists()]
+    if (train := files.get("train")) and data is not None:
+        raise UsageError(f"FILE (--data) {data} and --train {train[0]} both name the training rows; leave out one")
+    given = {"data": () if data is None else (data,), **files}
+    named = [(name, path) for name, paths in given.items() for path in paths or () if path.exists()]
     for (one, first), (two, second) in combinations(named, 2):
         if first.samefile(second):
             raise UsageError(
                 f"--{one} {first} and --{two} {second} are the same; leave out --{two}, or name other rows"
             )
-    return {split: path and str(path.expanduser().absolute()) for split, path in files.items()}
+    found = {
+        split: tuple(str(path.expanduser().absolute()) for path in paths) for split, paths in files.items() if paths
+    }
+    return {split: paths if paths[1:] else paths[0] for split, paths in found.items()}
 
 
 def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:

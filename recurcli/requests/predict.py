@@ -23,8 +23,8 @@ class PredictRequest:
         reads(
             argument(
                 "INPUT",
-                "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input. The rows of several files "
-                "of the same format and columns follow each other.",
+                "TSV, CSV, JSON lines, fastText (also compressed), Parquet or Excel; '-' is standard input. The rows of "
+                "several files of the same format and columns follow each other.",
             ),
             stdin=True,
         ),
@@ -33,7 +33,7 @@ class PredictRequest:
         Path,
         option(
             "FILE",
-            "File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz, or .parquet; "
+            "File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz or .zst, or .parquet; "
             "'-' is standard output.",
             *OUTPUT,
         ),

@@ -170,11 +170,11 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
     verbose: Verbose = False  # type: ignore[misc]
     columns: TrainedColumns = field(default_factory=TrainedColumns)  # TrainingRequest has those of texts alone
     test: Annotated[
-        Path | None,
+        list[Path] | None,
         reads(
             option(
                 "FILE",
-                "File with labelled rows on which the chosen model is scored once, after the training. "
+                "File with labelled rows on which the chosen model is scored once, after the training; may be repeated. "
                 "Default: the task's test rows, if they have labels.",
             )
         ),

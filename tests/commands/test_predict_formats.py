@@ -1,7 +1,6 @@
 """CSV and Parquet go into `recur predict`, and CSV comes out: a row for each row, their values as they were."""
 
 import csv
-import gzip
 import io
 import json
 from datetime import datetime
@@ -16,7 +15,7 @@ from pyarrow import parquet
 from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.rows import Input, RowWriter
 from recurcli.data.columns import TextColumns
-from recurcli.data.rows import Record, Records
+from recurcli.data.rows import Record, Records, open_file
 from recurcli.data.source import Source
 from recurcli.errors import DataError
 from recurcli.evaluation.inference import Prediction
@@ -84,8 +83,8 @@ FORMATS = ("tsv", "csv", "jsonl")
 @pytest.mark.parametrize(
     ("form", "ending"),
     slow_but(
-        [("tsv", "csv.gz"), ("csv", "jsonl.gz"), ("csv", "tsv"), ("jsonl", "csv"), ("jsonl", "tsv.gz")],
-        [(form, f"{name}{packed}") for form in FORMATS for name in FORMATS for packed in ("", ".gz")],
+        [("tsv", "csv.gz"), ("csv", "jsonl.zst"), ("csv", "tsv"), ("jsonl", "csv"), ("jsonl", "tsv.gz")],
+        [(form, f"{name}{packed}") for form in FORMATS for name in FORMATS for packed in ("", ".gz", ".zst")],
         unpack=True,
     ),
 )
@@ -100,10 +99,10 @@ def test_an_outputs_ending_is_its_format(ending: str, form: str, recur: Recur, t
     objects = (json.dumps({"key": "1", "sentence": row}) for row in rows)
     source.write_text("".join(f"{line}\n" for line in (objects if mark is None else map(mark.join, lines))))
     recur.ok("predict", trained, source, "--output", output, "--quiet")
-    content = gzip.decompress(output.read_bytes()) if ending.endswith("gz") else output.read_bytes()
-    assert recur("predict", trained, source, "--format", ending.removesuffix(".gz"))[1].encode() == content
-    text = content.decode()
-    kind = ending.removesuffix(".gz")
+    with open_file(output) as file:
+        content = file.read()
+    text, kind = content.decode(), ending.partition(".")[0]
+    assert recur("predict", trained, source, "--format", kind)[1] == text
     if kind == "jsonl":
         found = [list(json.loads(line).values()) for line in text.splitlines()]
     else:

@@ -81,7 +81,7 @@ def left_in(folder: Path) -> set[str]:
         ("fp32", "tsv", ""),
         pytest.param("bf16", "jsonl", ".csv.gz", marks=pytest.mark.slow),
         pytest.param("fp32", "jsonl", "", marks=pytest.mark.slow),
-        pytest.param("bf16", "tsv", ".tsv.gz", marks=pytest.mark.slow),
+        pytest.param("bf16", "tsv", ".tsv.zst", marks=pytest.mark.slow),
     ],
 )
 def test_a_stop_in_any_window_resumes_byte_for_byte(

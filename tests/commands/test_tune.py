@@ -206,7 +206,7 @@ def test_the_command_for_the_best_preset_runs_as_it_is_printed(recur: Recur, stu
     assert command[:3] == ["recur", "finetune", "--preset"]
     recur.ok(*command[1:], "--dry-run")
     train, dev = Path("/a b/train.csv"), Path("/dev.csv")
-    named = command_of(TuneRequest(preset="starsaber-custom", output=Path("x y"), train=train, dev=dev))
+    named = command_of(TuneRequest(preset="starsaber-custom", output=Path("x y"), train=[train], dev=[dev]))
     assert named == "recur finetune --preset 'x y/best.yaml' --train '/a b/train.csv' --dev /dev.csv"
 
 

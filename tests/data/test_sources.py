@@ -1,12 +1,12 @@
 """The file of a split is found under the names that the task, the preset or the usual habits give it."""
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from logs import Kept
+from packing import PACK
 
 from recurcli.config import DataConfig
 from recurcli.data import source
@@ -22,7 +22,7 @@ ENDINGS = {".tsv": "text\tlabel\n{}\ta\n", ".csv": 'text,label\n"{}",a\n', ".jso
 def put(path: Path, text: str, ending: str = ".tsv") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = ENDINGS[ending].format(text).encode()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    path.write_bytes(PACK[path.suffix](content) if path.suffix in PACK else content)
     return path
 
 
@@ -34,7 +34,7 @@ def texts(split: Split) -> list[str]:
     return [example.text for example in split.examples]
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("packed", ["", *PACK])
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(
     ("split", "stem"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
-from recurcli.commands.prediction.output import GZIPPED, PARQUET, PredictionProgress, make_blocking
+from recurcli.commands.prediction.output import COMPRESS, PARQUET, PredictionProgress, make_blocking
 from recurcli.config import QUOTE
 from recurcli.data.readers import escapes_of
 from recurcli.data.rows import Record, Records, first_repeated
@@ -34,7 +34,7 @@ ENDINGS: dict[OutputFormat, tuple[str, ...]] = {
     "parquet": (PARQUET,),
     "clue": (".json", ".jsonl"),
 }
-"""The endings of an output file by its format; each but that of Parquet may be followed by .gz."""
+"""The endings of an output file by its format; each but that of Parquet may be followed by that of a compression."""
 _NO_TSV = "which no TSV can hold; write a CSV (--output x.csv) or JSON lines"
 
 
@@ -185,13 +185,13 @@ def output_kind(format: OutputFormat | None) -> OutputKind:
     title = "an output" if format is None else f"an output of --format {format}"
     named = [format] if format else [each for each in ENDINGS if each != "clue"]
     endings = [ending for each in named for ending in ENDINGS[each]]
-    gzipped = [ending + GZIPPED for ending in endings if ending != PARQUET]
-    return OutputKind(title, (*endings, *gzipped), bare=format != "parquet")
+    packed = [ending + each for each in COMPRESS for ending in endings if ending != PARQUET]
+    return OutputKind(title, (*endings, *packed), bare=format != "parquet")
 
 
 def named_format(output: Path) -> OutputFormat | None:
     """Return the format that the ending of `output` names, or None if it names none."""
-    ending = Path(output.name.removesuffix(GZIPPED)).suffix
+    ending = (output.with_suffix("") if output.suffix in COMPRESS else output).suffix
     return next((format for format, endings in ENDINGS.items() if ending in endings), None)
 
 
