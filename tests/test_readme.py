@@ -33,6 +33,7 @@ READMES = {
     name: (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "README.md",
+        ".github/CONTRIBUTING.md",
         *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").iterdir()),
         "presets/README.md",
         "presets/RESULTS.md",
