@@ -1,17 +1,20 @@
 """Reads a stream of bytes as decoded rows in constant memory: the encoding of a file, its rows split at LF, and the records of
 all formats."""
 
+import bz2
 import codecs
+import contextlib
 import gzip
 import lzma
 import math
 import stat
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
 from recurcli.config import UTF8, canonical_encoding
@@ -139,9 +142,9 @@ def _is_chinese(row: bytes) -> bool:
     return len(common) * 2 > len(foreign)
 
 
-Format = Literal["tsv", "csv", "jsonl", "fasttext", "parquet", "folders"]
-"""`fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label and hold a text file for each
-row."""
+Format = Literal["tsv", "csv", "excel", "jsonl", "fasttext", "parquet", "folders"]
+"""`excel`: a sheet of a workbook; `fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label
+and hold a text file for each row."""
 
 CHUNK = 1 << 16
 MAX_ROW = 64 << 20
@@ -153,11 +156,11 @@ NUL = "\0"
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file; end its name in .gz, or unpack it"),
     (b"PAR1", "a Parquet file; end its name in .parquet, or write it as TSV"),
-    (b"PK\x03\x04", "an Excel workbook (xlsx) or a zip archive; save it as TSV in UTF-8, or unpack it"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel or Word file; save it as TSV in UTF-8"),
-    (b"\xfd7zXZ\x00", "an xz file; unpack it"),
-    (b"BZh", "a bzip2 file; unpack it"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file; unpack it"),
+    (b"PK\x03\x04", "an Excel workbook or a zip archive; end its name in .xlsx or .zip"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel or Word file; end the name of a workbook in .xls"),
+    (b"\xfd7zXZ\x00", "an xz file; end its name in .xz, or unpack it"),
+    (b"BZh", "a bzip2 file; end its name in .bz2, or unpack it"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file; end its name in .zst, or unpack it"),
     (b"%PDF-", "a PDF file"),
 )
 
@@ -177,7 +180,7 @@ class Record(NamedTuple):
 
     line: int
     fields: dict[str, Any]
-    """TSV and CSV: column to string, as far as the row could be read. Other formats: key to value."""
+    """TSV, CSV and Excel: column to string, as far as the row could be read. Other formats: key to value."""
     fault: str | None = None
 
 
@@ -205,6 +208,8 @@ class Records(Iterator[Record]):
     """The Arrow type of each column of Parquet."""
     names: tuple[str, ...] = ()
     """The names of the `columns` of an input of `recur predict`, whose header may have a name twice."""
+    remarks: list[str] = field(default_factory=list)
+    """What was decided about how the file is read, which becomes a note."""
     notes: list[Note] = field(default_factory=list)
     """What was decided about the file without a setting (see `find_source`)."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -223,7 +228,7 @@ class Records(Iterator[Record]):
         return rows
 
     def take_header(self) -> None:
-        """Name the columns of a TSV or CSV by its first row. Raises DataError if that row cannot name them."""
+        """Name the columns of a table by its first row. Raises DataError if that row cannot name them."""
         if (first := next(self.rows, None)) is None:
             raise DataError(f"{self.name}: is empty; expected a header")
         names = tuple(first.fields.values())
@@ -273,8 +278,55 @@ def kind_of(value: Any) -> str:
     return words.get(type(value), "an object" if isinstance(value, dict) else f"a {type(value).__name__}")
 
 
-COMPRESSED: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+def _open_zst(path: Path) -> Any:
+    import pyarrow
+
+    return pyarrow.CompressedInputStream(path.open("rb"), "zstd")
+
+
+def _open_zip(path: Path) -> Any:
+    with zipfile.ZipFile(path) as archive:
+        return archive.open(_only_member(archive, path))
+
+
+def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    """Return the only file in a zip, beside those that macOS adds. Raises DataError if there are more, or it is encrypted."""
+    members = [each for each in archive.infolist() if not each.is_dir() and not each.filename.startswith("__MACOSX/")]
+    if len(members) != 1:
+        shown = ", ".join([*(escaped(each.filename, 60) for each in members[:8]), *["…"][: len(members) > 8]])
+        raise DataError(f"{path}: holds {pluralize(len(members), 'file')}, not one; unpack it and name a file: {shown}")
+    if members[0].flag_bits & 1:
+        raise DataError(f"{path}: is encrypted; unpack it")
+    return members[0]
+
+
+COMPRESSED: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _open_zst,
+    ".zip": _open_zip,
+}
 """What opens a compressed file, by the ending of its name. `chunks_of` names the errors of a damaged one."""
+_DAMAGE = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
+
+
+def uncompressed(name: str) -> str:
+    """Return the name of a file without the ending of its compression."""
+    path = PurePath(name)
+    return name.removesuffix(path.suffix) if path.suffix.lower() in COMPRESSED else name
+
+
+def name_inside(path: Path) -> str:
+    """Return the name that tells the format of a file: its own without a part and the ending of a compression, or that of the
+    file in a zip whose own name tells none.
+    """
+    path, _ = file_and_part(path)
+    name = uncompressed(path.name)
+    if path.suffix.lower() == ".zip" and not PurePath(name).suffix:
+        with contextlib.suppress(OSError, *_DAMAGE), zipfile.ZipFile(path) as archive:
+            return _only_member(archive, path).filename
+    return name
 
 
 def file_and_part(path: Path) -> tuple[Path, str | None]:
@@ -284,7 +336,7 @@ def file_and_part(path: Path) -> tuple[Path, str | None]:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file, decompressed if its name ends in .gz or .xz; the caller closes it. `path` may name a part of it.
+    """Open a regular file, decompressed if its name ends as in COMPRESSED; the caller closes it. `path` may name a part of it.
 
     Raises DataError if `path` is missing, not a regular file, or cannot be read.
     """
@@ -300,6 +352,8 @@ def open_file(path: Path) -> BinaryIO:
         return path.open("rb")
     except FileNotFoundError:
         raise DataError(f"{path}: does not exist") from None
+    except _DAMAGE as error:
+        raise DataError(f"{path}: is not a complete compressed file: {error}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL in the name
@@ -378,7 +432,7 @@ def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
     try:
         while chunk := read(CHUNK):
             yield chunk
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+    except _DAMAGE as error:
         raise DataError(f"{name}: is not a complete compressed file: {error}") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None

@@ -6,6 +6,7 @@ Training, `check` and `eval` read rows by these functions, so they agree on ever
 import hashlib
 import json
 import math
+import os
 import re
 import sys
 import unicodedata
@@ -13,16 +14,16 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
-from itertools import compress, islice, repeat, starmap
+from itertools import compress, islice, repeat, starmap, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import UTF8, DataConfig
+from recurcli.config import UTF8, DataConfig, LabelNames, names_in
 from recurcli.data.columns import BadRow, LeftOut, TextColumns, Unlabelled, joined
 from recurcli.data.labels import (
     answer_of,
@@ -34,13 +35,13 @@ from recurcli.data.labels import (
     label_of,
 )
 from recurcli.data.listops import SIZES, listops_rows
-from recurcli.data.readers import with_class_names
+from recurcli.data.readers import dataset_records, format_of, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.rows import Record, Records, file_and_part, kind_of
+from recurcli.data.rows import COMPRESSED, Record, Records, file_and_part, kind_of
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.files import sha256_of
+from recurcli.files import sha256_of_all
 from recurcli.log import AfterBatch, Log, Note, ignore
 from recurcli.targets import TARGETS, Cell, OneLabel, SeveralLabels, Target
 from recurcli.targets.one_label import ordered_labels
@@ -230,6 +231,8 @@ BAD_ROWS_ALLOWED = 0.01
 BAD_ROWS_SHOWN = 5
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """Maps a split to its name on the Hub."""
+OF_FILE = 1 << 40
+"""Where a split has several files, the line of a row is its line there and so many for each file before."""
 ROWS_AT_ONCE = 4096
 """Rows after which the caller of `load_split` hears of the progress."""
 
@@ -325,6 +328,8 @@ class Split:
     """The dev rows if this is a train split whose file holds both. None for other splits."""
     target: Target | None = None
     """How the labels are encoded, learned and scored. None: the rows have no labels."""
+    files: tuple[str, ...] = ()
+    """The names of the files in messages if there are several, of which `path` is the first."""
     y: Y = field(default_factory=lambda: np.zeros(0), compare=False)
     """The label of each example, as a target encodes it (`encoded`). It is empty before."""
 
@@ -337,6 +342,11 @@ class Split:
     def sha256(self) -> str:
         """SHA-256 of the file's bytes. If `path` is not a file, it is that of the rows."""
         return self.source.sha256
+
+    def place_of(self, line: int) -> int | str:
+        """Return the number of a line as messages show it. Where the rows are of several files, it is `file:line`."""
+        number, own = divmod(line, OF_FILE)
+        return f"{self.files[number]}:{own}" if self.files else line
 
     @property
     def count_with_dev(self) -> int:
@@ -406,7 +416,8 @@ def load_split(
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
-    The file is the one that `config.files` names. Else `config.path` is a folder with the task's files, a parent of folders
+    The file is the one that `config.files` names; the rows of several follow each other, and those after the first have its
+    columns by name. Else `config.path` is a folder with the task's files, a parent of folders
     named by task, or one file, which is the split.
     With `use_dev_split` one file holds train and dev rows (see `drawn_rows`), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
@@ -420,19 +431,21 @@ def load_split(
     """
     task = task_with_columns(task, config)
     if labelled is None:
-        labelled = task.has_labels(split) or config.named_file(split) is not None
-    rows: Path | Records
+        labelled = task.has_labels(split) or bool(config.files_of(split))
+    rows: Sequence[Path | Records]
     layout = PLAIN
-    for name, file in config.files_of_folder.items() if config.path is None else ():
-        raise UsageError(
-            f"data.files.{name}: {file} is not an absolute path, and no --data (data.path) names its folder"
-        )
+    for name, files in (config.files or {}).items() if config.path is None else ():
+        for file in names_in(files):
+            if not Path(file).is_absolute():
+                raise UsageError(
+                    f"data.files.{name}: {file} is not an absolute path, and no --data (data.path) names its folder"
+                )
     if is_local(config, split):
         rows, layout, is_divided = find_place(task, split, config, use_dev_split=use_dev_split)
         labelled = labelled and split not in layout.unlabelled
     elif task.hub is not None:
-        rows, is_divided = load_hub_split(task, split)
-        is_divided = is_divided and not config.has_own_dev_file
+        records, is_divided = load_hub_split(task, split)
+        rows, is_divided = [records], is_divided and not config.has_own_dev_file
         labelled = labelled and all(split not in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
@@ -443,15 +456,35 @@ def load_split(
             else recurrence_rows(task, split)
         )
         numbered = (Record(line, {"text": text, "label": label}) for line, (text, label) in enumerate(made, 1))
-        rows, is_divided = Records(task.name, "jsonl", ("text", "label"), numbered), False
-    source, records = find_source(rows, task, config, layout, like=like, labelled=labelled, training=split == "train")
-    with records:
-        kept: list[Record] | None = [] if keep_records else None
-        reader = _LabelReader.of(task, config, layout.label_names, any_label=any_label)
-        everything = _read_split(records, source, reader, config, after_rows, kept)
+        rows, is_divided = [Records(task.name, "jsonl", ("text", "label"), numbered)], False
+    renamed, is_first = {**layout.label_names, **like.label_names}, not like.label_names
+    reader = _LabelReader.of(task, config, renamed, any_label=any_label)
+    beside, parts, done = _labels_beside(config, split, rows) if labelled else (), list[Split](), 0
+    for each, labels in zip_longest(rows, beside):
+        is_text = labels is not None and isinstance(each, Path) and each.is_file() and format_of(each.name) is None
+        source, records = find_source(
+            each,
+            task,
+            config,
+            layout,
+            like=like,
+            labelled=labelled and labels is None,
+            training=split == "train",
+            format="fasttext" if is_text else None,  # a text a line
+        )
+        if labels is not None:
+            source = replace(source, label=("label",))
+            records.rows = with_labels(records, records.rows, labels, config.encoding)
+        with records:
+            kept: list[Record] | None = [] if keep_records else None
+            parts.append(_read_split(records, source, reader, config, partial(_after_more, after_rows, done), kept))
+        like, done = parts[0].source, done + parts[-1].read
+    everything = _joined(parts, [label for label in beside if isinstance(label, Path)], config)
     if everything.faults and not keep_faults:
         raise DataError(everything.faults[0])
-    if source.label and everything.examples:
+    if config.label_names and is_first and everything.source.label:
+        everything = _with_label_names(everything, config.label_names)
+    if everything.source.label and everything.examples:
         everything = _with_target(everything, reader, task, config)
     if not is_divided:
         return everything
@@ -459,7 +492,7 @@ def load_split(
     train, dev = draw_dev_rows(everything, share, config.dev_seed)
     if split == "train":
         return train
-    return check_dev_rows(dev, everything, source.name, share)
+    return check_dev_rows(dev, everything, everything.source.name, share)
 
 
 def split_in_memory(
@@ -577,9 +610,12 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
     is_capped = own < (config.dev_fraction or task.dev_fraction)
     stratum = "class" if train.target is None else train.target.stratum
     share = f"the share {own:g} of each {stratum} (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
-    drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
-    log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
+    drawn = pluralize(len(train.dev.examples), "row", of=len(train.dev.examples) + len(train.examples))
+    log.note(f"{name}: {drawn} are held out to choose and score the model (dev rows); --dev FILE names your own")
+    log.detail(
+        f"dev rows: {share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
+    )
 
 
 def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
@@ -606,22 +642,8 @@ def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
     if hub_split not in splits:
         known = ", ".join(map(escaped, splits))
         raise DataError(f"{escaped(repository)} has no split '{hub_split}'; known: {known}")
-    rows = splits[hub_split]
-    columns = dict.fromkeys(task.id if name == "idx" and task.id is not None else name for name in rows.features)
     name = " ".join(filter(None, (repository, configuration, split)))
-    # Arrow rows share their columns, as those of a Parquet file do.
-    records = Records(name, "parquet", tuple(columns), records_of(rows, task))
-    return records, without_dev and split in ("train", "dev")
-
-
-def records_of(rows: Any, task: Task) -> Iterator[Record]:
-    """Yield the records of a `datasets.Dataset`: class numbers become names, the Hub's `idx` the row's id."""
-    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
-    for line, row in enumerate(rows, 1):
-        fields = with_class_names(dict(row), class_names)
-        if "idx" in fields and task.id is not None:
-            fields.setdefault(task.id, fields.pop("idx"))
-        yield Record(line, fields)
+    return dataset_records(name, splits[hub_split]), without_dev and split in ("train", "dev")
 
 
 def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
@@ -636,9 +658,10 @@ def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
         kind = TARGETS[config.target]
     elif config.label_separator is not None or len(task.label) > 1 or config.at_least_one:
         kind = SeveralLabels
-    if task.name != CUSTOM and kind not in (None, OneLabel):
+    if task.name != CUSTOM and (kind not in (None, OneLabel) or config.label_names):
         raise UsageError(
-            f"task {task.name} has one label a row; leave data.target, label_separator and at_least_one out"
+            f"task {task.name} has one label a row, and names of its own; leave data.target, label_separator, at_least_one "
+            "and label_names out, or take --task custom"
         )
     if kind is not SeveralLabels and config.at_least_one:
         raise UsageError(f"data.at_least_one is for several labels a row, and data.target is {config.target}")
@@ -695,7 +718,7 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
     if kind is None:
         name, note = kind_of_cells(split.cells)
         kind = TARGETS[name]
-        notes += [Note(f"{split.source.name}: {note}")] if note else []
+        notes += [Note(f"{split.source.name}: {note}", "detail")] if note else []
     cells = decided_cells(split.cells, kind, task.labels)
     split.examples.labels[:] = cells
     name = split.source.name
@@ -703,7 +726,7 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
         named = split.source.label if len(split.source.label) > 1 else ()
         target = kind.of(cells, config, task.labels or named)
         for cell, line in zip(cells, split.examples.lines, strict=True) if task.labels and kind is not OneLabel else ():
-            name = f"{split.source.name}:{line}"
+            name = f"{split.source.name}:{split.place_of(line)}"
             check_known(cell, task, target)
     except (DataError, BadRow) as error:
         raise DataError(f"{name}: {error}") from None
@@ -785,11 +808,9 @@ def _read_split(
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
-    is_file = source.path is not None and source.format != "folders"
-    sha256 = sha256_of(file_and_part(Path(str(source.path)))[0]) if is_file else _sha256_of_rows(examples)
     return Split(
         examples=examples,
-        source=replace(source, sha256=sha256),
+        source=source,
         read=read,
         dropped=dropped,
         bad=bad,
@@ -798,6 +819,83 @@ def _read_split(
         unlabelled=unlabelled,
         records=kept or [],
     )
+
+
+def _labels_beside(config: DataConfig, split: str, rows: Sequence[Path | Records]) -> Sequence[Path | str]:
+    """Return the file of the labels of each of the `rows`, or the label that its name is; () if labels are in columns."""
+    if config.label_by == "file":
+        names = [Path(each.name) for each in rows]
+        return [name.with_suffix("").stem if name.suffix in COMPRESSED else name.stem for name in names]
+    files = config.label_files_of(split)
+    if files and len(files) != len(rows):
+        given = f"--labels (data.label_files) names {pluralize(len(files), 'file')} of their labels"
+        raise UsageError(f"the {split} rows are in {pluralize(len(rows), 'file')}, but {given}")
+    return files
+
+
+def _with_label_names(split: Split, given: LabelNames) -> Split:
+    """Return training rows with the names of their labels. Raises DataError with the line of a label without a name."""
+    labels = {label for cell in {*split.cells} for label in labels_in(cell)}
+    if not isinstance(given, dict):
+        if not labels & {"0", str(len(given))} and labels & {*map(str, range(len(given)))}:
+            what = f"no row has the label 0 or {len(given)}, so that it is not known where the {len(given)} names begin"
+            raise DataError(f"{split.source.name}: {what}; name them as lines of number TAB name")
+        given = {str(number): name for number, name in enumerate(given, 0 if "0" in labels else 1)}
+    if missing := labels - {*given, *given.values()}:
+        rows = zip(split.examples.labels, split.examples.lines, strict=True)
+        line = next(line for cell, line in rows if cell is not None and missing & {*labels_in(cell)})
+        what = f"the label '{escaped(min(missing))}' has no name among the {len(given)} of --label-names (data.label_names)"
+        raise DataError(f"{split.source.name}:{split.place_of(line)}: {what}")
+    for row, cell in enumerate(split.examples.labels):
+        if isinstance(cell, tuple):
+            split.examples.labels[row] = tuple(sorted(given.get(label, label) for label in cell))
+        elif cell is not None:
+            split.examples.labels[row] = given.get(str(cell), str(cell))
+    return replace(split, source=replace(split.source, label_names=given))
+
+
+def _joined(parts: Sequence[Split], beside: Sequence[Path], config: DataConfig) -> Split:
+    """Return the rows of several files, and of the label files `beside` them, as one split with the hash of all files.
+
+    If one of them is no file, it is the hash of the rows.
+    """
+    first = parts[0]
+    paths = [file_and_part(path)[0] for part in parts if (path := part.path) is not None]
+    if len(parts) > 1:
+        examples, records = Examples(), list[Record]()
+        for number, part in enumerate(parts):
+            for name, column in vars(examples).items():
+                column.extend(getattr(part.examples, name))
+            start = len(examples) - len(part.examples)
+            examples.lines[start:] = array("q", [line + number * OF_FILE for line in part.examples.lines])
+            records += [record._replace(line=record.line + number * OF_FILE) for record in part.records]
+        if len({*examples.ids}) < len(examples) or any(isinstance(part.examples.ids, array) for part in parts):
+            if config.id is not None:
+                raise DataError(f"{first.source.name}: the ids in '{escaped(config.id)}' must differ in all files")
+            examples.ids = array("q", range(len(examples)))
+        said = ((note, part.source.name) for part in parts[::-1] for note in part.notes)
+        notes = {note.text.removeprefix(name): note for note, name in said}  # once, of the first file that has it
+        folder = os.path.commonpath([path.parent for path in paths])
+        first = replace(
+            first,
+            examples=examples,
+            source=replace(first.source, name=f"{first.source.name} and {pluralize(len(parts) - 1, 'more file')}"),
+            files=tuple(str(path.relative_to(folder)) for path in paths),
+            records=records,
+            read=sum(part.read for part in parts),
+            dropped=sum(part.dropped for part in parts),
+            unlabelled=sum(part.unlabelled for part in parts),
+            bad=[row for part in parts for row in part.bad],
+            faults=[fault for part in parts for fault in part.faults],
+            notes=tuple(notes.values()),
+        )
+    are_files = bool(paths) and all(path.is_file() for path in paths)
+    sha256 = sha256_of_all([*paths, *beside]) if are_files else _sha256_of_rows(first.examples)
+    return replace(first, source=replace(first.source, sha256=sha256))
+
+
+def _after_more(after_rows: AfterBatch, done: int, rows: int) -> None:
+    after_rows(done + rows)
 
 
 def bad_rows_in_words(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from recurcli.requests.options import TrainedColumns, argument, flag, option, reads
+from recurcli.requests.options import Labels, TrainedColumns, argument, flag, option, reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,10 +16,14 @@ class CheckRequest:
         reads(argument("PATH", "Data files, folders of a task's files, CLUE predictions or zips of them.")),
     ] = None
     train: Annotated[
-        Path | None, reads(option("FILE", "File of training rows; it is compared with those of --dev and --test."))
+        list[Path] | None,
+        reads(option("FILE", "File of training rows, compared with those of --dev and --test; may be repeated.")),
     ] = None
-    dev: Annotated[Path | None, reads(option("FILE", "File of dev rows. Default: they are drawn from --train."))] = None
-    test: Annotated[Path | None, reads(option("FILE", "File of test rows."))] = None
+    dev: Annotated[
+        list[Path] | None, reads(option("FILE", "File of dev rows. Default: they are drawn from --train."))
+    ] = None
+    test: Annotated[list[Path] | None, reads(option("FILE", "File of test rows."))] = None
+    labels: Labels = None
     task: Annotated[
         str | None, option("NAME", "The task of the rows; default: from the name of the folder, else custom.")
     ] = None

@@ -19,6 +19,7 @@ from recurcli.cli.app import COMMANDS, OPTIONS, app
 from recurcli.config import Preset, described
 from recurcli.display.screen import Screen
 from recurcli.encoders import ENCODERS
+from recurcli.errors import DataError, way_out
 from recurcli.log import Note
 from recurcli.requests.options import Columns
 
@@ -90,6 +91,18 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
 )
 def test_wrong_usage_is_one_line_with_the_way_out(arguments: list[str], reason: str, recur: Recur) -> None:
     recur.refused(2, reason, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["finetune", "zh.csv"], "recur: try: recur finetune zh.csv --text 'Review Text' --label '类别'"),
+        (["eval", "a b", "--", "-x"], "recur: try: recur eval 'a b' --text 'Review Text' --label '类别' -- -x"),
+        (["check", "\x1b[1m"], "recur: try: recur check '\\x1b[1m' --text 'Review Text' --label '类别'"),
+    ],
+)
+def test_the_way_out_is_the_whole_command(arguments: list[str], line: str) -> None:
+    assert way_out(arguments, DataError("x", options=("--text", "Review Text", "--label", "类别")).options) == line
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,9 @@ def test_the_splits_of_a_document_are_found(keys: str, dev: str, test: str | Non
     config = DataConfig(path=str(path))
     assert parts_of_document(path) == tuple(keys.split())
     assert not is_one_file(path)
-    assert find_place(CUSTOM, "train", config).path == tmp_path / f"data.json#{train}"
+    assert find_place(CUSTOM, "train", config).paths == (tmp_path / f"data.json#{train}",)
     found = find_place(CUSTOM, "dev", config)
-    assert (found.path.name, found.use_dev_split) == (f"data.json#{dev}", dev == "train")
+    assert (found.paths[0].name, found.use_dev_split) == (f"data.json#{dev}", dev == "train")
     assert has_split(CUSTOM, "test", config) == (test is not None)
     if test is None:
         with pytest.raises(
@@ -132,7 +132,7 @@ class Endless(io.RawIOBase):
 
 def test_an_array_is_read_in_constant_memory() -> None:
     tracemalloc.start()
-    count = sum(1 for _ in read_records(Endless(200)))  # type: ignore[arg-type]
+    count = sum(1 for _ in read_records(Endless(200)))  # type: ignore[arg-type,misc]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count == 201
