@@ -55,7 +55,8 @@ def values_in(pieces: Iterator[str], name: str, *, is_array: bool) -> Iterator[s
     scan = json.JSONDecoder(strict=False, parse_int=str).raw_decode  # a long number is a fault of its row alone
     text, wanted, row = "", 0, 1
     for piece in chain(pieces, [""]):  # "" is the end
-        text, at = text + piece, 0
+        text += piece  # in place, so that a document of many pieces is not copied for each
+        at = 0
         while len(text) >= wanted or not piece:
             between = _BETWEEN.match(text, at)
             at = between.end() if between else at
