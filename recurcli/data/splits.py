@@ -23,14 +23,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import UTF8, DataConfig, names_in
+from recurcli.config import DataConfig, names_in
 from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
 from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import with_class_names
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.rows import Record, Records, file_and_part, kind_of
-from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
+from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of_all
@@ -770,8 +770,6 @@ def _read_split(
     if first is not None and examples.labels.count(first) == 1:
         what = f"its label '{escaped(first, 60)}' stands in no other row; --header"
         notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
-    if config.encoding is None and source.encoding != UTF8:
-        notes.append(Note(f"{name}: {read_as_in_words(source.encoding)}"))
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
