@@ -67,6 +67,7 @@ Column = Name | int
 """A column by name, or by number from 1 where there is no header."""
 
 
+LabelNames = dict[str, Name] | tuple[Name, ...]
 Files = Name | Annotated[tuple[Name, ...], MinLen(1)]
 """One file, or several."""
 
@@ -134,6 +135,14 @@ class DataConfig:
     """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""
     labels: Annotated[tuple[str | int, ...], MinLen(2)] | None = None
     """Labels in the order of the classes; null: those of the task, or of the training rows."""
+    label_files: dict[str, Files] | None = None
+    """A file with a label a line for each file of a split, where labels are not in a column. A name that is no path is one in
+    the folder `path`."""
+    label_by: Literal["column", "file"] = "column"
+    """Whether the label of a row is in a column, or is the name of its file without its ending."""
+    label_names: LabelNames | None = None
+    """What the labels of the files, such as 0 and 1, are called: a mapping, or a list of the names from 0 (from 1 if no row
+    has 0). The model has the names as labels."""
     drop_label: str | int | None = None
     """Label of rows that are left out of train and dev, such as the - of NLI rows without a majority."""
     close_brackets: bool = True
@@ -160,6 +169,8 @@ class DataConfig:
             raise ValueError(f"label_separator must be a mark that is not white space, not {self.label_separator!r}")
         if self.label_separator is not None and self.target in ("one", "number"):
             raise ValueError(f"label_separator must be null with target {self.target}; it joins several labels")
+        if self.label is not None and (self.label_files or self.label_by == "file"):
+            raise ValueError("label must be null with label_files or label_by file; the label is in no column then")
         canonical_encoding(UTF8 if self.encoding is None else self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:
@@ -190,6 +201,12 @@ class DataConfig:
         """Return the paths of the files of `split`, which for dev may be those of train; (): they are not named."""
         shared = split == "dev" and "dev" not in (self.files or {})
         return self.named_files.get("train" if shared else split, ())
+
+    def label_files_of(self, split: str) -> tuple[Path, ...]:
+        """Return the paths of the label files of `split`, which for dev may be those of train; (): it has none."""
+        shared = split == "dev" and "dev" not in (self.files or {})
+        names = names_in((self.label_files or {}).get("train" if shared else split))
+        return tuple(Path(self.path or "", name) for name in names)
 
     @property
     def has_own_dev_file(self) -> bool:

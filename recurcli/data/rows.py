@@ -54,6 +54,8 @@ class TextDecoder:
         self.by_row = self.encoding == UTF8 or _extends_ascii(self.encoding)
         """Whether each row is decoded on its own. In other encodings, such as UTF-16, the bytes become UTF-8 before they are
         split."""
+        self.row_encoding = self.encoding if self.by_row else UTF8
+        """The encoding of the rows that are decoded."""
         self._undecoded = bytearray()
         self._decoded_rows = self._undecoded_rows = 0
         """The rows beyond ASCII that could be decoded, and those that could not."""
@@ -74,7 +76,7 @@ class TextDecoder:
 
     def decode(self, content: bytes) -> tuple[str, str | None]:
         """Return a row of `to_utf8` as text with U+FFFD for undecodable bytes, and its fault, or None if it has no fault."""
-        encoding = self.encoding if self.by_row else UTF8
+        encoding = self.row_encoding
         try:
             text = content.decode(encoding)
         except UnicodeDecodeError as error:
@@ -262,6 +264,8 @@ class Records(Iterator[Record]):
     """What was decided about how the file is read, which becomes a note."""
     notes: list[Note] = field(default_factory=list)
     """What was decided about the file without a setting (see `find_source`)."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What is to be known of some of the rows that were read, and the number of these."""
 
     def peek(self, count: int) -> list[Record]:
         """Return the next rows, `count` at most. They stay unread."""
@@ -432,6 +436,14 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     line ends) or cannot be read to its end. The message begins with `name`.
     """
     decoder = decoder or TextDecoder()
+    yield from rows_in(text_chunks(stream, name, decoder), decoder)
+
+
+def text_chunks(stream: BinaryIO, name: str, decoder: TextDecoder) -> Iterator[bytes]:
+    """Yield the bytes of a stream of text in the `row_encoding` of its decoder, the first line or CHUNK bytes together.
+
+    Raises DataError as `rows_of` does.
+    """
     chunks, head = chunks_of(stream, name), b""
     while len(head) < CHUNK and b"\n" not in head and (chunk := next(chunks, b"")):
         head += chunk
@@ -440,9 +452,15 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     first = next(chunks, b"").removeprefix(BOM)
     if b"\n" not in first and b"\r" in first.rstrip(b"\r"):
         raise DataError(f"{name}: its lines end in CR alone; convert them to LF: tr '\\r' '\\n'")
+    yield first
+    yield from chunks
+
+
+def rows_in(chunks: Iterable[bytes], decoder: TextDecoder) -> Iterator[Row]:
+    """Yield the rows of `text_chunks`."""
     pieces: list[bytes] = []
     size = 0
-    for chunk in chain([first], chunks):
+    for chunk in chunks:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             yield _row([*pieces, piece], size + len(piece), decoder)
