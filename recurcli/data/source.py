@@ -201,11 +201,13 @@ class _Finder:
         it separates the names of columns. Labelled rows need no names, since texts alone may hold a mark by chance.
         """
         task, config, like, path = self.task, self.config, self.like, file if isinstance(file, Path) else None
-        encoding = config.encoding
-        if encoding is None:
-            encoding = UTF8 if path is None else encoding_of(path, like.encoding)
         if format is None:
             format = "folders" if path and path.is_dir() and not self.is_input else format_of(str(path or name))
+        encoding, remark = config.encoding or UTF8, ""
+        if config.encoding is None and path is not None and format not in ("parquet", "excel"):
+            encoding, remark = encoding_of(path, like.encoding)
+            if encoding != UTF8 and not remark:
+                remark = read_as_in_words(encoding)
         quote = config.quote or (like.quote if like.format == format else None)
         its: Separation = like.delimiter, like.format, like.quote
         if like.delimiter is None:
@@ -235,6 +237,7 @@ class _Finder:
             records.__exit__()
             records = read(records.format, delimiter=records.delimiter, quote=QUOTE)
             records.remarks.append("fields in quotes are read without them, since rows do not fit otherwise")
+        records.remarks += [remark] if remark else []
         usual = FORMATS[records.format].delimiter
         if records.delimiter not in (None, usual, config.mark, like.own_delimiter):
             records.remarks.append(recognised_in_words(str(records.delimiter)))

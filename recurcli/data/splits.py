@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import UTF8, DataConfig, LabelNames, names_in
+from recurcli.config import DataConfig, LabelNames, names_in
 from recurcli.data.columns import BadRow, LeftOut, TextColumns, Unlabelled, joined
 from recurcli.data.labels import (
     answer_of,
@@ -38,7 +38,7 @@ from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import dataset_records, format_of, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.rows import COMPRESSED, Record, Records, file_and_part, kind_of
-from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
+from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of_all
@@ -803,8 +803,6 @@ def _read_split(
     if first is not None and examples.labels.count(first) == 1:
         what = f"its label '{escaped(first, 60)}' stands in no other row; --header"
         notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
-    if config.encoding is None and source.encoding != UTF8:
-        notes.append(Note(f"{name}: {read_as_in_words(source.encoding)}"))
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
