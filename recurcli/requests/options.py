@@ -3,13 +3,13 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from recurcli.config import Files, names_in
+from recurcli.config import Files
 from recurcli.errors import UsageError
 
 
@@ -104,10 +104,6 @@ Train = Annotated[
     ),
 ]
 Dev = Annotated[list[Path] | None, reads(option("FILE", "File with rows that select the best model; may be repeated."))]
-Labels = Annotated[
-    list[Path] | None,
-    reads(option("FILE", "File with a label a line, for texts without a label column; repeated, one for each file.")),
-]
 Settings = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Change any key of the preset; may be repeated.", "--set", autocompletion=_keys),
@@ -175,6 +171,8 @@ class TextColumns:
             from recurcli.data.labels import read_label_names
 
             given["label_names"] = read_label_names(path)
+        if paths := given.get("label_files"):
+            given["label_files"] = tuple(str(path.expanduser().absolute()) for path in paths)
         return given
 
 
@@ -190,6 +188,10 @@ class Columns(TextColumns):
     ] = None
     label_separator: Annotated[
         str | None, option("MARK", "Mark that joins several labels of a row in one cell, such as a comma.")
+    ] = None
+    label_files: Annotated[
+        list[Path] | None,
+        reads(option("FILE", "File with a label a line for each file of rows; may be repeated.", "--labels")),
     ] = None
     id: Annotated[str | None, option("COLUMN", "Column of the ids.")] = None
 
@@ -240,21 +242,6 @@ def take_file(request: Any) -> None:
     if request.file is not None and request.data not in (None, request.file):
         raise UsageError(f"{request.file} and --data {request.data} both name the data; leave out one")
     object.__setattr__(request, "data", request.file or request.data)
-
-
-def label_files(
-    labels: Sequence[Path] | None, data: Path | None, files: Mapping[str, Files]
-) -> Mapping[str, Files] | None:
-    """Return the files of --labels by the split of their rows, which are in `data` or the `files`; None: there are none.
-
-    Raises UsageError unless there is one for each of these.
-    """
-    texts = {} if data is None else {"train": 1}
-    texts |= {split: len(names_in(names)) for split, names in files.items()}
-    if labels and len(labels) != sum(texts.values()):
-        raise UsageError(f"--labels names {len(labels)} files, but there are {sum(texts.values())} files of texts")
-    left = iter(str(path.expanduser().absolute()) for path in labels or ())
-    return {split: tuple(islice(left, count)) for split, count in texts.items()} if labels else None
 
 
 def named_files(data: Path | None, **files: Sequence[Path] | None) -> dict[str, Files]:

@@ -86,7 +86,12 @@ def test_a_fault_names_its_own_file(recur: Recur, tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", rows(60))
     (tmp_path / "b.csv").write_text("text,label\nfine,good\ncut short\n")
     several = ("--train", tmp_path / "a.csv", "--train", tmp_path / "b.csv")
-    recur.refused(3, f"{tmp_path / 'b.csv'}: 1 of 2 rows cannot be used: b.csv:3: has 1 field, not 2", *LINE, *several)
+    recur.refused(
+        3,
+        f"a.csv and 1 more file: 1 of 62 rows cannot be used: {tmp_path / 'b.csv'}:3: has 1 field, not 2",
+        *LINE,
+        *several,
+    )
     write_csv(tmp_path / "c.csv", rows(3), ("comment", "verdict"))
     several = ("--train", tmp_path / "a.csv", "--train", tmp_path / "c.csv")
     recur.refused(3, f"{tmp_path / 'c.csv'}:1: 'comment' seems to name a column", *LINE, *several)
@@ -197,7 +202,7 @@ def test_texts_labels_and_names_of_labels_may_be_in_three_files(recur: Recur, tm
     (tmp_path / "train_labels.txt").write_text("1\n" * 59)
     lacking = f"{tmp_path / 'train_labels.txt'}: has 59 lines, but {tmp_path / 'train_text.txt'} has 60 rows"
     recur.refused(3, lacking, "check", tmp_path / "train_text.txt", "--labels", tmp_path / "train_labels.txt")
-    recur.refused(2, "--labels names 1 files, but there are 3 files of texts", "check", *options[:4])
+    recur.refused(2, "names 1 files, but 3 files hold the rows", "check", *options[:4])
 
 
 def test_the_names_of_files_are_labels(recur: Recur, tmp_path: Path) -> None:
