@@ -25,7 +25,7 @@ from recurcli.data.readers import (
     recognised_delimiter,
     recognised_in_words,
 )
-from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated
+from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated, labels_beside_in_words
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, ModelError, UsageError, did_you_mean, escaped
 from recurcli.log import Note
@@ -480,7 +480,8 @@ class ColumnNames:
         answer += f", or {option('delimiter', 'MARK')} if it has several columns" if len(self.names) == 1 else ""
         shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
         columns = f"{'line 1 is' if cells else 'the columns are'}: {shown}"
-        return DataError(f"{self.source}: which column is the {what}? {answer}; {columns}")
+        beside = labels_beside_in_words(Path(self.source))
+        return DataError(f"{self.source}: which column is the {what}? {answer}; {columns}{beside}")
 
     def read_twice(self, name: str | None, what: str) -> DataError:
         """Return the error for the column `name`, which would be read as `what`."""

@@ -14,7 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import chain, compress, islice, repeat, starmap
 from pathlib import Path
@@ -29,7 +29,7 @@ from recurcli.data.labels import check_known, check_labels, decided_cells, joint
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import dataset_records, format_of, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.rows import Record, Records, file_and_part, kind_of
+from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -454,19 +454,13 @@ def load_split(
     if labelled and config.label_by == "file":
         beside = [Path(each.name.removesuffix(".gz")).stem for each in rows]
 
+    find = partial(find_source, task=task, config=config, layout=layout, training=split == "train")
+
     def sources(like: Source) -> Iterator[tuple[Source, Records]]:
         for each, labels in zip(rows, chain(beside, repeat(None)), strict=False):
             is_text = labels is not None and isinstance(each, Path) and each.is_file() and format_of(each.name) is None
-            source, records = find_source(
-                each,
-                task,
-                config,
-                layout,
-                like=like,
-                labelled=labelled and labels is None,
-                training=split == "train",
-                format="fasttext" if is_text else None,  # a text a line
-            )
+            form: Format | None = "fasttext" if is_text else None  # a text a line
+            source, records = find(each, like=like, labelled=labelled and labels is None, format=form)
             if labels is not None:
                 source = replace(source, label=("label",))
                 records.rows = with_labels(records, records.rows, labels, config.encoding)

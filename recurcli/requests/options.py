@@ -96,14 +96,9 @@ Data = Annotated[
 ]
 Train = Annotated[
     list[Path] | None,
-    reads(
-        option(
-            "FILE",
-            "File with rows to train on; may be repeated. Without --dev the dev rows are drawn from all of them.",
-        )
-    ),
+    reads(option("FILE", "Training rows; may be repeated. Without --dev the dev rows are drawn from them.")),
 ]
-Dev = Annotated[list[Path] | None, reads(option("FILE", "File with rows that select the best model; may be repeated."))]
+Dev = Annotated[list[Path] | None, reads(option("FILE", "Rows that select the best model; may be repeated."))]
 Settings = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Change any key of the preset; may be repeated.", "--set", autocompletion=_keys),
@@ -207,12 +202,7 @@ class TrainedColumns(Columns):
         ),
     ] = None
     label_names: Annotated[
-        Path | None,
-        reads(
-            option(
-                "FILE", "File with the names of labels that are numbers: a name, or number and name, a line; or JSON."
-            )
-        ),
+        Path | None, reads(option("FILE", "Names of numbered labels: a name, or number and name, a line; or JSON."))
     ] = None
     label_by: Annotated[
         Literal["column", "file"] | None, option(None, "file: the label is the name of the row's file, as in good.txt.")
