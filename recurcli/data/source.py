@@ -28,7 +28,7 @@ from recurcli.data.readers import (
     recognised_delimiter,
     recognised_in_words,
 )
-from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated
+from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated, labels_beside_in_words
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, ModelError, UsageError, did_you_mean, escaped
 from recurcli.log import Note
@@ -568,7 +568,8 @@ class ColumnNames:
         answer = f"add {shlex.join(options)}" if options else answer
         shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
         columns = f"{'line 1 is' if cells else 'the columns are'}: {shown}"
-        return DataError(f"{self.source}: {question} {answer}; {columns}", options=options)
+        beside = labels_beside_in_words(Path(self.source))
+        return DataError(f"{self.source}: {question} {answer}; {columns}{beside}", options=options)
 
     def read_twice(self, name: str | None, what: str) -> DataError:
         """Return the error for the column `name`, which would be read as `what`."""
