@@ -102,7 +102,7 @@ class PredictRequest:
             raise UsageError("--shard takes a part of a file, and a pipe has no parts; name the file")
         if len(self.sources) > 1 and STDIN in self.sources:
             raise UsageError("standard input cannot be one of several inputs; write it to a file")
-        if not all(map(all, self.picked)) or len(dict(map(reversed, self.picked))) < len(self.picked):
+        if not all(map(all, self.picked)) or len({new for _, new in self.picked}) < len(self.picked):
             raise UsageError(
                 f"--columns {escaped(self.columns)}: needs names that differ, such as id,prediction=target"
             )

@@ -342,8 +342,8 @@ class RowWriter:
         """Return a row of a TSV or CSV: the values of the input and the added `cells`."""
         values = [record.fields.get(key, "") for key in self.input.keys]
         added = [f"{cell:.6f}" if isinstance(cell, float) else cell or "" for cell in cells]
-        cells = [*(map(as_text, values) if self.input.typed else values), *added]
-        return self._line([cells[each] for each, _ in self._picked], added, place)
+        texts = [*(map(as_text, values) if self.input.typed else values), *added]
+        return self._line([texts[each] for each, _ in self._picked], added, place)
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
