@@ -42,6 +42,7 @@ from recurcli.commands.prediction.rows import (
 )
 from recurcli.commands.trained_run import note_on_fast
 from recurcli.config import UTF8, DataConfig, with_options
+from recurcli.data.readers import is_table
 from recurcli.data.rows import Record
 from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_as_in_words, read_source
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
@@ -229,7 +230,7 @@ def _open_input(
         )
         on_error.enter_context(records)
         log.add(*records.notes)
-        like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if source.format == "csv" else "jsonl"
+        like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if is_table(source.format) else "jsonl"
         format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
         names = output_names(source, records.names, like)
         found = Input(records, records, source, names, records.columns, format, at_once)

@@ -42,6 +42,8 @@ class TextDecoder:
         self.by_row = self.encoding == UTF8 or _extends_ascii(self.encoding)
         """Whether each row is decoded on its own. In other encodings, such as UTF-16, the bytes become UTF-8 before they are
         split."""
+        self.row_encoding = self.encoding if self.by_row else UTF8
+        """The encoding of the rows that are decoded."""
         self._undecoded = bytearray()
         self._decoded_some = False
 
@@ -61,7 +63,7 @@ class TextDecoder:
 
     def decode(self, content: bytes) -> tuple[str, str | None]:
         """Return a row of `to_utf8` as text with U+FFFD for undecodable bytes, and its fault, or None if it has no fault."""
-        encoding = self.encoding if self.by_row else UTF8
+        encoding = self.row_encoding
         try:
             text = content.decode(encoding)
         except UnicodeDecodeError as error:
@@ -140,9 +142,9 @@ def _is_chinese(row: bytes) -> bool:
     return len(common) * 2 > len(foreign)
 
 
-Format = Literal["tsv", "csv", "jsonl", "fasttext", "parquet", "folders"]
-"""`fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label and hold a text file for each
-row."""
+Format = Literal["tsv", "csv", "excel", "jsonl", "fasttext", "parquet", "folders"]
+"""`excel`: a sheet of a workbook; `fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label
+and hold a text file for each row."""
 
 CHUNK = 1 << 16
 MAX_ROW = 64 << 20
@@ -178,7 +180,7 @@ class Record(NamedTuple):
 
     line: int
     fields: dict[str, Any]
-    """TSV and CSV: column to string, as far as the row could be read. Other formats: key to value."""
+    """TSV, CSV and Excel: column to string, as far as the row could be read. Other formats: key to value."""
     fault: str | None = None
 
 
@@ -206,8 +208,12 @@ class Records(Iterator[Record]):
     """The Arrow type of each column of Parquet."""
     names: tuple[str, ...] = ()
     """The names of the `columns` of an input of `recur predict`, whose header may have a name twice."""
+    remarks: list[str] = field(default_factory=list)
+    """What was decided about how the file is read, which becomes a note."""
     notes: list[Note] = field(default_factory=list)
     """What was decided about the file without a setting (see `find_source`)."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What is to be known of some of the rows that were read, and the number of these."""
 
     def peek(self, count: int) -> list[Record]:
         """Return the next rows, `count` at most. They stay unread."""
@@ -222,7 +228,7 @@ class Records(Iterator[Record]):
         return rows
 
     def take_header(self) -> None:
-        """Name the columns of a TSV or CSV by its first row. Raises DataError if that row cannot name them."""
+        """Name the columns of a table by its first row. Raises DataError if that row cannot name them."""
         if (first := next(self.rows, None)) is None:
             raise DataError(f"{self.name}: is empty; expected a header")
         names = tuple(first.fields.values())
@@ -378,6 +384,14 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     line ends) or cannot be read to its end. The message begins with `name`.
     """
     decoder = decoder or TextDecoder()
+    yield from rows_in(text_chunks(stream, name, decoder), decoder)
+
+
+def text_chunks(stream: BinaryIO, name: str, decoder: TextDecoder) -> Iterator[bytes]:
+    """Yield the bytes of a stream of text in the `row_encoding` of its decoder, the first line or CHUNK bytes together.
+
+    Raises DataError as `rows_of` does.
+    """
     chunks, head = chunks_of(stream, name), b""
     while len(head) < CHUNK and b"\n" not in head and (chunk := next(chunks, b"")):
         head += chunk
@@ -386,9 +400,15 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     first = next(chunks, b"").removeprefix(BOM)
     if b"\n" not in first and b"\r" in first.rstrip(b"\r"):
         raise DataError(f"{name}: its lines end in CR alone; convert them to LF: tr '\\r' '\\n'")
+    yield first
+    yield from chunks
+
+
+def rows_in(chunks: Iterable[bytes], decoder: TextDecoder) -> Iterator[Row]:
+    """Yield the rows of `text_chunks`."""
     pieces: list[bytes] = []
     size = 0
-    for chunk in chain([first], chunks):
+    for chunk in chunks:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             yield _row([*pieces, piece], size + len(piece), decoder)

@@ -7,13 +7,13 @@ Training, `check`, `eval` and `predict` read every file by these functions.
 import contextlib
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from recurcli.config import UTF8, DataConfig
+from recurcli.config import QUOTE, UTF8, DataConfig
 from recurcli.data.columns import TextColumns, folded
 from recurcli.data.proposal import CLEARLY_LONGER, are_twins, is_like_others, likely_labels, mean_lengths
 from recurcli.data.readers import (
@@ -23,6 +23,7 @@ from recurcli.data.readers import (
     format_of,
     in_words,
     is_table,
+    needs_quotes,
     read_records,
     recognised_delimiter,
     recognised_in_words,
@@ -53,7 +54,7 @@ PAIR_NAMES = {
 SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
 LABEL_NAMES = (
     *("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y"),
-    *("gold_label", "is_duplicate", "star_rating", "score", "int_score", "toxicity"),
+    *("gold_label", "is_duplicate", "star_rating", "score", "int_score", "toxicity", "cats", "accept"),
 )
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
@@ -86,20 +87,22 @@ class Source:
     quote: str | None = None
     """The quote around the fields of a TSV or CSV. None: it has none."""
     header: bool = False
-    """Whether line 1 of a TSV or CSV names the columns."""
+    """Whether line 1 of a table names the columns."""
     columns: TextColumns
     label: tuple[str, ...] = ()
     """Column of the label, or columns of 0 and 1, one for each label. () if labels were not read."""
     id: str | None = None
     extra: tuple[str, ...] = ()
     """Columns whose texts are training rows of their own."""
+    label_names: dict[str, str] = field(default_factory=dict)
+    """What labels of training rows, such as numbers, are called in the model. Later rows may have either."""
     explicit: tuple[str, ...] = ()
     """Which columns ("text", "label") a setting names. Labelled rows like these must have them; others have usual names."""
     sha256: str = ""
     """SHA-256 of the file's bytes, or of the rows if it is not a file. It is empty before all rows are read."""
 
     def __post_init__(self) -> None:
-        if is_table(self.format) != (self.delimiter is not None):
+        if (FORMATS[self.format].delimiter is None) != (self.delimiter is None):
             raise ValueError(f"delimiter does not fit the format {self.format}")
         DataConfig(delimiter=self.delimiter, quote=self.quote, encoding=self.encoding)  # checks them
 
@@ -147,7 +150,7 @@ def find_source(
     `is_input`: whether it is an input of `recur predict`. Its columns keep their numbers as keys, and `Records.names` has
     their names. Without names the first ones are the texts.
 
-    The header of a TSV or CSV is taken if `is_header` finds one in the `peeked` rows. `Records.notes` tells what was decided
+    The header of a table is taken if `is_header` finds one in the `peeked` rows. `Records.notes` tells what was decided
     without a setting. Raises DataError for a file that cannot be read, for a column that is missing or has no usual name, and
     for pairs beside single texts.
     """
@@ -210,7 +213,8 @@ class _Finder:
 
         def choose(first: str) -> Separation:
             names, mark = partial(self.names_columns, first), like.own_delimiter
-            is_sole = not any(other in first for other in DELIMITERS if other != mark)
+            others = "\t" if mark == " " else DELIMITERS  # the texts after a space may have any other mark
+            is_sole = not any(other in first for other in others if other != mark)
             is_sole = is_sole and (is_table(format) or not self.is_input)
             if mark is None or mark not in first or not (is_sole or names(mark)):
                 mark = None
@@ -221,11 +225,19 @@ class _Finder:
             return (None, None, None) if mark is None else (mark, its[1], its[2] if format is None else None)
 
         labels = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-        mark = config.delimiter or choose
-        records = read_records(file, format, name=name, delimiter=mark, labels=labels, encoding=encoding, quote=quote)
+        read = partial(read_records, file, name=name, labels=labels, encoding=encoding)
+        records = read(format, delimiter=config.mark or choose, quote=quote)
+        if (
+            path
+            and (records.format, records.quote) == ("tsv", None)
+            and needs_quotes(path, encoding, records.delimiter)
+        ):
+            records.__exit__()
+            records = read(records.format, delimiter=records.delimiter, quote=QUOTE)
+            records.remarks.append("fields in quotes are read without them, since rows do not fit otherwise")
         usual = FORMATS[records.format].delimiter
-        if records.delimiter not in (None, usual, config.delimiter, like.own_delimiter):
-            records.notes.append(Note(f"{records.name}: {recognised_in_words(str(records.delimiter))}"))
+        if records.delimiter not in (None, usual, config.mark, like.own_delimiter):
+            records.remarks.append(recognised_in_words(str(records.delimiter)))
         return records
 
     def names_columns(self, first: str, mark: str) -> bool:
@@ -238,7 +250,7 @@ class _Finder:
     def decide(self, records: Records, peeked: int, extra: Iterable[str | int]) -> Source:
         """Decide on the header, which is taken, and on the columns of `records`."""
         config, like, label, is_input = self.config, self.like, self.label, self.is_input
-        row_id, in_table = None if config.id is None else str(config.id), records.delimiter is not None
+        row_id, in_table = None if config.id is None else str(config.id), is_table(records.format)
         rows = records.peek(peeked)
         note, cells, header = "", (), False
         names = keys = records.columns
@@ -279,8 +291,11 @@ class _Finder:
         spelled = dict(zip(rows[0].fields if rows else (), names, strict=False))
         lengths = {spelled[key]: length for key, length in mean_lengths(rows, spelled).items()}
         unread = unread_in_words(names, lengths, read[: len(texts.text)], {*read, *label, row_id, *found})
-        noted = (note, "" if self.texts.text else unread)
-        records.notes += [Note(f"{records.name}: {each}") for each in noted if each]
+        decided = "; ".join(filter(None, [*records.remarks, note]))
+        is_shown = is_input or records.remarks
+        records.notes += [Note(f"{records.name}: {decided}", "info" if is_shown else "detail")] * bool(decided)
+        if unread and not self.texts.text:
+            records.notes.append(Note(f"{records.name}: {unread}"))
         spans = self.task.spans
         if is_input:
             spans = None if in_table else like.columns.spans
@@ -299,7 +314,7 @@ class _Finder:
         )
 
     def is_header(self, name: str, rows: Sequence[Record]) -> tuple[bool, str]:
-        """Return whether row 1 of a TSV or CSV is a header, and a note that says so, which is "" if a setting decides.
+        """Return whether row 1 of a table is a header, and a note that says so, which is "" if a setting decides.
 
         `rows`: the first rows, with numbers as keys. A text is looked for, a second text if it is explicit or the rows `like`
         these have one, and a label if the rows are `labelled`. The first that applies decides:

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
-from recurcli.data.readers import ENDINGS, BadJson, json_object
+from recurcli.data.documents import BadJson, json_object
+from recurcli.data.readers import ENDINGS
 from recurcli.data.rows import BOM, name_inside, uncompressed
 from recurcli.data.tasks import TASKS, Task
 from recurcli.errors import DataError, StorageError, did_you_mean, escaped

@@ -11,6 +11,7 @@ import pytest
 from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
+from workbooks import write_workbook
 
 from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.rows import Input, RowWriter
@@ -115,6 +116,14 @@ def test_a_name_without_an_ending_keeps_the_format_of_the_input(recur: Recur, tr
     source = write_csv(tmp_path / "x.csv")
     recur.ok("predict", trained, source, "--output", tmp_path / "out", "--quiet")
     assert (tmp_path / "out").read_text(encoding="utf-8") == recur("predict", trained, source)[1]
+
+
+def test_a_workbook_gives_a_csv(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "x.csv")
+    book = write_workbook(tmp_path / "x.xlsx", {"Notes": [], "Rows": [["key", "sentence"], *ROWS]})
+    assert recur.ok("predict", trained, f"{book}#Rows")[0] == recur.ok("predict", trained, source)[0]
+    recur.ok("predict", trained, f"{book}#Rows", "--output", tmp_path / "out.jsonl", "--quiet")
+    assert (tmp_path / "out.jsonl").read_text() == recur.ok("predict", trained, source, "--format", "jsonl")[0]
 
 
 def test_a_piped_csv_is_named(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

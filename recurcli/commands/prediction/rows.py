@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.commands.prediction.output import COMPRESS, PARQUET, PredictionProgress, make_blocking
 from recurcli.config import QUOTE
-from recurcli.data.readers import escapes_of
-from recurcli.data.rows import Record, Records, first_repeated
+from recurcli.data.readers import escapes_of, is_table
+from recurcli.data.rows import Record, Records, file_and_part, first_repeated
 from recurcli.data.source import Source
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
@@ -51,7 +51,7 @@ def opened(source: Path, stack: contextlib.ExitStack) -> tuple[Path | BinaryIO, 
 def is_file(source: Path) -> bool:
     """Whether `source` can be read twice: it is neither standard input nor a FIFO. Reading tells what is wrong with it."""
     try:
-        return source != STDIN and not stat.S_ISFIFO(source.stat().st_mode)
+        return source != STDIN and not stat.S_ISFIFO(file_and_part(source)[0].stat().st_mode)
     except (OSError, ValueError):
         return True
 
@@ -90,7 +90,7 @@ def state_of(source: Path) -> tuple[int, ...] | None:
     """Return what tells whether a file has changed: its size, time and number; None for a pipe."""
     if not is_file(source):
         return None
-    found = source.stat()
+    found = file_and_part(source)[0].stat()
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
@@ -145,7 +145,12 @@ class Input(NamedTuple):
     @property
     def typed(self) -> bool:
         """Whether rows have values of several types (JSON, Parquet) rather than strings in columns."""
-        return self.source.delimiter is None
+        return not is_table(self.source.format)
+
+    @property
+    def same_form(self) -> bool:
+        """Whether the output separates fields as the input does. A space before the rest of the line becomes a TAB."""
+        return self.format == self.source.format and self.source.delimiter != " "
 
 
 def scan(input: Input, progress: PredictionProgress, *, strict: bool, all_keys: bool = False) -> tuple[str, ...]:
@@ -156,7 +161,7 @@ def scan(input: Input, progress: PredictionProgress, *, strict: bool, all_keys: 
     `check_holdable` does.
     """
     records, all_keys = input.records, all_keys or input.format in TABLES
-    delimiter = records.delimiter if input.format == records.format else None
+    delimiter = records.delimiter if input.same_form else None
     names = dict.fromkeys(key for key in records.types if all_keys or key in JSON_ADDED)
     for record in records:
         check_holdable(record, input, name=records.name, delimiter=delimiter)
@@ -174,7 +179,7 @@ def output_names(source: Source, names: tuple[str, ...], like: Source) -> tuple[
     """Return the names of an input's columns in the output: its own, else those of the training rows for the texts."""
     texts, before = source.columns, like.columns
     alike = len(texts.text) == len(before.text) and len(texts.pair) == len(before.pair)
-    if source.delimiter is None or source.header or not alike:
+    if not is_table(source.format) or source.header or not alike:
         return names
     known = dict(zip(texts.names, before.names, strict=True))
     as_before = tuple(known.get(name, name) for name in names)
@@ -202,7 +207,7 @@ def check_holdable(record: Record, input: Input, *, name: str, delimiter: str | 
     `name` is the name of the input, `delimiter` what separates the fields of the TSV in place of a TAB.
     """
     place = f"{escaped(name, limit=4000)}:{record.line}"
-    if input.format == "tsv" and input.source.format != "tsv":
+    if input.format == "tsv" and not input.same_form:
         fields = record.fields.items() if input.typed else zip(input.names, record.fields.values(), strict=False)
         for column, value in fields:
             if isinstance(value, str) and (found := tsv_obstacle(value, delimiter or "\t")):
@@ -235,8 +240,7 @@ class RowWriter:
     def __init__(self, request: PredictRequest, input: Input, target: Target) -> None:
         self.request, self.input, self.target, self.labels = request, input, target, target.labels
         self.name, self.format = input.source.name, input.format
-        same_format = input.format == input.source.format
-        self.quote = (input.source.quote if same_format else None) or (QUOTE if self.format == "csv" else None)
+        self.quote = (input.source.quote if input.same_form else None) or (QUOTE if self.format == "csv" else None)
         self.least_score = request.threshold if target.has_score else None
         """The score below which a row has no prediction."""
         self.with_reason = input.counted is None or input.counted.faults > 0 or self.least_score is not None
@@ -248,7 +252,7 @@ class RowWriter:
                 "--format clue has a label for each row; leave out --columns, --probabilities, --top-k, --explain "
                 "and --threshold"
             )
-        delimiter = input.source.delimiter if same_format else None
+        delimiter = input.source.delimiter if input.same_form else None
         self._mark = delimiter or ("\t" if self.format == "tsv" else ",")
         self._escapes = escapes_of(self._mark) if self.format == "tsv" and self.quote is None else {}
         self._best = min(request.top_k or 0, len(self.labels))
@@ -342,8 +346,8 @@ class RowWriter:
         """Return a row of a TSV or CSV: the values of the input and the added `cells`."""
         values = [record.fields.get(key, "") for key in self.input.keys]
         added = [f"{cell:.6f}" if isinstance(cell, float) else cell or "" for cell in cells]
-        texts = [*(map(as_text, values) if self.input.typed else values), *added]
-        return self._line([texts[each] for each, _ in self._picked], added, place)
+        every = [*(map(as_text, values) if self.input.typed else values), *added]
+        return self._line([every[each] for each, _ in self._picked], added, place)
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
