@@ -815,7 +815,8 @@ def _read_split(
     as_row = any(note.text.endswith(AS_ROW) for note in first_records.notes)
     first = examples.labels[0] if examples and not numbers[0] and as_row else None
     if first is not None and examples.labels.count(first) == 1:
-        what = f"its label '{escaped(first, 60)}' stands in no other row; --header"
+        shown = f"'{escaped(first, 60)}'"
+        what = f"its label {shown} stands in no other row; --label {shown} takes it as names"
         notes.append(Note(f"{first_source.name}: line 1 may be a header: {what}", "warning"))
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
@@ -866,7 +867,7 @@ def bad_rows_in_words(
     few = count <= BAD_ROWS_ALLOWED * rows
     if not bad or (skip and few):
         return ""
-    others = [row.replace(f"{name}:", "line ", 1) for row in bad[1:BAD_ROWS_SHOWN]]
+    others = [escaped(row.replace(f"{name}:", "line ", 1), 100) for row in bad[1:BAD_ROWS_SHOWN]]
     listed = "; ".join([bad[0].replace(name, Path(name).name, 1), *others, *["…"][: len(bad) > BAD_ROWS_SHOWN]])
     way_out = f"; a training with data.skip_bad_rows=true skips up to {BAD_ROWS_ALLOWED:.0%} of the rows" if few else ""
     if bad[0].endswith("is blank") and not few:
