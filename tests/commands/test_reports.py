@@ -266,7 +266,7 @@ def test_a_browser_shows_the_page(recur: Recur, trained: Path, evil: Path, tmp_p
 def test_of_many_classes_the_weakest_are_printed_and_the_map_has_those_with_most_confusions(
     recur: Recur, tmp_path: Path
 ) -> None:
-    rows = [f"w{c} w{c}a,class_{c:02}\n" for c in range(40) for _ in range(6)]
+    rows = [f"w{c} w{c}a n{n},class_{c:02}\n" for c in range(40) for n in range(6)]
     taken = [f"w{c + 1} w{c + 1}a,class_{c:02}\n" for c in range(0, 12, 2)]  # looks like the next class
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(rows))
     (tmp_path / "new.csv").write_text("text,label\n" + "".join(taken + rows[: 6 * 36]))
