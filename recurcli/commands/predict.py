@@ -44,7 +44,7 @@ from recurcli.commands.trained_run import note_on_fast
 from recurcli.config import UTF8, DataConfig, with_options
 from recurcli.data.readers import is_table
 from recurcli.data.rows import Record
-from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_as_in_words, read_source
+from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_source
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.device import choose_precision
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -176,10 +176,10 @@ def _open_inputs(
         elif found.rows:
             inputs.append(found)
             _check_alike(inputs[0], found)
-    own = [each.source.name for each in inputs if each.source.encoding != UTF8]
+    own = [each.source for each in inputs[1:] if each.source.encoding != UTF8]
     if own and options.encoding is None:
-        which = f"{own[0]}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}"
-        log.note(f"{which}: {read_as_in_words(like.encoding)}")
+        which = f"{own[0].name}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}"
+        log.note(f"{which}: read as {own[0].encoding}; --encoding names another")
     names = tuple(dict.fromkeys(name for each in inputs for name in each.names))
     types = types_of_all(inputs) if inputs[0].format == "parquet" else {}
     if inputs[0].typed:

@@ -7,6 +7,8 @@ import contextlib
 import gzip
 import lzma
 import math
+import re
+import shlex
 import stat
 import zipfile
 import zlib
@@ -25,6 +27,16 @@ UNDECODED_KEPT = 1 << 16
 """The number of bytes of undecodable rows that are kept to guess the encoding of a file."""
 MANY_BYTES = 8
 """The number of bytes beyond ASCII from which an encoding is likely at fault. Fewer bytes may be a damaged character or two."""
+CHANCE_ROWS = 10
+"""Rows that are not UTF-8 for each one that is so by chance, in a file of another encoding. Ours."""
+ENCODINGS = (
+    *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "gb18030", "big5", "cp932", "euc_jp", "cp949"),
+    *("cp1253", "cp1254", "cp1255", "cp1256"),
+)
+"""Encodings that a file which is not UTF-8 may have, the likelier first."""
+LATIN = ("cp1252", "cp1250", "iso8859_2", "cp1254")
+SHOWN_WORDS = 3
+_BETWEEN_WORDS = re.compile(r"[\s,;|.:!?()\"]+")
 _INVALID = "\udc80"
 _MARK_INVALID = "recur.mark-invalid"
 codecs.register_error(
@@ -35,8 +47,9 @@ codecs.register_error(
 class TextDecoder:
     """Decodes the rows of one file, and remembers rows that it could not decode."""
 
-    def __init__(self, encoding: str = UTF8) -> None:
-        self.encoding = canonical_encoding(encoding)
+    def __init__(self, encoding: str = UTF8, *, checks: bool = True) -> None:
+        """`checks`: whether a file that begins in another encoding is refused."""
+        self.encoding, self._checks = canonical_encoding(encoding), checks
         self.shown = "UTF-8" if self.encoding == UTF8 else escaped(encoding)
         """The name of the encoding in messages."""
         self.by_row = self.encoding == UTF8 or _extends_ascii(self.encoding)
@@ -45,7 +58,8 @@ class TextDecoder:
         self.row_encoding = self.encoding if self.by_row else UTF8
         """The encoding of the rows that are decoded."""
         self._undecoded = bytearray()
-        self._decoded_some = False
+        self._decoded_rows = self._undecoded_rows = 0
+        """The rows beyond ASCII that could be decoded, and those that could not."""
 
     def to_utf8(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield `chunks` as UTF-8, with invalid UTF-8 for a bad byte.
@@ -67,22 +81,30 @@ class TextDecoder:
         try:
             text = content.decode(encoding)
         except UnicodeDecodeError as error:
+            self._undecoded_rows += 1
             if len(self._undecoded) < UNDECODED_KEPT:
                 self._undecoded += content[:UNDECODED_KEPT] + b"\n"
             where = f"byte {error.start + 1} (0x{content[error.start]:02x})"
             if not self.by_row:
                 where = f"character {len(content[: error.start].decode()) + 1}"
             return content.decode(encoding, errors="replace"), f"is not {self.shown} at {where}"
-        self._decoded_some = self._decoded_some or not text.isascii()
+        self._decoded_rows += not text.isascii()
         return text, None
+
+    @property
+    def guess(self) -> "Guess | None":
+        """The likely encoding of the file, which is not UTF-8: of its rows beyond ASCII, at most a tenth is so by chance."""
+        if self.encoding != UTF8 or self._undecoded_rows < max(CHANCE_ROWS * self._decoded_rows, 1):
+            return None
+        return likely_encoding(bytes(self._undecoded))
 
     @property
     def hint(self) -> str:
         """Return the end of a message about undecodable rows, with the likely encoding of the file and its option."""
-        if not self._undecoded or self._decoded_some or self.encoding != UTF8:
+        if guess := self.guess:
+            return f"; the file may be {guess}: --encoding {guess.encoding}"
+        if self.encoding != UTF8 or self._undecoded_rows < CHANCE_ROWS * self._decoded_rows:
             return ""
-        if likely := likely_encoding(bytes(self._undecoded)):
-            return f"; the file may be {likely}: --encoding {likely}"
         foreign = sum(byte >= 0x80 for byte in self._undecoded)
         return "; name the encoding of the file with --encoding" if foreign >= MANY_BYTES else ""
 
@@ -92,7 +114,7 @@ class TextDecoder:
         wide = self.encoding.startswith(("utf-16", "utf-32"))
         if wide and head and b"\0" not in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return f"is not {self.shown}, since it has no zero bytes; leave out --encoding, or name another"
-        if len(rows) < 2 or not self.by_row:
+        if len(rows) < 2 or not self.by_row or not self._checks:
             return ""
         valid = [_decodes(row, UTF8) for row in rows]
         if self.encoding != UTF8:
@@ -102,21 +124,52 @@ class TextDecoder:
         return "is not UTF-8 but looks like GBK; name it with --encoding gb18030"
 
 
-def likely_encoding(rows: bytes) -> str | None:
-    """Return the likely encoding of rows that are not UTF-8, or None if none is likely. The rules are ours.
+class Guess(NamedTuple):
+    """The likely encoding of rows that are not UTF-8."""
 
-    They tell Chinese from languages of western Europe, in whose texts most letters are ASCII. The bytes 0xfe and 0xff are
-    rare letters of Icelandic, but common in damaged files.
+    encoding: str
+    words: tuple[str, ...]
+    """Some words of the rows in this encoding, in quotes, which are not ASCII."""
+    is_clear: bool
+    """Whether no other encoding is as likely."""
+
+    def __str__(self) -> str:
+        """Return it with its words, as messages show it."""
+        return f"{self.encoding} ({', '.join(self.words)})"
+
+
+def likely_encoding(rows: bytes) -> Guess | None:
+    """Return the likely encoding of rows that are not UTF-8, or None if none is likely.
+
+    It is what charset-normalizer finds most readable, the likelier of ENCODINGS if several are nearly so, else latin-1. Texts
+    of western Europe are often nearly as readable in LATIN encodings of other countries, where a £ is a letter, which are not
+    counted as rivals. The bytes 0xfe and 0xff are rare letters of Icelandic, but common in damaged files. The margins are ours.
     """
-    if _is_chinese(rows):
-        return "gb18030"
+    from charset_normalizer import from_bytes
+
+    replaced = rows.decode(UTF8, errors="replace")
+    if 2 * replaced.count("\ufffd") <= sum(not character.isascii() for character in replaced):
+        return None
+    order = [*["gb18030"] * _is_chinese(rows), *ENCODINGS]
+    matches = [*from_bytes(rows, cp_isolation=[*ENCODINGS])]
+    text, rivals = rows.decode("latin-1"), ["latin-1"]
+    if matches:
+        best = min(matches, key=lambda match: (match.chaos, -match.coherence))
+        near = [match for match in matches if match.chaos <= best.chaos + (0.1 if match.encoding in LATIN else 0.02)]
+        names = [
+            name for match in near if match.coherence >= best.coherence - 0.03 for name in match.could_be_from_charset
+        ]
+        text = rows.decode(min(names, key=lambda name: order.index(name) if name in order else len(order)))
+        rivals = [match.encoding for match in near if match.coherence >= best.coherence - 0.15 and str(match) != text]
+    encoding = next((name for name in order if _decodes(rows, name) and rows.decode(name) == text), "latin-1")
     foreign = [byte for byte in rows if byte >= 0x80]
     letters = sum(chr(byte).isalpha() for byte in rows if byte < 0x80)
-    if len(foreign) > letters or max(foreign) >= 0xFE:
+    if encoding in ("cp1252", "latin-1") and (len(foreign) > letters or max(foreign) >= 0xFE):
         return None
-    if min(foreign) >= 0xA0:
-        return "latin-1"
-    return "cp1252" if _decodes(rows, "cp1252") else None
+    is_clear = not rivals or (encoding == "cp1252" and {*rivals} <= {*LATIN})
+    words = dict.fromkeys(word for word in _BETWEEN_WORDS.split(text) if not word.isascii())
+    shown = tuple(f"'{escaped(word, 20)}'" for word in islice(words, SHOWN_WORDS))
+    return Guess(encoding, shown, is_clear and (encoding not in LATIN or _decodes(rows, "cp1252")))
 
 
 def _extends_ascii(encoding: str) -> bool:
@@ -426,6 +479,17 @@ def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
     return Row(content.removesuffix(b"\r"), whole, decoder, "\r\n" if content.endswith(b"\r") else "\n")
 
 
+def labels_beside_in_words(path: Path) -> str:
+    """Return how to read the labels of a text file from one beside it, with "label" in its name and as many lines, or ""."""
+    with contextlib.suppress(DataError, OSError):
+        rows = sum(1 for _ in rows_of_file(path))
+        for other in sorted(path.parent.glob(f"*[Ll]abel*{path.suffix}")):
+            if "label" not in path.name.casefold() and sum(1 for _ in rows_of_file(other)) == rows:
+                joined = f"paste {shlex.quote(str(path))} {shlex.quote(str(other))} > train.tsv"
+                return f"; its labels seem to be in {other.name}: --labels {shlex.quote(str(other))}, or join them: {joined}"
+    return ""
+
+
 def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
     """Yield the bytes of the stream as they arrive. Returns a pipe's first bytes without waiting for more."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
@@ -438,15 +502,46 @@ def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def encoding_of(path: Path, likely: str) -> str:
-    """Return UTF-8, or the encoding `likely` if a file has fewer rows with a fault in it and most of the file's characters
-    beyond ASCII are not UTF-8. A folder is as likely.
+def encoding_of(path: Path, likely: str) -> tuple[str, str]:
+    """Return the encoding of a file or folder, and a remark on it if it is neither UTF-8 nor the `likely` one.
+
+    It is `likely` if a file has fewer rows with a fault in it and most of the file's characters beyond ASCII are not UTF-8. A
+    folder is as likely. Else it is another one if every row decodes in it, and no other is as likely.
     """
     likely = canonical_encoding(likely)
-    if likely == UTF8 or path.is_dir():
-        return likely
-    (faults, foreign), (others, _) = _faults_in(path, UTF8), _faults_in(path, likely)
-    return likely if others < faults and foreign > 0 else UTF8
+    if path.is_dir():
+        return likely, ""
+    if likely != UTF8:
+        (faults, foreign), (others, _) = _faults_in(path, UTF8), _faults_in(path, likely)
+        if others < faults and foreign > 0:
+            return likely, ""
+    guess = None if _is_utf8(path) else _guess(path)
+    if guess is None or not guess.is_clear or _faults_in(path, guess.encoding)[0]:
+        return UTF8, ""
+    return canonical_encoding(guess.encoding), f"not UTF-8, read as {guess}; --encoding names another"
+
+
+def _is_utf8(path: Path) -> bool:
+    """Return whether all bytes of a file are UTF-8, or it cannot be read."""
+    decoder = codecs.getincrementaldecoder(UTF8)()
+    try:
+        with open_file(path) as file:
+            for chunk in chunks_of(file, str(path)):
+                decoder.decode(chunk)
+    except UnicodeDecodeError:
+        return False
+    except DataError:  # reading the file says what is wrong with it
+        pass
+    return True
+
+
+def _guess(path: Path) -> Guess | None:
+    """Return the likely encoding of a file that is not UTF-8, or None if none is likely."""
+    decoder = TextDecoder(checks=False)
+    with contextlib.suppress(DataError):
+        for content, *_ in rows_of_file(path, decoder):
+            decoder.decode(content)
+    return decoder.guess
 
 
 def _faults_in(path: Path, encoding: str) -> tuple[float, float]:
