@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
+<<<<<<< HEAD
 from recurcli.data.readers import ENDINGS, is_fasttext, is_saved_dataset, parts_of_document
 from recurcli.data.rows import COMPRESSED, file_and_part, labels_beside_in_words, uncompressed
+=======
+from recurcli.data.readers import ENDINGS, FORMATS, is_fasttext, is_saved_dataset, parts_of_document
+from recurcli.data.rows import COMPRESSED, file_and_part, uncompressed
+>>>>>>> w61a2
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
 
@@ -378,7 +383,7 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
         if any(file.exists() for file in candidate.paths):
             return candidate
     names = [str(file.relative_to(path)) for (file, *_), *_ in candidates if file.suffix not in COMPRESSED]
-    names = names or [*(f"{split}{ending}" for ending in ENDINGS), f"{split}/LABEL/*"]
+    names = names or [*(f"{split}{each.endings[0]}" for each in FORMATS.values() if each.endings), f"{split}/LABEL/*"]
     files = sorted(entry.name for entry in path.iterdir() if uncompressed(entry.name).endswith((*ENDINGS,)))
     way_out = "--data (data.path) names a folder with these files, or one file"
     if files:
