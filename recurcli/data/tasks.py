@@ -11,13 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
-<<<<<<< HEAD
-from recurcli.data.readers import ENDINGS, is_fasttext, is_saved_dataset, parts_of_document
-from recurcli.data.rows import COMPRESSED, file_and_part, labels_beside_in_words, uncompressed
-=======
 from recurcli.data.readers import ENDINGS, FORMATS, is_fasttext, is_saved_dataset, parts_of_document
-from recurcli.data.rows import COMPRESSED, file_and_part, uncompressed
->>>>>>> w61a2
+from recurcli.data.rows import COMPRESSED, file_and_part, labels_beside_in_words, uncompressed
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
 
