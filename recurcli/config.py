@@ -38,6 +38,8 @@ from recurcli.validation import (
 
 UTF8 = "utf-8"
 QUOTE = '"'
+DELIMITER_NAMES = {"TAB": "\t", "\\t": "\t", "SPACE": " "}
+"""Names of delimiters that are hard to type."""
 NO_TEXT = ("punycode", "idna", "unicode_escape", "raw_unicode_escape")
 """The encodings of Python that are not for text files. They rewrite backslashes or host names."""
 
@@ -65,6 +67,7 @@ Column = Name | int
 """A column by name, or by number from 1 where there is no header."""
 
 
+LabelNames = dict[str, Name] | tuple[Name, ...]
 Files = Name | Annotated[tuple[Name, ...], MinLen(1)]
 """One file, or several."""
 
@@ -105,7 +108,8 @@ class DataConfig:
     header: bool | None = None
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting, else what the row holds."""
     delimiter: str | None = None
-    """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
+    """Separator of the fields of a TSV or CSV file, or TAB or SPACE; null: TAB or a comma. A space separates the first field
+    from the rest of the line, as in TREC's files."""
     quote: str | None = None
     """The quote around fields of a TSV or CSV file; null: " in a CSV, none in a TSV."""
     encoding: str | None = None
@@ -131,6 +135,14 @@ class DataConfig:
     """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""
     labels: Annotated[tuple[str | int, ...], MinLen(2)] | None = None
     """Labels in the order of the classes; null: those of the task, or of the training rows."""
+    label_files: dict[str, Files] | None = None
+    """A file with a label a line for each file of a split, where labels are not in a column. A name that is no path is one in
+    the folder `path`."""
+    label_by: Literal["column", "file"] = "column"
+    """Whether the label of a row is in a column, or is the name of its file without its ending."""
+    label_names: LabelNames | None = None
+    """What the labels of the files, such as 0 and 1, are called: a mapping, or a list of the names from 0 (from 1 if no row
+    has 0). The model has the names as labels."""
     drop_label: str | int | None = None
     """Label of rows that are left out of train and dev, such as the - of NLI rows without a majority."""
     close_brackets: bool = True
@@ -148,15 +160,17 @@ class DataConfig:
     of a smaller share are rows of a larger one."""
 
     def __post_init__(self) -> None:
-        for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
+        for name, mark in (("delimiter", self.mark), ("quote", self.quote)):
             if mark is not None and (len(mark) != 1 or mark in "\r\n"):
                 raise ValueError(f"{name} must be one character that is not a line end, not {mark!r}")
-        if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
+        if (quote := self.quote or QUOTE) in (self.mark or ",\t"):
             raise ValueError(f"quote must not be the delimiter, {quote!r}")
         if self.label_separator is not None and (not self.label_separator or self.label_separator.isspace()):
             raise ValueError(f"label_separator must be a mark that is not white space, not {self.label_separator!r}")
         if self.label_separator is not None and self.target in ("one", "number"):
             raise ValueError(f"label_separator must be null with target {self.target}; it joins several labels")
+        if self.label is not None and (self.label_files or self.label_by == "file"):
+            raise ValueError("label must be null with label_files or label_by file; the label is in no column then")
         canonical_encoding(UTF8 if self.encoding is None else self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:
@@ -165,6 +179,11 @@ class DataConfig:
             names = [str(name) for name in getattr(self, key) or ()]
             if len(set(names)) < len(names):
                 raise ValueError(f"{key} must be different, not {names}")
+
+    @property
+    def mark(self) -> str | None:
+        """The delimiter that `delimiter` is or names. None: that of the file."""
+        return DELIMITER_NAMES.get(self.delimiter or "", self.delimiter)
 
     @property
     def named_files(self) -> dict[str, tuple[Path, ...]]:
@@ -183,6 +202,12 @@ class DataConfig:
         shared = split == "dev" and "dev" not in (self.files or {})
         return self.named_files.get("train" if shared else split, ())
 
+    def label_files_of(self, split: str) -> tuple[Path, ...]:
+        """Return the paths of the label files of `split`, which for dev may be those of train; (): it has none."""
+        shared = split == "dev" and "dev" not in (self.files or {})
+        names = names_in((self.label_files or {}).get("train" if shared else split))
+        return tuple(Path(self.path or "", name) for name in names)
+
     @property
     def has_own_dev_file(self) -> bool:
         """Whether `files` names a file of dev rows that is not the file of the training rows."""
@@ -193,7 +218,7 @@ class DataConfig:
 def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:
     """Return `config` with `path` and the options `columns` of the command line. Raises UsageError for a bad value."""
     given = {key: value for key, value in columns.items() if value is not None}
-    files = None if path.is_file() else config.files_of_folder or None
+    files = config.files_of_folder or None if path.is_dir() else None
     try:
         return parse_config(DataConfig, {**asdict(config), "path": str(path), "files": files, **given})
     except InvalidConfig as fault:

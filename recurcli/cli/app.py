@@ -47,16 +47,16 @@ COMMANDS = {
 FEW_OPTIONS = 12
 """Help lists so many options without groups."""
 OPTIONS = {
-    "Data": ("data", "train", "dev", "test", "split", "task", "input_format", "shard"),
+    "Data": ("data", "train", "dev", "test", "labels", "split", "task", "input_format", "shard"),
     "Columns": (
-        *("text", "pair", "target", "label", "label_separator", "id"),
+        *("text", "pair", "target", "label", "label_separator", "label_names", "label_by", "id"),
         *("header", "delimiter", "quote", "encoding"),
     ),
     "Model": ("preset", "settings", "init", "teacher", "match_parameters", "hidden_size", "layers", "fast"),
     "Training": ("seed", "epochs", "learning_rate", "trials", "ranges", "storage", "fit_thresholds", "save"),
     "Output": (
-        *("output", "format", "report", "errors", "suspects", "out_of_fold", "probabilities", "top_k", "threshold"),
-        *("explain", "resume", "overwrite", "track", "verbose", "json", "quiet"),
+        *("output", "format", "columns", "report", "errors", "suspects", "out_of_fold", "probabilities", "top_k"),
+        *("threshold", "explain", "resume", "overwrite", "track", "verbose", "json", "quiet"),
     ),
     "Machine": ("device", "precision", "batch_size"),
 }

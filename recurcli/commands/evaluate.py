@@ -20,6 +20,7 @@ from recurcli.config import DataConfig
 from recurcli.data.known import Hashes, log_known_rows
 from recurcli.data.labels import joint_doubt
 from recurcli.data.readers import escapes_of
+from recurcli.data.rows import file_and_part
 from recurcli.data.source import Source
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_place, is_local, is_one_file, task_with_columns
@@ -45,6 +46,7 @@ from recurcli.models.candidate import note_on_capped_layers
 from recurcli.models.data import warn_of_unlearned_positions
 from recurcli.network import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
+from recurcli.requests.options import label_files
 from recurcli.runs.model_files import build_trained, read_known_rows, read_linear_model, read_model
 from recurcli.runs.predictions import read_current_result
 from recurcli.runs.run_directory import (
@@ -325,7 +327,8 @@ def _scored_split(request: EvaluateRequest, run: Run, task: Task, unit: str) -> 
     """
     check_split(task, request.split or "dev", run.read_data_config())
     split = request.split or ("file" if request.data is not None and is_one_file(request.data) else "dev")
-    config = data_config(run, request.data, request.columns.given())
+    columns = {**request.columns.given(), "label_files": label_files(request.labels, request.data, {})}
+    config = data_config(run, request.data, columns)
     is_lone_file = request.data is None and config.path is not None and is_one_file(Path(config.path))
     if is_lone_file and split not in ("train", "dev") and not config.files_of(split):
         raise DataError(f"{config.path}: holds train and dev {unit}; name the {split} {unit} with --data")
@@ -340,8 +343,11 @@ def _is_training_data(run: Run, task: Task, scored: DataConfig) -> bool:
     with contextlib.suppress(DataError):
         if is_local(config, "train"):
             place = find_place(task_with_columns(task, config), "train", config, use_dev_split=True)
-            same = data.is_file() and place.paths[0].is_file() and sha256_of(data) == sha256_of_all(place.paths)
-            return place.use_dev_split and (same or (place.paths[1:] == () and data.samefile(place.paths[0])))
+            (file, part), *others = map(file_and_part, (data, *place.paths))
+            files = [other for other, _ in others]
+            same = file.is_file() and files[0].is_file() and sha256_of(file) == sha256_of_all(files)
+            is_one = len(files) == 1 and file.samefile(files[0])
+            return place.use_dev_split and part == others[0][1] and (same or is_one)
     return False
 
 

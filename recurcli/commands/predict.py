@@ -42,8 +42,9 @@ from recurcli.commands.prediction.rows import (
 )
 from recurcli.commands.trained_run import note_on_fast
 from recurcli.config import UTF8, DataConfig, with_options
+from recurcli.data.readers import is_table
 from recurcli.data.rows import Record
-from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_as_in_words, read_source
+from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_source
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.device import choose_precision
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -60,7 +61,7 @@ def predict(request: PredictRequest, log: Log) -> None:
 
     Raises DataError if an input cannot be read, and with `strict` for the first bad row.
     """
-    options = with_options(DataConfig(), Path(), request.columns.given())
+    options = with_options(DataConfig(), Path(), request.texts.given())
     if request.shard is not None or len(request.sources) > 1:
         for pipe in (each for each in request.sources if not is_file(each)):
             what = "several inputs must be files" if request.shard is None else "--shard takes a part of a file"
@@ -175,10 +176,10 @@ def _open_inputs(
         elif found.rows:
             inputs.append(found)
             _check_alike(inputs[0], found)
-    own = [each.source.name for each in inputs if each.source.encoding != UTF8]
+    own = [each.source for each in inputs[1:] if each.source.encoding != UTF8]
     if own and options.encoding is None:
-        which = f"{own[0]}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}"
-        log.note(f"{which}: {read_as_in_words(like.encoding)}")
+        which = f"{own[0].name}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}"
+        log.note(f"{which}: read as {own[0].encoding}; --encoding names another")
     names = tuple(dict.fromkeys(name for each in inputs for name in each.names))
     types = types_of_all(inputs) if inputs[0].format == "parquet" else {}
     if inputs[0].typed:
@@ -229,7 +230,7 @@ def _open_input(
         )
         on_error.enter_context(records)
         log.add(*records.notes)
-        like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if source.format == "csv" else "jsonl"
+        like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if is_table(source.format) else "jsonl"
         format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
         names = output_names(source, records.names, like)
         found = Input(records, records, source, names, records.columns, format, at_once)
@@ -237,7 +238,7 @@ def _open_input(
             stack.enter_context(on_error.pop_all())
             return found
         before = counted.rows
-        names = scan(found, counted, strict=request.strict)
+        names = scan(found, counted, strict=request.strict, all_keys=request.columns is not None)
         keys = names if found.typed else found.keys
     return found._replace(
         unread=_unread(source), names=names, keys=keys, counted=counted, rows=counted.rows - before, state=state
@@ -311,7 +312,7 @@ def _labels_in_words(counts: Mapping[str, int], without: str) -> str:
 
 MAX_LABELS = 5
 """Labels that the last line names."""
-_RESOLVED = ("format", "input_format", "columns", "fast", "inference")
+_RESOLVED = ("format", "input_format", "texts", "fast", "inference")
 """Options that a resume compares by what they were resolved to."""
 _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite")
 """Options that a resume may change, or compares by the content of what they name."""
@@ -320,7 +321,7 @@ _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     rows, config = writer.input, predictor.inference
-    others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
+    others = {**vars(request), **vars(request.texts)}  # an option that is added must match too
     for name in (*_RESOLVED, *_FREE_AT_RESUME):
         del others[name]
     return {

@@ -22,7 +22,7 @@ def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | Non
     if data is not None:
         if run.read_command() != "pretrain":
             config = replace(config, header=None, delimiter=None, quote=None, encoding=None)
-            config = replace(config, text=None, pair=None, label=None, id=None)
+            config = replace(config, text=None, pair=None, label=None, id=None, label_files=None, label_by="column")
         return with_options(config, data.expanduser().absolute(), columns or {})
     if config.path is not None and not Path(config.path).exists():
         raise DataError(f"{config.path}: the data of {run} are no longer there; name their place with --data")

@@ -452,7 +452,7 @@ class TrialLog(Log):
         """The last of PARTS equal parts of the schedule that was reported."""
         self._last = 0.0
         if number == 1:
-            self.note, self.warn = shown.note, shown.warn  # type: ignore[method-assign]
+            self.note, self.detail, self.warn = shown.note, shown.detail, shown.warn  # type: ignore[method-assign]
 
     def scored_by(self, metric: str) -> None:
         """Take the direction of the encoder's dev metric, which may not be the study's."""
@@ -466,7 +466,7 @@ class TrialLog(Log):
         from optuna import TrialPruned
 
         assert isinstance(state, Progress)
-        self.note, self.warn = super().note, super().warn  # type: ignore[method-assign]
+        self.note, self.detail, self.warn = super().note, super().detail, super().warn  # type: ignore[method-assign]
         self._shown.progress(TrialProgress(self._number, self._trials, state, self._best))
         if state.dev_metric is not None:
             self.report(state.step, state.total_steps, state.dev_metric)

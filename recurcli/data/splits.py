@@ -16,21 +16,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
-from itertools import compress, islice, repeat, starmap
+from itertools import compress, islice, repeat, starmap, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import UTF8, DataConfig, names_in
-from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
-from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
+from recurcli.config import DataConfig, LabelNames, names_in
+from recurcli.data.columns import BadRow, LeftOut, TextColumns, Unlabelled, joined
+from recurcli.data.labels import (
+    answer_of,
+    check_known,
+    check_labels,
+    decided_cells,
+    joint_doubt,
+    kind_of_cells,
+    label_of,
+)
 from recurcli.data.listops import SIZES, listops_rows
-from recurcli.data.readers import with_class_names
+from recurcli.data.readers import dataset_records, format_of, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.rows import Record, Records, file_and_part, kind_of
-from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
+from recurcli.data.rows import COMPRESSED, Record, Records, file_and_part, kind_of
+from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of_all
@@ -449,18 +457,33 @@ def load_split(
         )
         numbered = (Record(line, {"text": text, "label": label}) for line, (text, label) in enumerate(made, 1))
         rows, is_divided = [Records(task.name, "jsonl", ("text", "label"), numbered)], False
-    reader, parts, done = _LabelReader.of(task, config, layout.label_names, any_label=any_label), list[Split](), 0
-    for each in rows:
+    renamed, is_first = {**layout.label_names, **like.label_names}, not like.label_names
+    reader = _LabelReader.of(task, config, renamed, any_label=any_label)
+    beside, parts, done = _labels_beside(config, split, rows) if labelled else (), list[Split](), 0
+    for each, labels in zip_longest(rows, beside):
+        is_text = labels is not None and isinstance(each, Path) and each.is_file() and format_of(each.name) is None
         source, records = find_source(
-            each, task, config, layout, like=like, labelled=labelled, training=split == "train"
+            each,
+            task,
+            config,
+            layout,
+            like=like,
+            labelled=labelled and labels is None,
+            training=split == "train",
+            format="fasttext" if is_text else None,  # a text a line
         )
+        if labels is not None:
+            source = replace(source, label=("label",))
+            records.rows = with_labels(records, records.rows, labels, config.encoding)
         with records:
             kept: list[Record] | None = [] if keep_records else None
             parts.append(_read_split(records, source, reader, config, partial(_after_more, after_rows, done), kept))
         like, done = parts[0].source, done + parts[-1].read
-    everything = _joined(parts, config)
+    everything = _joined(parts, [label for label in beside if isinstance(label, Path)], config)
     if everything.faults and not keep_faults:
         raise DataError(everything.faults[0])
+    if config.label_names and is_first and everything.source.label:
+        everything = _with_label_names(everything, config.label_names)
     if everything.source.label and everything.examples:
         everything = _with_target(everything, reader, task, config)
     if not is_divided:
@@ -587,9 +610,12 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
     is_capped = own < (config.dev_fraction or task.dev_fraction)
     stratum = "class" if train.target is None else train.target.stratum
     share = f"the share {own:g} of each {stratum} (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
-    drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
-    log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
+    drawn = pluralize(len(train.dev.examples), "row", of=len(train.dev.examples) + len(train.examples))
+    log.note(f"{name}: {drawn} are held out to choose and score the model (dev rows); --dev FILE names your own")
+    log.detail(
+        f"dev rows: {share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
+    )
 
 
 def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
@@ -616,22 +642,8 @@ def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
     if hub_split not in splits:
         known = ", ".join(map(escaped, splits))
         raise DataError(f"{escaped(repository)} has no split '{hub_split}'; known: {known}")
-    rows = splits[hub_split]
-    columns = dict.fromkeys(task.id if name == "idx" and task.id is not None else name for name in rows.features)
     name = " ".join(filter(None, (repository, configuration, split)))
-    # Arrow rows share their columns, as those of a Parquet file do.
-    records = Records(name, "parquet", tuple(columns), records_of(rows, task))
-    return records, without_dev and split in ("train", "dev")
-
-
-def records_of(rows: Any, task: Task) -> Iterator[Record]:
-    """Yield the records of a `datasets.Dataset`: class numbers become names, the Hub's `idx` the row's id."""
-    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
-    for line, row in enumerate(rows, 1):
-        fields = with_class_names(dict(row), class_names)
-        if "idx" in fields and task.id is not None:
-            fields.setdefault(task.id, fields.pop("idx"))
-        yield Record(line, fields)
+    return dataset_records(name, splits[hub_split]), without_dev and split in ("train", "dev")
 
 
 def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
@@ -646,13 +658,18 @@ def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
         kind = TARGETS[config.target]
     elif config.label_separator is not None or len(task.label) > 1 or config.at_least_one:
         kind = SeveralLabels
-    if task.name != CUSTOM and kind not in (None, OneLabel):
+    if task.name != CUSTOM and (kind not in (None, OneLabel) or config.label_names):
         raise UsageError(
-            f"task {task.name} has one label a row; leave data.target, label_separator and at_least_one out"
+            f"task {task.name} has one label a row, and names of its own; leave data.target, label_separator, at_least_one "
+            "and label_names out, or take --task custom"
         )
     if kind is not SeveralLabels and config.at_least_one:
         raise UsageError(f"data.at_least_one is for several labels a row, and data.target is {config.target}")
     return kind
+
+
+NOT = "not "
+"""What a label begins with that an annotator rejected. Ours."""
 
 
 class _LabelReader(NamedTuple):
@@ -676,9 +693,16 @@ class _LabelReader(NamedTuple):
         return cls(task, kind, None if any_label else target, renamed, separator)
 
     def read(self, fields: dict[str, Any], columns: Sequence[str]) -> Cell | None:
-        """Return the label of a row; None: it is the task's `dropped_label`. Raises BadRow as `label_of` does."""
-        labels = self.task.labels
+        """Return the label of a row; None: it is the task's `dropped_label`. A label that is rejected becomes `not LABEL`.
+
+        Raises BadRow as `label_of` does, and LeftOut for a row of Prodigy that is ignored and for choices that are rejected.
+        """
+        labels, answer = self.task.labels, answer_of(fields)
+        if answer == "ignore" or (answer == "reject" and not isinstance(fields.get("label"), str)):
+            raise LeftOut(f"with answer {answer} are left out")
         cell = label_of(fields, columns, labels, self.renamed, self.kind, self.separator)
+        if answer == "reject":
+            cell = f"{NOT}{cell}"
         if cell == self.task.dropped_label:
             return None
         if self.target is not None and cell not in labels:
@@ -694,7 +718,7 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
     if kind is None:
         name, note = kind_of_cells(split.cells)
         kind = TARGETS[name]
-        notes += [Note(f"{split.source.name}: {note}")] if note else []
+        notes += [Note(f"{split.source.name}: {note}", "detail")] if note else []
     cells = decided_cells(split.cells, kind, task.labels)
     split.examples.labels[:] = cells
     name = split.source.name
@@ -721,6 +745,7 @@ def _read_split(
     """Read the examples of `records` from the columns that `source` names. The records are appended to `kept`, if given."""
     examples = Examples()
     numbers = array("q")  # of the examples among all rows
+    rejected: list[bool] = []
     bad: list[str] = []
     read = dropped = unlabelled = 0
     name, leaves_out = records.name, config.unlabelled == "drop"
@@ -731,7 +756,9 @@ def _read_split(
             example = _example_of(record, source, reader)
         except BadRow as reason:
             unlabelled += isinstance(reason, Unlabelled)
-            if not (leaves_out and isinstance(reason, Unlabelled)):
+            if isinstance(reason, LeftOut):
+                records.counts[str(reason)] += 1
+            elif not (leaves_out and isinstance(reason, Unlabelled)):
                 bad.append(f"{name}:{record.line}: {reason}")
             continue
         if example is None:
@@ -739,9 +766,14 @@ def _read_split(
         else:
             examples.append(example)
             numbers.append(read - 1)
+            rejected.append(answer_of(record.fields) == "reject")
         if read % ROWS_AT_ONCE == 0:
             after_rows(read)
     after_rows(read)
+    if any(rejected) and len({str(label).removeprefix(NOT) for label in examples.labels}) > 1:
+        records.counts["with answer reject are left out, since there are several labels"] += sum(rejected)
+        kept_rows = ~np.array(rejected)
+        examples, numbers = examples.take(kept_rows), array("q", compress(numbers, kept_rows))
     hint = records.hint
     if unlabelled and not leaves_out:
         rows = pluralize(unlabelled, "row")
@@ -765,13 +797,12 @@ def _read_split(
         examples.ids = numbers
     notes = [Note(records.doubt, "warning")] if records.doubt else []
     notes += records.notes
+    notes += [Note(f"{name}: {count:,} of {read:,} rows {what}") for what, count in records.counts.items() if count]
     as_row = any(note.text.endswith(AS_ROW) for note in records.notes)
     first = examples.labels[0] if examples and not numbers[0] and as_row else None
     if first is not None and examples.labels.count(first) == 1:
         what = f"its label '{escaped(first, 60)}' stands in no other row; --header"
         notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
-    if config.encoding is None and source.encoding != UTF8:
-        notes.append(Note(f"{name}: {read_as_in_words(source.encoding)}"))
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
@@ -788,8 +819,44 @@ def _read_split(
     )
 
 
-def _joined(parts: Sequence[Split], config: DataConfig) -> Split:
-    """Return the rows of several files as one split, with the hash of all files, or that of the rows if one is no file."""
+def _labels_beside(config: DataConfig, split: str, rows: Sequence[Path | Records]) -> Sequence[Path | str]:
+    """Return the file of the labels of each of the `rows`, or the label that its name is; () if labels are in columns."""
+    if config.label_by == "file":
+        names = [Path(each.name) for each in rows]
+        return [name.with_suffix("").stem if name.suffix in COMPRESSED else name.stem for name in names]
+    files = config.label_files_of(split)
+    if files and len(files) != len(rows):
+        given = f"--labels (data.label_files) names {pluralize(len(files), 'file')} of their labels"
+        raise UsageError(f"the {split} rows are in {pluralize(len(rows), 'file')}, but {given}")
+    return files
+
+
+def _with_label_names(split: Split, given: LabelNames) -> Split:
+    """Return training rows with the names of their labels. Raises DataError with the line of a label without a name."""
+    labels = {label for cell in {*split.cells} for label in labels_in(cell)}
+    if not isinstance(given, dict):
+        if not labels & {"0", str(len(given))} and labels & {*map(str, range(len(given)))}:
+            what = f"no row has the label 0 or {len(given)}, so that it is not known where the {len(given)} names begin"
+            raise DataError(f"{split.source.name}: {what}; name them as lines of number TAB name")
+        given = {str(number): name for number, name in enumerate(given, 0 if "0" in labels else 1)}
+    if missing := labels - {*given, *given.values()}:
+        rows = zip(split.examples.labels, split.examples.lines, strict=True)
+        line = next(line for cell, line in rows if cell is not None and missing & {*labels_in(cell)})
+        what = f"the label '{escaped(min(missing))}' has no name among the {len(given)} of --label-names (data.label_names)"
+        raise DataError(f"{split.source.name}:{split.place_of(line)}: {what}")
+    for row, cell in enumerate(split.examples.labels):
+        if isinstance(cell, tuple):
+            split.examples.labels[row] = tuple(sorted(given.get(label, label) for label in cell))
+        elif cell is not None:
+            split.examples.labels[row] = given.get(str(cell), str(cell))
+    return replace(split, source=replace(split.source, label_names=given))
+
+
+def _joined(parts: Sequence[Split], beside: Sequence[Path], config: DataConfig) -> Split:
+    """Return the rows of several files, and of the label files `beside` them, as one split with the hash of all files.
+
+    If one of them is no file, it is the hash of the rows.
+    """
     first = parts[0]
     paths = [file_and_part(path)[0] for part in parts if (path := part.path) is not None]
     if len(parts) > 1:
@@ -821,7 +888,7 @@ def _joined(parts: Sequence[Split], config: DataConfig) -> Split:
             notes=tuple(notes.values()),
         )
     are_files = bool(paths) and all(path.is_file() for path in paths)
-    sha256 = sha256_of_all(paths) if are_files else _sha256_of_rows(first.examples)
+    sha256 = sha256_of_all([*paths, *beside]) if are_files else _sha256_of_rows(first.examples)
     return replace(first, source=replace(first.source, sha256=sha256))
 
 

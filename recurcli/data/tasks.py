@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
-from recurcli.data.readers import ENDINGS, is_fasttext
+from recurcli.data.readers import ENDINGS, is_fasttext, is_saved_dataset, parts_of_document
 from recurcli.data.rows import COMPRESSED, file_and_part, uncompressed
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
@@ -336,9 +336,9 @@ def check_split(task: Task, split: str, config: DataConfig) -> None:
 def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> Place:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
-    A folder of label folders counts as one file. `use_dev_split` means that a single file holds both train and dev rows. Files
-    may be compressed. Raises UsageError for a split that the task does not have, and DataError with the expected names if no
-    file exists.
+    A folder of label folders counts as one file, a JSON document of splits as a folder of them. `use_dev_split` means that a
+    single file holds both train and dev rows. Files may be compressed. Raises UsageError for a split that the task does not
+    have, and DataError with the expected names if no file exists.
     """
     check_split(task, split, config)
     if named := config.files_of(split):
@@ -355,12 +355,14 @@ def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     else:
         path = Path(config.path)
         try:
-            if not path.exists():
+            if not file_and_part(path)[0].exists():
                 raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
-            if path.is_dir() and (config.files_of_folder or not is_label_folder(path)):
+            if path.is_dir() and (config.files_of_folder or not is_one_file(path)):
                 place = _find_in_folder(task, split, path)
             elif config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
+            elif parts := parts_of_document(path):
+                place = _find_in_document(split, path, parts)
             else:
                 place = Place((path,), _layout_of(task, path), use_dev_split)
         except OSError as error:
@@ -386,14 +388,30 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
     raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {way_out}")
 
 
+def _find_in_document(split: str, path: Path, parts: tuple[str, ...]) -> Place:
+    """Find the `split` in a JSON document with the rows of these `parts`. Raises DataError with the names of both."""
+    stems = STEMS.get(split, (split,))
+    found = [part for stem in stems for part in parts if part.casefold() == stem]
+    has_dev = not {*STEMS["dev"]}.isdisjoint(map(str.casefold, parts))
+    both = split in ("train", "dev") and not has_dev
+    found = found or [part for part in parts if both and part.casefold() in STEMS["train"]]
+    if not found:
+        what = f"has no {split} rows (looked for {', '.join(stems)}); it holds {', '.join(map(escaped, parts))}"
+        raise DataError(f"{path}: {what}; name one of them, for example with --{split} {path.name}#{escaped(parts[0])}")
+    return Place((path.with_name(f"{path.name}#{found[0]}"),), PLAIN, both)
+
+
 def is_local(config: DataConfig, split: str) -> bool:
     """Return whether the preset names a file or folder for `split`. Other rows come from the Hub or are generated."""
     return config.path is not None or bool(config.files_of(split))
 
 
 def is_one_file(path: Path) -> bool:
-    """Return whether `path` is one file or a folder of label folders. Its rows are one split, or train and dev rows."""
-    return path.is_file() or is_label_folder(path)
+    """Return whether `path` is a file, a part of one, a folder of label folders, or one of `datasets`, and not a JSON document
+    of splits. Its rows are one split, or train and dev rows.
+    """
+    is_document = file_and_part(path)[0].is_file() and not parts_of_document(path)
+    return is_document or is_label_folder(path) or is_saved_dataset(path)
 
 
 def is_label_folder(path: Path) -> bool:
@@ -409,7 +427,7 @@ def is_label_folder(path: Path) -> bool:
     splits = {stem for stems in STEMS.values() for stem in stems}
     return (
         sum(map(bool, folders)) > 1
-        and not any(entry.is_dir() for entry in inside)
+        and not any(entry.is_dir() or entry.name == "state.json" for entry in inside)  # of `datasets`
         and not any(entry.name in splits or Path(entry.name).suffix in ENDINGS for entry in entries)
         and not any(Path(entry.name).suffix in ENDINGS and entry.name.partition(".")[0] in splits for entry in inside)
     )
@@ -431,7 +449,8 @@ def has_split(task: Task, split: str, config: DataConfig) -> bool:
 
 def split_named(task: Task, path: Path) -> str | None:
     """Return the split that a file holds by its name, or None if the name is not that of a split."""
-    name = uncompressed(path.name)
+    file, part = file_and_part(path)
+    name = part or uncompressed(file.name)
     known = next((split for layout in task.layouts for split, file in layout.files.items() if file == name), None)
     stem = name.partition(".")[0].casefold()
     return known or next((split for split, stems in STEMS.items() if stem in stems), None)
@@ -439,7 +458,7 @@ def split_named(task: Task, path: Path) -> str | None:
 
 def _layout_of(task: Task, path: Path) -> Layout:
     """Return the layout of a single file: the one with its name, else with its ending, else one for any file."""
-    name = Path(uncompressed(path.name))
+    name = Path(uncompressed(file_and_part(path)[0].name))
     for layout in task.layouts:
         if name.name in layout.files.values():
             return layout
@@ -476,7 +495,7 @@ def _usual_files(task: Task, folder: Path, split: str) -> Iterator[tuple[Path, .
     which one may be missing.
     """
     for stem in STEMS.get(split, ()):
-        for ending in _ENDINGS if task.name == CUSTOM else ():
+        for ending in _ENDINGS if task.name == CUSTOM else ("",):  # a folder of `datasets`
             if (file := folder / f"{stem}{ending}").exists():
                 yield (file,)
         for ending in ("", *COMPRESSED) if task.name == CUSTOM else ():  # other texts are for `recur pretrain`

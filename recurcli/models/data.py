@@ -207,10 +207,8 @@ def _read_rows(
     """
     train, dev, config = splits["train"], splits.get("dev", splits["train"]), preset.data
     if train is dev:
-        few = f"fewer than {FEWEST_DEV_ROWS} dev rows would be drawn"
-        log.note(
-            f"{OUTER_FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
-        )
+        rows = f"all {pluralize(len(train.examples), 'row')} train the model, and {OUTER_FOLDS}-fold cross-validation scores it"
+        log.note(f"{rows}; with --dev FILE its rows score it")
     notes_on_dev_rows(train, task, config, log)
     _notes_on_labels(task, splits, log)
     if train.dev is None and train is not dev:
@@ -218,7 +216,7 @@ def _read_rows(
     if config.train_share < 1:
         drawn = draw_share(train, config.train_share, config.dev_seed)
         size = pluralize(len(drawn.examples), "training row", of=len(train.examples))
-        log.note(f"{size}, drawn by data.dev_seed {config.dev_seed} from each class")
+        log.detail(f"{size}, drawn by data.dev_seed {config.dev_seed} from each class")
         train = drawn
     own, teacher = train, None
     if config.extra_rows:
@@ -271,7 +269,7 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> S
     longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)
     reason = "each with the label of its row" if added else "since no row has a text there"
-    log.add(Note(f"train: {pluralize(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning"))
+    log.add(Note(f"train: {pluralize(added, 'extra row')} from {columns}, {reason}", "detail" if added else "warning"))
     return longer
 
 
@@ -291,7 +289,8 @@ def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
     read = " and ".join(
         f"'{escaped(' + '.join(names))}'" for names in (train.source.columns.text, train.source.columns.pair) if names
     )
-    log.note(f"texts from {read}, {target.describe(' + '.join(train.source.label))}")
+    others = "" if {*train.source.explicit} >= {"text", "label"} else "; --text, --label and --target read others"
+    log.note(f"texts from {read}, {target.describe(' + '.join(train.source.label))}{others}")
     for doubt in label_doubts(target.labels) if target.has_labels else ():
         log.warn(doubt)
 

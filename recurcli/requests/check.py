@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from recurcli.requests.options import TrainedColumns, argument, flag, option, reads
+from recurcli.requests.options import Labels, TrainedColumns, argument, flag, option, reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class CheckRequest:
         list[Path] | None, reads(option("FILE", "File of dev rows. Default: they are drawn from --train."))
     ] = None
     test: Annotated[list[Path] | None, reads(option("FILE", "File of test rows."))] = None
+    labels: Labels = None
     task: Annotated[
         str | None, option("NAME", "The task of the rows; default: from the name of the folder, else custom.")
     ] = None

@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 
 from recurcli.errors import UsageError, escaped
 from recurcli.metrics import LABEL_METRICS, is_of_labels
-from recurcli.requests.options import Columns, Data, File, Inference, Verbose, argument, flag, option, reads, take_file
+from recurcli.requests.options import (
+    Columns,
+    Data,
+    File,
+    Inference,
+    Labels,
+    Verbose,
+    argument,
+    flag,
+    option,
+    reads,
+    take_file,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +38,7 @@ class EvaluateRequest:
         ),
     ] = None
     data: Data = None
+    labels: Labels = None
     columns: Columns = field(default_factory=Columns)
     """A column that is None is that of the training."""
     drop_unknown: Annotated[
@@ -53,7 +66,7 @@ class EvaluateRequest:
 
     def __post_init__(self) -> None:
         take_file(self)
-        given = [key for key, value in vars(self.columns).items() if value is not None]
+        given = [key for key, value in {**vars(self.columns), "labels": self.labels}.items() if value is not None]
         if given and self.data is None:
             raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
         if self.save and self.fit_thresholds is None:

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from recurcli.config import Files
+from recurcli.config import Files, names_in
 from recurcli.errors import UsageError
 
 
@@ -104,6 +104,10 @@ Train = Annotated[
     ),
 ]
 Dev = Annotated[list[Path] | None, reads(option("FILE", "File with rows that select the best model; may be repeated."))]
+Labels = Annotated[
+    list[Path] | None,
+    reads(option("FILE", "File with a label a line, for texts without a label column; repeated, one for each file.")),
+]
 Settings = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Change any key of the preset; may be repeated.", "--set", autocompletion=_keys),
@@ -124,7 +128,7 @@ batch_size_option = option(
     "N", "Rows per batch. Default: batch_size of the preset in training, else 64.", min=1, show_default=False
 )
 Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.", "-q")]
-Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and in training the size, the steps and the time too.")]
+Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and what the program chose; in training the time too.")]
 Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
 Run = Annotated[Path, reads(argument("RUN", "Run directory of `recur finetune`."))]
 
@@ -147,7 +151,7 @@ class TextColumns:
         flag("--header/--no-header", "Whether row 1 of a TSV or CSV names the columns. Default: what it holds."),
     ] = None
     delimiter: Annotated[
-        str | None, option("MARK", "Separator of the fields of a TSV or CSV, if not TAB or a comma.")
+        str | None, option("MARK", "Separator of the fields of a TSV or CSV, if not a TAB or a comma, or TAB or SPACE.")
     ] = None
     quote: Annotated[
         str | None, option("MARK", 'Quote around fields of a TSV or CSV. Default: " in a CSV, none in a TSV.')
@@ -167,6 +171,10 @@ class TextColumns:
         for key in ("text", "pair", "label"):
             if names := given.get(key):
                 given[key] = names[0] if len(names) == 1 else tuple(names)
+        if (path := given.get("label_names")) is not None:
+            from recurcli.data.labels import read_label_names
+
+            given["label_names"] = read_label_names(path)
         return given
 
 
@@ -196,6 +204,17 @@ class TrainedColumns(Columns):
             None, "What the label of a row is: one label, several, or a number to predict. Default: what they hold."
         ),
     ] = None
+    label_names: Annotated[
+        Path | None,
+        reads(
+            option(
+                "FILE", "File with the names of labels that are numbers: a name, or number and name, a line; or JSON."
+            )
+        ),
+    ] = None
+    label_by: Annotated[
+        Literal["column", "file"] | None, option(None, "file: the label is the name of the row's file, as in good.txt.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +240,21 @@ def take_file(request: Any) -> None:
     if request.file is not None and request.data not in (None, request.file):
         raise UsageError(f"{request.file} and --data {request.data} both name the data; leave out one")
     object.__setattr__(request, "data", request.file or request.data)
+
+
+def label_files(
+    labels: Sequence[Path] | None, data: Path | None, files: Mapping[str, Files]
+) -> Mapping[str, Files] | None:
+    """Return the files of --labels by the split of their rows, which are in `data` or the `files`; None: there are none.
+
+    Raises UsageError unless there is one for each of these.
+    """
+    texts = {} if data is None else {"train": 1}
+    texts |= {split: len(names_in(names)) for split, names in files.items()}
+    if labels and len(labels) != sum(texts.values()):
+        raise UsageError(f"--labels names {len(labels)} files, but there are {sum(texts.values())} files of texts")
+    left = iter(str(path.expanduser().absolute()) for path in labels or ())
+    return {split: tuple(islice(left, count)) for split, count in texts.items()} if labels else None
 
 
 def named_files(data: Path | None, **files: Sequence[Path] | None) -> dict[str, Files]:
@@ -258,6 +292,7 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
         **dict.fromkeys(("epochs", "learning_rate", "batch_size", "teacher"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
         **dict.fromkeys(("text", "pair", "target", "label", "label_separator", "id"), "data"),
+        **dict.fromkeys(("label_files", "label_names", "label_by"), "data"),
         **dict.fromkeys(("header", "delimiter", "quote", "encoding"), "data"),
     }
     overrides = {}

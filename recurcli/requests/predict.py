@@ -60,8 +60,12 @@ class PredictRequest:
             "all rows; of several files each is in one part, and each part of Parquet is a file of its own.",
         ),
     ] = None
-    columns: TextColumns = field(default_factory=TextColumns)
+    texts: TextColumns = field(default_factory=TextColumns)
     probabilities: Annotated[bool, flag("--probabilities", "Add the probability of each label.")] = False
+    columns: Annotated[
+        str | None,
+        option("NAME[=NEW],…", "Columns of the output in this order, each under its own or a new name; default: all."),
+    ] = None
     top_k: Annotated[int | None, option("K", "Add the K best labels with their probabilities.", min=1)] = None
     threshold: Annotated[
         float | None,
@@ -98,11 +102,21 @@ class PredictRequest:
             raise UsageError("--shard takes a part of a file, and a pipe has no parts; name the file")
         if len(self.sources) > 1 and STDIN in self.sources:
             raise UsageError("standard input cannot be one of several inputs; write it to a file")
+        if not all(map(all, self.picked)) or len({new for _, new in self.picked}) < len(self.picked):
+            raise UsageError(
+                f"--columns {escaped(self.columns)}: needs names that differ, such as id,prediction=target"
+            )
 
     @property
     def sources(self) -> list[Path]:
         """The inputs, or standard input."""
         return self.inputs or [STDIN]
+
+    @property
+    def picked(self) -> list[tuple[str, str]]:
+        """The columns that the output has, and their names in it; [] stands for all."""
+        parts = [] if self.columns is None else [part.partition("=") for part in self.columns.split(",")]
+        return [(name, new if mark else name) for name, mark, new in parts]
 
     @property
     def part(self) -> tuple[int, int]:

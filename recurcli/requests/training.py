@@ -15,6 +15,7 @@ from recurcli.requests.options import (
     Data,
     Dev,
     File,
+    Labels,
     Preset,
     Seed,
     Settings,
@@ -23,6 +24,7 @@ from recurcli.requests.options import (
     TrainedColumns,
     Verbose,
     flag,
+    label_files,
     named_files,
     option,
     overrides_of,
@@ -55,7 +57,8 @@ class PresetRequest:
         """The keys that options set, as `compose` takes them. Raises UsageError for options that exclude each other."""
         options = {**vars(self), **self.columns.given()}
         files = named_files(self.data, train=options.get("train"), dev=options.get("dev"), test=options.get("test"))
-        return overrides_of(self.section, self.settings or [], {**options, **files})
+        beside = {"label_files": label_files(options.get("labels"), self.data, files)}
+        return overrides_of(self.section, self.settings or [], {**options, **files, **beside})
 
     def compose(self, overrides: Mapping[str, tuple[str, Any]]) -> "ResolvedPreset":
         """Return the preset with the options and then `overrides` applied.
@@ -82,6 +85,7 @@ class LabelledRequest(PresetRequest):
 
     train: Train = None
     dev: Dev = None
+    labels: Labels = None
     columns: TrainedColumns = field(default_factory=TrainedColumns)
 
 
@@ -90,7 +94,7 @@ class TrainingRequest(Computation, PresetRequest):
     """The options that `recur pretrain` and `recur finetune` share."""
 
     init: ClassVar[Path | None] = None
-    verbose: ClassVar[bool] = True
+    verbose: Verbose = False
     output: Annotated[
         Path | None,
         option(
@@ -167,7 +171,6 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
 
     file: File = None
     preset: Preset = "starsaber-custom"
-    verbose: Verbose = False  # type: ignore[misc]
     columns: TrainedColumns = field(default_factory=TrainedColumns)  # TrainingRequest has those of texts alone
     test: Annotated[
         list[Path] | None,

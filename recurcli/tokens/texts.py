@@ -358,7 +358,7 @@ def windows_of_splits(
         windows[name] = cut_windows(stream, tokenizer.separator_id, length, count)
         if streams is not None and name == "train":
             each = len(stream) // streams
-            log.note(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window")
+            log.detail(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window")
             if each <= length:
                 what = f"a stream has no second window of {length:,} tokens, so the training carries no state"
                 log.warn(f"train: {what}; a smaller pretraining.batch_size makes longer streams")
@@ -371,5 +371,5 @@ def windows_of_splits(
         ends = int(np.count_nonzero(stream == tokenizer.separator_id))
         size = f"{pluralize(len(stream), 'token')} with an <eos> after each of {pluralize(ends, 'text')}"
         of = f"{unknown / max(1, len(stream)):.1%} of them not in the vocabulary, so [UNK]"
-        log.add(Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info"))
+        log.add(Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "detail"))
     return windows, data

@@ -149,6 +149,7 @@ def test_no_row_is_lost(recur: Recur, trained: Path, sources: Sources, whole: di
         (["--explain"], "--explain was "),
         (["--top-k", 2], "--top-k was "),
         (["--probabilities"], "--probabilities was "),
+        (["--columns", "prediction"], "--columns was "),
         (["--format", "jsonl"], "--format was "),
         (["--text", "id"], "--text was "),
         (["--no-header"], "--header was "),

@@ -89,7 +89,8 @@ def test_at_most_max_dev_rows_are_drawn_of_each_class_its_share(tmp_path: Path) 
     assert len(load(path, "dev", max_dev_rows=20, dev_fraction=0.2).examples) == 80, "a fraction that is given holds"
     log = Kept()
     notes_on_dev_rows(train, TASKS["custom"], DataConfig(max_dev_rows=20), log)
-    assert "20 dev rows, the share 0.05 of each class (data.max_dev_rows), drawn by" in log.notes[0]
+    assert "x.tsv: 20 of 400 rows are held out" in log.notes[0]
+    assert "the share 0.05 of each class (data.max_dev_rows), drawn by" in log.notes[1]
 
 
 def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> None:
@@ -105,8 +106,10 @@ def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> 
     log = Kept()
     notes_on_dev_rows(train, TASKS["custom"], DataConfig(), log)
     assert [*log.notes, *log.warnings] == [
-        f"x.tsv holds train and dev rows: {len(train.dev.examples)} dev rows, the share 0.1 of each class "
-        "(data.dev_fraction), drawn by data.dev_seed 0; equal or nearly equal texts stay together",
+        f"x.tsv: {len(train.dev.examples)} of 40 rows are held out to choose and score the model (dev rows); --dev FILE "
+        "names your own",
+        "dev rows: the share 0.1 of each class (data.dev_fraction), drawn by data.dev_seed 0; equal or nearly equal texts "
+        "stay together",
     ]
 
 

@@ -118,7 +118,8 @@ def _compare_data(run: RunDirectory, result: Mapping[str, Any], preset: Preset, 
     for split in dict.fromkeys([*result["data"], *config.named_files]):
         facts, files = result["data"].get(split), list[Path]()
         with contextlib.suppress(DataError):
-            files += find_place(task, "train" if split == "text" else split, config).paths
+            place = find_place(task, "train" if split == "text" else split, config)
+            files += [*place.paths, *config.label_files_of(split)]
         if files and all(file.is_file() for file in files):
             name, compared = f"{split} sha256", True
             check_same({} if facts is None else {name: facts["sha256"]}, {name: sha256_of_all(files)}, run.path)
