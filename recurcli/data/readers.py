@@ -697,7 +697,11 @@ def recognised_delimiter(
 def needs_quotes(path: Path, encoding: str, delimiter: str | None) -> bool:
     """Return whether a TSV has rows that do not fit without quotes around fields, while all rows do with them."""
     read = partial(read_records, path, "tsv", encoding=encoding, delimiter=delimiter)
+    opening = f'{delimiter or FORMATS["tsv"].delimiter}"'.encode()
     try:
+        rows = rows_of_file(path, TextDecoder(encoding))
+        if not any(row.content.startswith(b'"') or opening in row.content for row in rows):
+            return False
         with read() as bare:
             if not any(record.fault for record in bare):
                 return False
