@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from recurcli.config import QUOTE, UTF8, DataConfig
 from recurcli.data.columns import TextColumns, folded
@@ -273,6 +273,9 @@ class _Finder:
         is_complete = is_input or records.format != "jsonl"
         columns = ColumnNames(records.name, names, keys, is_complete=is_complete, propose=propose)
         by_place = is_input and in_table and not header
+        if records.format == "jsonl" and names and all(map(is_number, names)) and not (is_input or like.columns.text):
+            self = self.with_likely_columns(records, rows)
+            label = self.label
         texts = self.find_texts(columns, cells, by_place=by_place) if names or not is_input else like.columns
         if not label and self.labelled:
             usual = columns.find_usual_label(self.like.label)
@@ -428,6 +431,15 @@ class _Finder:
             others = {key: name for key, name in left.items() if key not in texts}
             labels = labels or likely_labels(rows, others, LABEL_NAMES)
         return texts, labels
+
+    def with_likely_columns(self, records: Records, rows: Sequence[Record]) -> Self:
+        """Return what decides about `records` that are lists, which cannot have names: the settings, else what the rows show."""
+        texts, labels = self.likely_columns(rows, {key: key for key in records.columns}, has_names=False)
+        if texts:
+            numbers = f"number {' and '.join(texts)}" + (f", the label number {' and '.join(labels)}" if labels else "")
+            records.notes.append(Note(f"{records.name}: of each list the text is {numbers}; --text and --label name others"))
+        found = TextColumns(tuple(texts[:1]), tuple(texts[1:])) if texts else self.texts
+        return replace(self, texts=found, label=tuple(labels) or self.label)
 
     def find_texts(self, columns: "ColumnNames", cells: Sequence[str], *, by_place: bool) -> TextColumns:
         """Find the columns of the text and of the second text: those that settings name, else those of the rows `like` these,
