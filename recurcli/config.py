@@ -135,9 +135,9 @@ class DataConfig:
     """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""
     labels: Annotated[tuple[str | int, ...], MinLen(2)] | None = None
     """Labels in the order of the classes; null: those of the task, or of the training rows."""
-    label_files: dict[str, Files] | None = None
-    """A file with a label a line for each file of a split, where labels are not in a column. A name that is no path is one in
-    the folder `path`."""
+    label_files: tuple[Name, ...] = ()
+    """Files with a label a line, where no column has the labels: one for each file of train, dev and test rows, in this order.
+    A name that is no path is one in the folder `path`."""
     label_by: Literal["column", "file"] = "column"
     """Whether the label of a row is in a column, or is the name of its file without its ending."""
     label_names: LabelNames | None = None
@@ -203,10 +203,18 @@ class DataConfig:
         return self.named_files.get("train" if shared else split, ())
 
     def label_files_of(self, split: str) -> tuple[Path, ...]:
-        """Return the paths of the label files of `split`, which for dev may be those of train; (): it has none."""
-        shared = split == "dev" and "dev" not in (self.files or {})
-        names = names_in((self.label_files or {}).get("train" if shared else split))
-        return tuple(Path(self.path or "", name) for name in names)
+        """Return the paths of the label files of `split`, which for dev may be those of train; (): it has none.
+
+        Raises UsageError unless there is one for each file of rows.
+        """
+        texts = {"train": self.path, **(self.files or {})}
+        counts = {name: len(names_in(texts.get(name))) for name in SPLITS}
+        if self.label_files and (given := len(self.label_files)) != (rows := sum(counts.values())):
+            raise UsageError(f"--labels (data.label_files) names {given} files, but {rows} files hold the rows")
+        shared = split == "dev" and "dev" not in texts
+        before = 0 if shared else sum(counts[name] for name in SPLITS[: SPLITS.index(split)])
+        own = self.label_files[before : before + counts["train" if shared else split]]
+        return tuple(Path(self.path or "", name) for name in own)
 
     @property
     def has_own_dev_file(self) -> bool:

@@ -48,7 +48,7 @@ from recurcli.export.clue import Finding, Level, is_submission, sort_by_severity
 from recurcli.log import Log
 from recurcli.preset.compose import compose, trains_encoder
 from recurcli.requests.check import CheckRequest
-from recurcli.requests.options import label_files, named_files
+from recurcli.requests.options import named_files
 from recurcli.targets import Cell, OneLabel, SeveralLabels
 from recurcli.targets.one_label import ordered_labels
 from recurcli.targets.target import labels_in
@@ -88,7 +88,6 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
     """
     paths, columns = request.paths or [], request.columns.given()
     files = named_files(None, train=request.train, dev=request.dev, test=request.test)
-    columns["label_files"] = label_files(request.labels, None if files else next(iter(paths), None), files)
     if not paths and not files:
         raise UsageError("name a PATH, or files that belong together with --train, --dev and --test")
     settings = None if request.preset is None else compose(request.preset).preset

@@ -46,7 +46,6 @@ from recurcli.models.candidate import note_on_capped_layers
 from recurcli.models.data import warn_of_unlearned_positions
 from recurcli.network import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
-from recurcli.requests.options import label_files
 from recurcli.runs.model_files import build_trained, read_known_rows, read_linear_model, read_model
 from recurcli.runs.predictions import read_current_result
 from recurcli.runs.run_directory import (
@@ -327,8 +326,7 @@ def _scored_split(request: EvaluateRequest, run: Run, task: Task, unit: str) -> 
     """
     check_split(task, request.split or "dev", run.read_data_config())
     split = request.split or ("file" if request.data is not None and is_one_file(request.data) else "dev")
-    columns = {**request.columns.given(), "label_files": label_files(request.labels, request.data, {})}
-    config = data_config(run, request.data, columns)
+    config = data_config(run, request.data, request.columns.given())
     is_lone_file = request.data is None and config.path is not None and is_one_file(Path(config.path))
     if is_lone_file and split not in ("train", "dev") and not config.files_of(split):
         raise DataError(f"{config.path}: holds train and dev {unit}; name the {split} {unit} with --data")

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from recurcli.data.rows import first_repeated, kind_of
 from recurcli.errors import DataError, escaped
@@ -19,9 +19,16 @@ MAX_VALUE = 100_000_000
 """Most characters of a JSON value: a document that is read whole, or a row of an array."""
 ROWS_KEYS = ("data", "rows")
 """Keys of a document under which its rows are found beside other lists."""
+_KEY = r'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:\s*'
+_JQ = {
+    r'\s*\{\s*("columns")\s*:\s*\[': ".columns as $c | .data[] | [$c, .] | transpose | map({(.[0]): .[1]}) | add",
+    rf"{_KEY}\[\s*[\[{{]": ".[KEY][]",
+    rf"{_KEY}[\[{{]": "(.[keys_unsorted[0]] | keys_unsorted[]) as $i | map_values(.[$i])",
+    rf"{_KEY}": ".data[]",
+}
+"""The jq program that writes the rows of a document as lines, by what it begins with."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _BETWEEN = re.compile(r"[\s,]*")
-_START = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:\s*(\[\s*[\[{]|[\[{]|)')
 _LONGEST_WORD = 10
 """Characters of -Infinity and of the escape of a character, which may be cut where a piece of a stream ends, and one more."""
 
@@ -33,138 +40,106 @@ class BadJson(Exception):
 class SeveralParts(DataError):
     """A document holds several lists of rows, the `parts`, and none is named."""
 
-    def __init__(self, message: str, parts: tuple[str, ...]) -> None:
-        super().__init__(message)
+    def __init__(self, name: str, parts: tuple[str, ...]) -> None:
+        shown = ", ".join(map(escaped, parts))
+        super().__init__(f"{name}: holds lists of rows under {shown}; FILE#{escaped(parts[0])} names one")
         self.parts = parts
 
 
-def values_in(pieces: Iterator[str], *, is_array: bool) -> Iterator[str]:
+def values_in(pieces: Iterator[str], name: str, *, is_array: bool) -> Iterator[str]:
     """Yield the text of each JSON value that the `pieces` hold, values that follow each other or the items of an array.
 
-    The "[" of an array was taken. The memory is that of a piece and a value, of MAX_VALUE characters at most. Raises BadJson
-    where the text is not JSON.
+    The "[" of an array was taken. The memory is that of a piece and a value, of MAX_VALUE characters at most. Raises DataError
+    with the `name` where the text is not JSON.
     """
-    scan = json.JSONDecoder(strict=False).raw_decode
+    scan = json.JSONDecoder(strict=False, parse_int=str).raw_decode  # a long number is a fault of its row alone
     text, wanted, row = "", 0, 1
     for piece in chain(pieces, [""]):  # "" is the end
-        text, at = text + piece, 0
+        text += piece  # in place, so that a document of many pieces is not copied for each
+        at = 0
         while len(text) >= wanted or not piece:
             between = _BETWEEN.match(text, at)
             at = between.end() if between else at
             if is_array and text.startswith("]", at):
                 if any(map(str.strip, chain([text[at + 1 :]], pieces))):
-                    raise BadJson(f"holds more after its JSON array, which ends with row {row - 1}")
+                    raise DataError(f"{name}: holds more after its JSON array, which ends with row {row - 1}")
                 return
             if at == len(text):
                 break
             try:
                 _, end = scan(text, at)
             except RecursionError:
-                raise BadJson(f"row {row} is nested too deeply") from None
+                raise DataError(f"{name}: row {row} is nested too deeply") from None
             except json.JSONDecodeError as error:
                 size, is_cut = len(text) - at, "Unterminated" in error.msg or error.pos > len(text) - _LONGEST_WORD
                 if is_cut and size > MAX_VALUE:
-                    raise BadJson(_too_long(text, row, is_array=is_array)) from None
+                    raise DataError(_too_long(text, f"{name}: row {row}", is_alone=row == 1 and not is_array)) from None
                 if piece and is_cut:
                     wanted = min(2 * size, MAX_VALUE + 1)
                     break
+                where = f"{error.msg.removesuffix(' starting at')} at character {error.pos - at + 1}"
                 cut = " (it seems to be cut)" if is_cut else ""
-                reason = error.msg.removesuffix(" starting at")
-                raise BadJson(f"row {row} is not JSON: {reason} at character {error.pos - at + 1}{cut}") from None
+                raise DataError(f"{name}: row {row} is not JSON: {where}{cut}") from None
             if piece and end == len(text):  # a number may go on
                 break
             yield text[at:end]
             at, wanted, row = end, 0, row + 1
         text = text[at:]
     if is_array:
-        raise BadJson(f"its JSON array is not closed after row {row - 1}; it seems to be cut")
+        raise DataError(f"{name}: its JSON array is not closed after row {row - 1}; it seems to be cut")
 
 
-def _too_long(text: str, row: int, *, is_array: bool) -> str:
-    """Return why a value is not read, with the command that turns a document like this into lines."""
-    start = None if is_array or row > 1 else _START.match(text)
-    if start is None:
-        return f"row {row} is longer than {MAX_VALUE // 1_000_000} MB"
-    key, opening = start[1], "".join(start[2].split())
-    program = (
-        f".[{key}][]" if len(opening) == 2 else "(.[keys_unsorted[0]] | keys_unsorted[]) as $i | map_values(.[$i])"
-    )
-    if not opening:
-        program = ".data[]"
-    elif key == '"columns"':  # pandas' orient="split"
-        program = ".columns as $c | .data[] | [$c, .] | transpose | map({(.[0]): .[1]}) | add"
-    way_out = f"turn it into lines, and name them .jsonl: jq -c '{program}'"
-    return f"is one JSON document of more than {MAX_VALUE // 1_000_000} MB, which would be read whole; {way_out}"
+def _too_long(text: str, place: str, *, is_alone: bool) -> str:
+    """Return why a value is not read, and for one that may be a document the command that turns it into lines."""
+    found = ((re.match(start, text), program) for start, program in _JQ.items() if is_alone)
+    way_out = next((program.replace("KEY", key[1]) for key, program in found if key), None)
+    what = f"{place} has more than {MAX_VALUE // 1_000_000} MB"
+    return what if way_out is None else f"{what}; if it holds the rows, turn it into lines: jq -c '{way_out}'"
 
 
-class Document(NamedTuple):
-    """A JSON value that may hold the rows of a file."""
+def tables_of(text: str, name: str) -> dict[str | None, Iterable[Any]]:
+    """Return the rows, objects or lists, that a JSON document holds, with the key None, and those under each of its keys that
+    has some, such as the splits. None is not among the keys if it cannot be told which are the rows. A row has {}.
 
-    rows: Iterable[Any] | None
-    """The rows, objects or lists. None: it is a row itself, or has several `parts`."""
-    parts: dict[str, Iterable[Any]]
-    """The rows under each key that holds some, for example each split."""
-
-    @property
-    def holds_rows(self) -> bool:
-        """Whether it is not a row itself."""
-        return self.rows is not None or bool(self.parts)
-
-    def rows_of(self, part: str | None, name: str) -> Iterable[Any]:
-        """Return the rows of a `part` of the document `name`, or all. Raises DataError for a part that is not there, and
-        SeveralParts if none is named but there are several.
-        """
-        shown = ", ".join(map(escaped, self.parts))
-        if part is not None:
-            if part not in self.parts:
-                raise DataError(f"{name}: holds no rows under '{escaped(part)}'; it has {shown or 'no lists of rows'}")
-            return self.parts[part]
-        if self.rows is None:
-            way_out = f"FILE#{escaped(next(iter(self.parts)))} names one"
-            raise SeveralParts(f"{name}: holds several lists of rows ({shown}); {way_out}", (*self.parts,))
-        return self.rows
-
-
-def read_document(text: str) -> Document:
-    """Return what a JSON value holds. Raises BadJson for a key that stands there twice."""
+    Raises DataError with the `name` for a key that stands there twice.
+    """
     try:
         value = json.loads(text, strict=False, object_pairs_hook=_without_duplicates)
-    except ValueError:
-        raise BadJson("holds a number with too many digits") from None
+    except (BadJson, ValueError) as reason:
+        raise DataError(f"{name}: {reason}") from None
     rows, tables = _table_in(value), _tables_in(value)
-    return Document(rows, tables if rows is not None or len(tables) > 1 else {})
+    if rows is not None:
+        return {None: rows, **tables}
+    return tables if len(tables) > 1 else {}
 
 
-def _tables_in(value: Any) -> dict[str, Iterable[Any]]:
-    """Return the keys of an object under which there are rows, with these."""
-    items = value.items() if isinstance(value, dict) else ()
+def _tables_in(value: Any) -> dict[str | None, Iterable[Any]]:
+    """Return the keys of an object under which there are rows, with these. An object with a text is a row and has none."""
+    is_row = not isinstance(value, dict) or isinstance(plain_row(value, Counter()).get("text"), str)
+    items = () if is_row else value.items()
     return {key: rows for key, each in items if (rows := _table_in(each)) is not None}
 
 
 def _table_in(value: Any) -> Iterable[Any] | None:
     """Return the rows that a value holds: a list of them, those under its only such key or one of ROWS_KEYS, its columns'
     (lists, or pandas' objects with a key for each row), or pandas' rows by index. None: it has none.
-
-    An object with a text is a row, whatever else it has.
     """
     if isinstance(value, list):
         return value if value and all(isinstance(row, dict | list) for row in value) else None
-    if not isinstance(value, dict) or isinstance(plain_row(value, Counter()).get("text"), str):
+    if not isinstance(value, dict) or not value:
         return None
-    columns, tables, cells = value.get("columns"), _tables_in(value), [*value.values()]
-    if isinstance(columns, list) and "data" in tables:  # pandas' orient="split"
+    tables, cells = _tables_in(value), [*value.values()]
+    if isinstance(columns := value.get("columns"), list) and "data" in tables:  # pandas' orient="split"
         return (dict(zip(columns, row, strict=False)) for row in tables["data"])
-    for key in ROWS_KEYS:
-        if key in tables:
-            return tables[key]
-    if len(tables) < len(cells):
-        if all(isinstance(each, list) for each in cells) and len({*map(len, cells)}) == 1:
-            return (dict(zip(value, row, strict=True)) for row in zip(*cells, strict=True))
-        if all(isinstance(each, dict) and each.keys() == cells[0].keys() for each in cells) and cells[0]:
-            keys = [*cells[0]]
-            if all(map(str.isdecimal, value)) or (len(value) > len(keys) and not all(map(str.isdecimal, keys))):
-                return cells
-            return ({column: each[key] for column, each in value.items()} for key in keys)
+    for key in filter(tables.__contains__, ROWS_KEYS):
+        return tables[key]
+    if len(tables) < len(cells) and all(isinstance(each, list) and len(each) == len(cells[0]) for each in cells):
+        return (dict(zip(value, row, strict=True)) for row in zip(*cells, strict=True))
+    if len(tables) < len(cells) and all(isinstance(each, dict) and each.keys() == cells[0].keys() for each in cells):
+        keys = [*cells[0]]
+        if all(map(str.isdecimal, value)) or (len(value) > len(keys) and not all(map(str.isdecimal, keys))):
+            return cells
+        return ({column: each[key] for column, each in value.items()} for key in keys)
     return next(iter(tables.values())) if len(tables) == 1 else None
 
 
@@ -230,7 +205,7 @@ def json_value(text: str) -> Any:
         raise BadJson("is nested too deeply") from None
     except ValueError:
         raise BadJson("holds a number with too many digits") from None
-    if _ESCAPED_NUL.search(text):
+    if "\\u0000" in text and _ESCAPED_NUL.search(text):
         raise BadJson("holds an escaped NUL")
     return value
 

@@ -31,7 +31,10 @@ _LOOK_LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορ�
 """Cyrillic and Greek letters, case-folded, that look like Latin ones as small or as capital letters."""
 FEWEST_NUMBERS = 20
 """Numbers are taken as classes up to so many different ones, and as numbers above it if some are not whole. Ours."""
-_YES_NO = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+_YES_NO = {
+    **dict.fromkeys(("0", "0.0", "false", "no", "n", ""), False),
+    **dict.fromkeys(("1", "1.0", "true", "yes", "y"), True),
+}
 """The values of a column that says whether a row has a label."""
 
 

@@ -18,13 +18,13 @@ import zipfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.config import QUOTE, UTF8
-from recurcli.data.documents import BadJson, SeveralParts, json_row, read_document, values_in
+from recurcli.data.documents import BadJson, SeveralParts, json_row, tables_of, values_in
 from recurcli.data.rows import (
     BOM,
     CHUNK,
@@ -302,47 +302,38 @@ def _json_rows(content: Content) -> Iterator[Row]:
             taken.append(chunk)
             yield chunk
 
+    def row_of(value: str) -> Row:
+        return Row(value.encode(decoder.row_encoding, _UNDECODED), len(value) <= MAX_ROW, decoder)
+
+    def values(chunks: Iterable[bytes], *, is_array: bool = False) -> Iterator[str]:
+        return values_in(codecs.iterdecode(chunks, decoder.row_encoding, _UNDECODED), name, is_array=is_array)
+
     rows: Iterator[Row] | None = None
     if start := _ARRAY.match(head):
-        rows = _rows_of_values(_values_in(chain([head[start.end() :]], chunks), decoder, is_array=True), content)
+        rows = map(row_of, values(chain([head[start.end() :]], chunks), is_array=True))
     elif head.lstrip().startswith(b"{"):
-        values = _values_in(kept(), decoder)
         try:
-            first = next(values)
-            text, fault = decoded(_row_of_value(first, decoder)._replace(whole=True))
-            document = read_document(text)
-            more = [*islice(values, 1)] if document.holds_rows else []
-            if document.holds_rows and not more:
+            found = values(kept())
+            first = next(found)
+            text, fault = decoded(row_of(first)._replace(whole=True))
+            tables = tables_of(text, name)
+            more = [*islice(found, 1)] if tables else []
+        except DataError:  # the lines may be rows, the first of them a bad one
+            if head.lstrip().partition(b"\n")[0].rstrip() == b"{" or sum(map(len, taken)) > MAX_ROW:
+                raise
+        else:
+            if "\n" in first:
+                rows = map(row_of, chain([first], more, found))
+            if tables and not more:
                 if fault is not None:
                     raise DataError(f"{name}: {fault}{decoder.hint}")
-                yield from (Row(json.dumps(row).encode(), True, decoder) for row in document.rows_of(part, name))
-                return
-            if "\n" in first:
-                rows = _rows_of_values(chain([first, *more], values), content)
-        except BadJson as reason:
-            if head.lstrip().partition(b"\n")[0].rstrip() == b"{" or sum(map(len, taken)) > MAX_ROW:
-                raise DataError(f"{name}: {reason}") from None
+                if part in tables:
+                    rows, part = (Row(json.dumps(row).encode(), True, decoder) for row in tables[part]), None
+                elif parts := (*filter(None, tables),):
+                    raise SeveralParts(name, parts)
     if part is not None:
-        raise DataError(f"{name}: is not a JSON document of several lists of rows; leave out '#{escaped(part)}'")
+        raise DataError(f"{name}: holds no lists of rows under keys; leave out '#{escaped(part)}'")
     yield from rows or rows_in(chain(taken or [head], chunks), decoder)
-
-
-def _values_in(chunks: Iterable[bytes], decoder: TextDecoder, *, is_array: bool = False) -> Iterator[str]:
-    """Return the text of each JSON value in `chunks` (see `values_in`); bytes that cannot be decoded are lone surrogates."""
-    return values_in(codecs.iterdecode(chunks, decoder.row_encoding, _UNDECODED), is_array=is_array)
-
-
-def _row_of_value(text: str, decoder: TextDecoder) -> Row:
-    """Return the text of a JSON value as a row with its own bytes."""
-    return Row(text.encode(decoder.row_encoding, _UNDECODED), len(text) <= MAX_ROW, decoder)
-
-
-def _rows_of_values(values: Iterable[str], content: Content) -> Iterator[Row]:
-    try:
-        for text in values:
-            yield _row_of_value(text, content.decoder)
-    except BadJson as reason:
-        raise DataError(f"{content.name}: {reason}") from None
 
 
 def json_record(line: int, row: Row, counts: Counter[str]) -> Record:
@@ -664,23 +655,13 @@ def parts_of_document(path: Path) -> tuple[str, ...]:
     """Return the keys of a JSON file that holds several lists of rows, such as splits; () for another file."""
     try:
         if path.is_file() and format_of(path.name) == "jsonl":
-            state = path.stat()
-            return _parts_of(path, state.st_size, state.st_mtime_ns)
-    except (DataError, OSError):
-        pass
-    return ()
-
-
-@lru_cache(maxsize=8)
-def _parts_of(path: Path, *state: int) -> tuple[str, ...]:
-    """Return the keys of `parts_of_document` of a file in this state."""
-    try:
-        with read_records(path, "jsonl"):
-            return ()
+            with read_records(path, "jsonl"):
+                pass
     except SeveralParts as found:
         return found.parts
-    except DataError:  # reading the file says what is wrong with it
-        return ()
+    except (DataError, OSError):  # reading the file says what is wrong with it
+        pass
+    return ()
 
 
 def recognised_delimiter(
@@ -716,7 +697,11 @@ def recognised_delimiter(
 def needs_quotes(path: Path, encoding: str, delimiter: str | None) -> bool:
     """Return whether a TSV has rows that do not fit without quotes around fields, while all rows do with them."""
     read = partial(read_records, path, "tsv", encoding=encoding, delimiter=delimiter)
+    opening = f'{delimiter or FORMATS["tsv"].delimiter}"'.encode()
     try:
+        rows = rows_of_file(path, TextDecoder(encoding))
+        if not any(row.content.startswith(b'"') or opening in row.content for row in rows):
+            return False
         with read() as bare:
             if not any(record.fault for record in bare):
                 return False

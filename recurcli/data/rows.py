@@ -8,6 +8,7 @@ import gzip
 import lzma
 import math
 import re
+import shlex
 import stat
 import zipfile
 import zlib
@@ -476,6 +477,17 @@ def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
     whole = size <= MAX_ROW
     content = b"".join(pieces if whole else pieces[:-1])
     return Row(content.removesuffix(b"\r"), whole, decoder, "\r\n" if content.endswith(b"\r") else "\n")
+
+
+def labels_beside_in_words(path: Path) -> str:
+    """Return how to read the labels of a text file from one beside it, with "label" in its name and as many lines, or ""."""
+    with contextlib.suppress(DataError, OSError):
+        rows = sum(1 for _ in rows_of_file(path))
+        for other in sorted(path.parent.glob(f"*[Ll]abel*{path.suffix}")):
+            if "label" not in path.name.casefold() and sum(1 for _ in rows_of_file(other)) == rows:
+                joined = f"paste {shlex.quote(str(path))} {shlex.quote(str(other))} > train.tsv"
+                return f"; its labels seem to be in {other.name}: --labels {shlex.quote(str(other))}, or join them: {joined}"
+    return ""
 
 
 def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:

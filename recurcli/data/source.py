@@ -28,7 +28,7 @@ from recurcli.data.readers import (
     recognised_delimiter,
     recognised_in_words,
 )
-from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated
+from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated, labels_beside_in_words
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, ModelError, UsageError, did_you_mean, escaped
 from recurcli.log import Note
@@ -291,7 +291,9 @@ class _Finder:
         found, read = tuple(filter(None, more)), tuple(map(columns.name_of, texts.names))
         if by_place:
             records.notes += self.notes_on_places(records, rows, texts)
-        unread = unread_in_words(names, read[: len(texts.text)], {*read, *label, row_id, *found})
+        spelled = dict(zip(rows[0].fields if rows else (), names, strict=False))
+        lengths = {spelled[key]: length for key, length in mean_lengths(rows, spelled).items()}
+        unread = unread_in_words(names, lengths, read[: len(texts.text)], {*read, *label, row_id, *found})
         decided = "; ".join(filter(None, [*records.remarks, note]))
         is_shown = is_input or records.remarks
         records.notes += [Note(f"{records.name}: {decided}", "info" if is_shown else "detail")] * bool(decided)
@@ -568,7 +570,8 @@ class ColumnNames:
         answer = f"add {shlex.join(options)}" if options else answer
         shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
         columns = f"{'line 1 is' if cells else 'the columns are'}: {shown}"
-        return DataError(f"{self.source}: {question} {answer}; {columns}", options=options)
+        beside = labels_beside_in_words(Path(self.source))
+        return DataError(f"{self.source}: {question} {answer}; {columns}{beside}", options=options)
 
     def read_twice(self, name: str | None, what: str) -> DataError:
         """Return the error for the column `name`, which would be read as `what`."""
@@ -598,9 +601,16 @@ def check_same_kind(name: str, texts: TextColumns, like: Source) -> None:
     raise DataError(f"{name}: holds {kinds[bool(texts.pair)]} ({shown}), but {others}; {way_out}")
 
 
-def unread_in_words(names: Iterable[str], text: Sequence[str], read: Collection[str | None]) -> str:
-    """Return which `names`, usual ones of a text, are not `read` beside those of the `text`, or "" if there are none."""
-    unread = [name for name in names if folded(name) in {*TEXT_NAMES, *SECOND_NAMES} and name not in read]
+def unread_in_words(
+    names: Iterable[str], lengths: Mapping[str, float], text: Sequence[str], read: Collection[str | None]
+) -> str:
+    """Return which `names` are not `read` beside those of the `text`, but may be texts, too, or "" if none is.
+
+    They are usual names of a text, and those of columns whose mean length is clearly longer.
+    """
+    least = max(CLEARLY_LONGER * sum(lengths.get(name, 0) for name in text), 2)
+    usual = {*TEXT_NAMES, *SECOND_NAMES}
+    unread = [name for name in names if name not in read and (folded(name) in usual or lengths.get(name, 0) >= least)]
     shown = " and ".join(f"'{escaped(name)}'" for name in unread)
     is_not = f"{'is' if len(unread) == 1 else 'are'} not read (--text may be repeated)"
     return f"the text is '{escaped(' + '.join(text))}'; {shown} {is_not}" if unread else ""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
-from itertools import compress, islice, repeat, starmap, zip_longest
+from itertools import chain, compress, islice, repeat, starmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,7 +37,7 @@ from recurcli.data.labels import (
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import dataset_records, format_of, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.rows import COMPRESSED, Record, Records, file_and_part, kind_of
+from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -457,32 +457,30 @@ def load_split(
         )
         numbered = (Record(line, {"text": text, "label": label}) for line, (text, label) in enumerate(made, 1))
         rows, is_divided = [Records(task.name, "jsonl", ("text", "label"), numbered)], False
-    renamed, is_first = {**layout.label_names, **like.label_names}, not like.label_names
-    reader = _LabelReader.of(task, config, renamed, any_label=any_label)
-    beside, parts, done = _labels_beside(config, split, rows) if labelled else (), list[Split](), 0
-    for each, labels in zip_longest(rows, beside):
-        is_text = labels is not None and isinstance(each, Path) and each.is_file() and format_of(each.name) is None
-        source, records = find_source(
-            each,
-            task,
-            config,
-            layout,
-            like=like,
-            labelled=labelled and labels is None,
-            training=split == "train",
-            format="fasttext" if is_text else None,  # a text a line
-        )
-        if labels is not None:
-            source = replace(source, label=("label",))
-            records.rows = with_labels(records, records.rows, labels, config.encoding)
-        with records:
-            kept: list[Record] | None = [] if keep_records else None
-            parts.append(_read_split(records, source, reader, config, partial(_after_more, after_rows, done), kept))
-        like, done = parts[0].source, done + parts[-1].read
-    everything = _joined(parts, [label for label in beside if isinstance(label, Path)], config)
+    reader = _LabelReader.of(task, config, {**layout.label_names, **like.label_names}, any_label=any_label)
+    beside: Sequence[Path | str] = config.label_files_of(split) if labelled else ()
+    if labelled and config.label_by == "file":
+        beside = [Path(each.name.removesuffix(".gz")).stem for each in rows]
+
+    find = partial(find_source, task=task, config=config, layout=layout, training=split == "train")
+
+    def sources(like: Source) -> Iterator[tuple[Source, Records]]:
+        for each, labels in zip(rows, chain(beside, repeat(None)), strict=False):
+            is_text = labels is not None and isinstance(each, Path) and each.is_file() and format_of(each.name) is None
+            form: Format | None = "fasttext" if is_text else None  # a text a line
+            source, records = find(each, like=like, labelled=labelled and labels is None, format=form)
+            if labels is not None:
+                source = replace(source, label=("label",))
+                records.rows = with_labels(records, records.rows, labels, config.encoding)
+            yield source, records
+            like = source if like is UNKNOWN else like
+
+    paths = [file_and_part(each)[0] for each in (*rows, *beside) if isinstance(each, Path)]
+    kept: list[Record] | None = [] if keep_records else None
+    everything = _read_split(sources(like), paths, reader, config, after_rows, kept)
     if everything.faults and not keep_faults:
         raise DataError(everything.faults[0])
-    if config.label_names and is_first and everything.source.label:
+    if config.label_names and everything.source.label and not like.label_names:
         everything = _with_label_names(everything, config.label_names)
     if everything.source.label and everything.examples:
         everything = _with_target(everything, reader, task, config)
@@ -735,21 +733,32 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
 
 
 def _read_split(
-    records: Records,
-    source: Source,
+    sources: Iterable[tuple[Source, Records]],
+    paths: Sequence[Path],
     reader: _LabelReader,
     config: DataConfig,
     after_rows: AfterBatch,
     kept: list[Record] | None,
 ) -> Split:
-    """Read the examples of `records` from the columns that `source` names. The records are appended to `kept`, if given."""
+    """Read the examples of the records of each source, from the columns that it names. All records are appended to `kept`, if
+    given. `paths`: the files that are read, whose hash the split has if all are files."""
+    opened: list[tuple[Source, Records]] = []
+
+    def rows() -> Iterator[tuple[Source, Record]]:
+        for number, (source, records) in enumerate(sources):
+            opened.append((source, records))
+            with records:
+                for record in records:
+                    yield source, record._replace(line=record.line + number * OF_FILE) if number else record
+
     examples = Examples()
     numbers = array("q")  # of the examples among all rows
     rejected: list[bool] = []
+    counts = Counter[str]()  # rows of which a user must know something
     bad: list[str] = []
     read = dropped = unlabelled = 0
-    name, leaves_out = records.name, config.unlabelled == "drop"
-    for read, record in enumerate(records, 1):
+    leaves_out = config.unlabelled == "drop"
+    for read, (source, record) in enumerate(rows(), 1):
         if kept is not None:
             kept.append(record)
         try:
@@ -757,9 +766,9 @@ def _read_split(
         except BadRow as reason:
             unlabelled += isinstance(reason, Unlabelled)
             if isinstance(reason, LeftOut):
-                records.counts[str(reason)] += 1
+                counts[str(reason)] += 1
             elif not (leaves_out and isinstance(reason, Unlabelled)):
-                bad.append(f"{name}:{record.line}: {reason}")
+                bad.append(f"{source.name}:{record.line % OF_FILE}: {reason}")
             continue
         if example is None:
             dropped += 1
@@ -771,13 +780,15 @@ def _read_split(
             after_rows(read)
     after_rows(read)
     if any(rejected) and len({str(label).removeprefix(NOT) for label in examples.labels}) > 1:
-        records.counts["with answer reject are left out, since there are several labels"] += sum(rejected)
+        counts["with answer reject are left out, since there are several labels"] += sum(rejected)
         kept_rows = ~np.array(rejected)
         examples, numbers = examples.take(kept_rows), array("q", compress(numbers, kept_rows))
-    hint = records.hint
+    (first_source, first_records), *others = opened
+    name = first_source.name + (f" and {pluralize(len(others), 'more file')}" if others else "")
+    hint = next((records.hint for _, records in opened if records.hint), "")
     if unlabelled and not leaves_out:
-        rows = pluralize(unlabelled, "row")
-        hint += f"; a training with --set data.unlabelled=drop leaves out the {rows} without a label"
+        without = pluralize(unlabelled, "row")
+        hint += f"; a training with --set data.unlabelled=drop leaves out the {without} without a label"
         if doubt := joint_doubt(sorted(cell for cell in {*examples.labels} if isinstance(cell, str))):
             hint += f"; {doubt}"
     faults = [bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)]
@@ -790,25 +801,32 @@ def _read_split(
         ids.add(row_id)
     if len(ids) < len(examples):
         if config.id is not None:
-            line = examples.lines[len(ids)]
+            number, line = divmod(examples.lines[len(ids)], OF_FILE)
             faults.append(
-                f"{name}:{line}: the ids in '{escaped(config.id)}' must differ, and no row may be without one"
+                f"{opened[number][0].name}:{line}: the ids in '{escaped(config.id)}' must differ, and no row may be without one"
             )
         examples.ids = numbers
-    notes = [Note(records.doubt, "warning")] if records.doubt else []
-    notes += records.notes
-    notes += [Note(f"{name}: {count:,} of {read:,} rows {what}") for what, count in records.counts.items() if count]
-    as_row = any(note.text.endswith(AS_ROW) for note in records.notes)
+    notes: list[Note] = []
+    for _, records in opened:
+        notes += [Note(records.doubt, "warning")] if records.doubt else []
+        notes += records.notes
+        counts += records.counts
+    notes += [Note(f"{name}: {count:,} of {read:,} rows {what}") for what, count in counts.items()]
+    as_row = any(note.text.endswith(AS_ROW) for note in first_records.notes)
     first = examples.labels[0] if examples and not numbers[0] and as_row else None
     if first is not None and examples.labels.count(first) == 1:
-        what = f"its label '{escaped(first, 60)}' stands in no other row; --header"
-        notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
+        shown = f"'{escaped(first, 60)}'"
+        what = f"its label {shown} stands in no other row; --label {shown} takes it as names"
+        notes.append(Note(f"{first_source.name}: line 1 may be a header: {what}", "warning"))
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
+    sha256 = sha256_of_all(paths) if paths and all(path.is_file() for path in paths) else _sha256_of_rows(examples)
+    folder = os.path.commonpath([path.parent for path in paths]) if others else ""
     return Split(
         examples=examples,
-        source=source,
+        source=replace(first_source, name=name, sha256=sha256),
+        files=tuple(str(path.relative_to(folder)) for path in paths[: len(opened)]) if others else (),
         read=read,
         dropped=dropped,
         bad=bad,
@@ -819,81 +837,23 @@ def _read_split(
     )
 
 
-def _labels_beside(config: DataConfig, split: str, rows: Sequence[Path | Records]) -> Sequence[Path | str]:
-    """Return the file of the labels of each of the `rows`, or the label that its name is; () if labels are in columns."""
-    if config.label_by == "file":
-        names = [Path(each.name) for each in rows]
-        return [name.with_suffix("").stem if name.suffix in COMPRESSED else name.stem for name in names]
-    files = config.label_files_of(split)
-    if files and len(files) != len(rows):
-        given = f"--labels (data.label_files) names {pluralize(len(files), 'file')} of their labels"
-        raise UsageError(f"the {split} rows are in {pluralize(len(rows), 'file')}, but {given}")
-    return files
-
-
 def _with_label_names(split: Split, given: LabelNames) -> Split:
     """Return training rows with the names of their labels. Raises DataError with the line of a label without a name."""
-    labels = {label for cell in {*split.cells} for label in labels_in(cell)}
+    rows, name = split.examples, split.source.name
     if not isinstance(given, dict):
-        if not labels & {"0", str(len(given))} and labels & {*map(str, range(len(given)))}:
+        if {"0", str(len(given))}.isdisjoint(split.labels):
             what = f"no row has the label 0 or {len(given)}, so that it is not known where the {len(given)} names begin"
-            raise DataError(f"{split.source.name}: {what}; name them as lines of number TAB name")
-        given = {str(number): name for number, name in enumerate(given, 0 if "0" in labels else 1)}
-    if missing := labels - {*given, *given.values()}:
-        rows = zip(split.examples.labels, split.examples.lines, strict=True)
-        line = next(line for cell, line in rows if cell is not None and missing & {*labels_in(cell)})
-        what = f"the label '{escaped(min(missing))}' has no name among the {len(given)} of --label-names (data.label_names)"
-        raise DataError(f"{split.source.name}:{split.place_of(line)}: {what}")
-    for row, cell in enumerate(split.examples.labels):
-        if isinstance(cell, tuple):
-            split.examples.labels[row] = tuple(sorted(given.get(label, label) for label in cell))
-        elif cell is not None:
-            split.examples.labels[row] = given.get(str(cell), str(cell))
+            raise DataError(f"{name}: {what}; name them as lines of number TAB name")
+        given = {str(number): each for number, each in enumerate(given, 0 if "0" in split.labels else 1)}
+    known = {*given, *given.values()}
+    for row, (cell, line) in enumerate(zip(split.cells, rows.lines, strict=True)):
+        for label in labels_in(cell):
+            if label not in known:
+                what = f"the label '{escaped(label)}' has no name among the {len(given)} of --label-names (data.label_names)"
+                raise DataError(f"{name}:{split.place_of(line)}: {what}")
+        named = sorted(given.get(label, label) for label in labels_in(cell))
+        rows.labels[row] = tuple(named) if isinstance(cell, tuple) else named[0]
     return replace(split, source=replace(split.source, label_names=given))
-
-
-def _joined(parts: Sequence[Split], beside: Sequence[Path], config: DataConfig) -> Split:
-    """Return the rows of several files, and of the label files `beside` them, as one split with the hash of all files.
-
-    If one of them is no file, it is the hash of the rows.
-    """
-    first = parts[0]
-    paths = [file_and_part(path)[0] for part in parts if (path := part.path) is not None]
-    if len(parts) > 1:
-        examples, records = Examples(), list[Record]()
-        for number, part in enumerate(parts):
-            for name, column in vars(examples).items():
-                column.extend(getattr(part.examples, name))
-            start = len(examples) - len(part.examples)
-            examples.lines[start:] = array("q", [line + number * OF_FILE for line in part.examples.lines])
-            records += [record._replace(line=record.line + number * OF_FILE) for record in part.records]
-        if len({*examples.ids}) < len(examples) or any(isinstance(part.examples.ids, array) for part in parts):
-            if config.id is not None:
-                raise DataError(f"{first.source.name}: the ids in '{escaped(config.id)}' must differ in all files")
-            examples.ids = array("q", range(len(examples)))
-        said = ((note, part.source.name) for part in parts[::-1] for note in part.notes)
-        notes = {note.text.removeprefix(name): note for note, name in said}  # once, of the first file that has it
-        folder = os.path.commonpath([path.parent for path in paths])
-        first = replace(
-            first,
-            examples=examples,
-            source=replace(first.source, name=f"{first.source.name} and {pluralize(len(parts) - 1, 'more file')}"),
-            files=tuple(str(path.relative_to(folder)) for path in paths),
-            records=records,
-            read=sum(part.read for part in parts),
-            dropped=sum(part.dropped for part in parts),
-            unlabelled=sum(part.unlabelled for part in parts),
-            bad=[row for part in parts for row in part.bad],
-            faults=[fault for part in parts for fault in part.faults],
-            notes=tuple(notes.values()),
-        )
-    are_files = bool(paths) and all(path.is_file() for path in paths)
-    sha256 = sha256_of_all([*paths, *beside]) if are_files else _sha256_of_rows(first.examples)
-    return replace(first, source=replace(first.source, sha256=sha256))
-
-
-def _after_more(after_rows: AfterBatch, done: int, rows: int) -> None:
-    after_rows(done + rows)
 
 
 def bad_rows_in_words(
@@ -907,7 +867,7 @@ def bad_rows_in_words(
     few = count <= BAD_ROWS_ALLOWED * rows
     if not bad or (skip and few):
         return ""
-    others = [row.replace(f"{name}:", "line ", 1) for row in bad[1:BAD_ROWS_SHOWN]]
+    others = [escaped(row.replace(f"{name}:", "line ", 1), 100) for row in bad[1:BAD_ROWS_SHOWN]]
     listed = "; ".join([bad[0].replace(name, Path(name).name, 1), *others, *["…"][: len(bad) > BAD_ROWS_SHOWN]])
     way_out = f"; a training with data.skip_bad_rows=true skips up to {BAD_ROWS_ALLOWED:.0%} of the rows" if few else ""
     if bad[0].endswith("is blank") and not few:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
-from recurcli.data.readers import ENDINGS, is_fasttext, is_saved_dataset, parts_of_document
-from recurcli.data.rows import COMPRESSED, file_and_part, uncompressed
+from recurcli.data.readers import ENDINGS, FORMATS, is_fasttext, is_saved_dataset, parts_of_document
+from recurcli.data.rows import COMPRESSED, file_and_part, labels_beside_in_words, uncompressed
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
 
@@ -378,27 +378,26 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
         if any(file.exists() for file in candidate.paths):
             return candidate
     names = [str(file.relative_to(path)) for (file, *_), *_ in candidates if file.suffix not in COMPRESSED]
-    names = names or [*(f"{split}{ending}" for ending in ENDINGS), f"{split}/LABEL/*"]
+    names = names or [*(f"{split}{each.endings[0]}" for each in FORMATS.values() if each.endings), f"{split}/LABEL/*"]
     files = sorted(entry.name for entry in path.iterdir() if uncompressed(entry.name).endswith((*ENDINGS,)))
     way_out = "--data (data.path) names a folder with these files, or one file"
     if files:
         shown = ", ".join([*(escaped(name, 60) for name in files[:8]), *["…"][: len(files) > 8]])
         way_out = f"it holds {shown}; give the path of one file, or name files with --train, --dev and --test"
+    for file, hint in ((file, labels_beside_in_words(file)) for file in sorted(path.glob("*.txt"))):
+        way_out = f"--train {file}{hint}" if hint else way_out
     looked_for = ", ".join([*names[:8], *["…"][: len(names) > 8]])
     raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {way_out}")
 
 
 def _find_in_document(split: str, path: Path, parts: tuple[str, ...]) -> Place:
     """Find the `split` in a JSON document with the rows of these `parts`. Raises DataError with the names of both."""
-    stems = STEMS.get(split, (split,))
-    found = [part for stem in stems for part in parts if part.casefold() == stem]
-    has_dev = not {*STEMS["dev"]}.isdisjoint(map(str.casefold, parts))
-    both = split in ("train", "dev") and not has_dev
-    found = found or [part for part in parts if both and part.casefold() in STEMS["train"]]
-    if not found:
-        what = f"has no {split} rows (looked for {', '.join(stems)}); it holds {', '.join(map(escaped, parts))}"
-        raise DataError(f"{path}: {what}; name one of them, for example with --{split} {path.name}#{escaped(parts[0])}")
-    return Place((path.with_name(f"{path.name}#{found[0]}"),), PLAIN, both)
+    named = {role: part for role, stems in STEMS.items() for part in parts if part.casefold() in stems}
+    both = "dev" not in named and split in ("train", "dev")
+    if (part := named.get("train" if both else split)) is None:
+        what = f"has no {split} rows among {', '.join(map(escaped, parts))}"
+        raise DataError(f"{path}: {what}; name them, for example with --{split} {path.name}#{escaped(parts[0])}")
+    return Place((path.with_name(f"{path.name}#{part}"),), PLAIN, both)
 
 
 def is_local(config: DataConfig, split: str) -> bool:

@@ -18,7 +18,7 @@ from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, format_score, words_of
 from recurcli.network import forward_flops_per_token
 from recurcli.runs.model_files import Files, count_parameters, save_tensors
-from recurcli.tokens.tokenizer import MANY_CUT, Tokenizer
+from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingLoop
 from recurcli.training.session import Session, checkpoint_bytes
 from recurcli.training.trackers import Add
@@ -164,7 +164,7 @@ class Network(Candidate):
         return _weights(model.state_dict())
 
     def notes(self, result: Mapping[str, Any], log: Log) -> None:
-        """Log notes on early stopping, on a best model in the last step, on layers at their cap, and on many cut rows."""
+        """Log notes on early stopping, on a best model in the last step, and on layers at their cap."""
         loop, state, section = self.loop, self.loop.state, self.section
         note_on_capped_layers(loop.model.encoder, section, log)
         whose = "encoder" if "parts" in result else "model"
@@ -179,13 +179,6 @@ class Network(Candidate):
         elif state.best_step == state.step and state.second_dev_metric not in (None, state.best_dev_metric):
             key = "max_steps" if loop.config.max_steps else "epochs"
             log.note(f"the last {whose} is the best: more {section}.{key} may give a better one")
-        train = result["data"].get("train")
-        if train and train["truncated"] > MANY_CUT * train["rows"]:
-            share, length = (
-                f"{train['truncated'] / train['rows']:.0%} of the training rows",
-                loop.model.config.max_length,
-            )
-            log.note(f"{share} are cut to {length:,} tokens; --set data.max_length={2 * length} reads more of them")
 
 
 def _weights(tensors: Mapping[str, Tensor]) -> Files:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from recurcli.requests.options import Labels, TrainedColumns, argument, flag, option, reads
+from recurcli.requests.options import TrainedColumns, argument, flag, option, reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,14 +16,10 @@ class CheckRequest:
         reads(argument("PATH", "Data files, folders of a task's files, CLUE predictions or zips of them.")),
     ] = None
     train: Annotated[
-        list[Path] | None,
-        reads(option("FILE", "File of training rows, compared with those of --dev and --test; may be repeated.")),
+        list[Path] | None, reads(option("FILE", "Training rows, compared with --dev and --test; may be repeated."))
     ] = None
-    dev: Annotated[
-        list[Path] | None, reads(option("FILE", "File of dev rows. Default: they are drawn from --train."))
-    ] = None
-    test: Annotated[list[Path] | None, reads(option("FILE", "File of test rows."))] = None
-    labels: Labels = None
+    dev: Annotated[list[Path] | None, reads(option("FILE", "Dev rows. Default: drawn from those of --train."))] = None
+    test: Annotated[list[Path] | None, reads(option("FILE", "Test rows."))] = None
     task: Annotated[
         str | None, option("NAME", "The task of the rows; default: from the name of the folder, else custom.")
     ] = None

@@ -11,7 +11,6 @@ from recurcli.requests.options import (
     Data,
     File,
     Inference,
-    Labels,
     Verbose,
     argument,
     flag,
@@ -38,7 +37,6 @@ class EvaluateRequest:
         ),
     ] = None
     data: Data = None
-    labels: Labels = None
     columns: Columns = field(default_factory=Columns)
     """A column that is None is that of the training."""
     drop_unknown: Annotated[
@@ -66,9 +64,9 @@ class EvaluateRequest:
 
     def __post_init__(self) -> None:
         take_file(self)
-        given = [key for key, value in {**vars(self.columns), "labels": self.labels}.items() if value is not None]
+        given = [key for key, value in vars(self.columns).items() if value is not None]
         if given and self.data is None:
-            raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
+            raise UsageError(f"--{given[0].replace('_', '-')} belongs to the rows of --data; add --data PATH")
         if self.save and self.fit_thresholds is None:
             raise UsageError("--save keeps thresholds; choose them with --fit-thresholds METRIC")
         if self.fit_thresholds is not None:

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from recurcli.config import Files, names_in
+from recurcli.config import Files
 from recurcli.errors import UsageError
 
 
@@ -96,18 +96,9 @@ Data = Annotated[
 ]
 Train = Annotated[
     list[Path] | None,
-    reads(
-        option(
-            "FILE",
-            "File with rows to train on; may be repeated. Without --dev the dev rows are drawn from all of them.",
-        )
-    ),
+    reads(option("FILE", "Training rows; may be repeated. Without --dev the dev rows are drawn from them.")),
 ]
-Dev = Annotated[list[Path] | None, reads(option("FILE", "File with rows that select the best model; may be repeated."))]
-Labels = Annotated[
-    list[Path] | None,
-    reads(option("FILE", "File with a label a line, for texts without a label column; repeated, one for each file.")),
-]
+Dev = Annotated[list[Path] | None, reads(option("FILE", "Rows that select the best model; may be repeated."))]
 Settings = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Change any key of the preset; may be repeated.", "--set", autocompletion=_keys),
@@ -175,6 +166,8 @@ class TextColumns:
             from recurcli.data.labels import read_label_names
 
             given["label_names"] = read_label_names(path)
+        if paths := given.get("label_files"):
+            given["label_files"] = tuple(str(path.expanduser().absolute()) for path in paths)
         return given
 
 
@@ -191,6 +184,10 @@ class Columns(TextColumns):
     label_separator: Annotated[
         str | None, option("MARK", "Mark that joins several labels of a row in one cell, such as a comma.")
     ] = None
+    label_files: Annotated[
+        list[Path] | None,
+        reads(option("FILE", "File with a label a line for each file of rows; may be repeated.", "--labels")),
+    ] = None
     id: Annotated[str | None, option("COLUMN", "Column of the ids.")] = None
 
 
@@ -205,12 +202,7 @@ class TrainedColumns(Columns):
         ),
     ] = None
     label_names: Annotated[
-        Path | None,
-        reads(
-            option(
-                "FILE", "File with the names of labels that are numbers: a name, or number and name, a line; or JSON."
-            )
-        ),
+        Path | None, reads(option("FILE", "Names of numbered labels: a name, or number and name, a line; or JSON."))
     ] = None
     label_by: Annotated[
         Literal["column", "file"] | None, option(None, "file: the label is the name of the row's file, as in good.txt.")
@@ -240,21 +232,6 @@ def take_file(request: Any) -> None:
     if request.file is not None and request.data not in (None, request.file):
         raise UsageError(f"{request.file} and --data {request.data} both name the data; leave out one")
     object.__setattr__(request, "data", request.file or request.data)
-
-
-def label_files(
-    labels: Sequence[Path] | None, data: Path | None, files: Mapping[str, Files]
-) -> Mapping[str, Files] | None:
-    """Return the files of --labels by the split of their rows, which are in `data` or the `files`; None: there are none.
-
-    Raises UsageError unless there is one for each of these.
-    """
-    texts = {} if data is None else {"train": 1}
-    texts |= {split: len(names_in(names)) for split, names in files.items()}
-    if labels and len(labels) != sum(texts.values()):
-        raise UsageError(f"--labels names {len(labels)} files, but there are {sum(texts.values())} files of texts")
-    left = iter(str(path.expanduser().absolute()) for path in labels or ())
-    return {split: tuple(islice(left, count)) for split, count in texts.items()} if labels else None
 
 
 def named_files(data: Path | None, **files: Sequence[Path] | None) -> dict[str, Files]:

@@ -15,7 +15,6 @@ from recurcli.requests.options import (
     Data,
     Dev,
     File,
-    Labels,
     Preset,
     Seed,
     Settings,
@@ -24,7 +23,6 @@ from recurcli.requests.options import (
     TrainedColumns,
     Verbose,
     flag,
-    label_files,
     named_files,
     option,
     overrides_of,
@@ -57,8 +55,7 @@ class PresetRequest:
         """The keys that options set, as `compose` takes them. Raises UsageError for options that exclude each other."""
         options = {**vars(self), **self.columns.given()}
         files = named_files(self.data, train=options.get("train"), dev=options.get("dev"), test=options.get("test"))
-        beside = {"label_files": label_files(options.get("labels"), self.data, files)}
-        return overrides_of(self.section, self.settings or [], {**options, **files, **beside})
+        return overrides_of(self.section, self.settings or [], {**options, **files})
 
     def compose(self, overrides: Mapping[str, tuple[str, Any]]) -> "ResolvedPreset":
         """Return the preset with the options and then `overrides` applied.
@@ -85,7 +82,6 @@ class LabelledRequest(PresetRequest):
 
     train: Train = None
     dev: Dev = None
-    labels: Labels = None
     columns: TrainedColumns = field(default_factory=TrainedColumns)
 
 

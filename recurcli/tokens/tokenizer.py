@@ -212,8 +212,6 @@ FOLDED = 4_000
 """Most rows that are measured with a tokenizer of other rows for auto: they take less than a CPU second."""
 MANY_UNKNOWN = 0.2
 """Fraction of unknown tokens in a split above which a warning says so."""
-MANY_CUT = 0.05
-"""Fraction of cut rows above which the user is told. Ours."""
 
 Text = TypeVar("Text", str, list[int])
 Rows = Sequence[tuple[str, str | None]]
@@ -539,9 +537,8 @@ def note_on_bad_rows(name: str, number: int, first: str, log: Log) -> None:
 
 
 def note_on_cuts(cut: int, rows: int, length: str, truncate: Truncation, log: Log, name: str = "") -> None:
-    """Log how many of the `rows` of the split `name` were `cut` to a `length` in words, as a detail if they are few."""
+    """Log how many of the `rows` were `cut` to a `length` in words, if there are any, as a detail of the split `name`."""
     if cut:
         share = f"{pluralize(cut, 'row')} ({cut / rows:.1%})"
-        (log.detail if name or cut <= MANY_CUT * rows else log.note)(
-            f"{name and f'{name}: '}{share} cut to {length} (data.truncate {truncate})"
-        )
+        tell = log.detail if name else log.note
+        tell(f"{name and f'{name}: '}{share} cut to {length} (data.truncate {truncate})")

@@ -144,7 +144,7 @@ def test_flags_and_lists_may_be_repeated(recur: Recur) -> None:
 @pytest.mark.parametrize(("given", "stored"), [(["a"], "a"), (["a", "b"], ("a", "b")), (None, None)])
 def test_repeated_columns_are_those_of_a_list_in_a_preset(given: list[str] | None, stored: object) -> None:
     assert Columns(text=given, pair=given, label=["x"]).given() == {
-        **dict.fromkeys(("label_separator", "id", "header", "delimiter", "quote", "encoding")),
+        **dict.fromkeys(("label_separator", "label_files", "id", "header", "delimiter", "quote", "encoding")),
         **{"text": stored, "pair": stored, "label": "x"},
     }
 

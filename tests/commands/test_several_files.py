@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,12 @@ def test_a_fault_names_its_own_file(recur: Recur, tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", rows(60))
     (tmp_path / "b.csv").write_text("text,label\nfine,good\ncut short\n")
     several = ("--train", tmp_path / "a.csv", "--train", tmp_path / "b.csv")
-    recur.refused(3, f"{tmp_path / 'b.csv'}: 1 of 2 rows cannot be used: b.csv:3: has 1 field, not 2", *LINE, *several)
+    recur.refused(
+        3,
+        f"a.csv and 1 more file: 1 of 62 rows cannot be used: {tmp_path / 'b.csv'}:3: has 1 field, not 2",
+        *LINE,
+        *several,
+    )
     write_csv(tmp_path / "c.csv", rows(3), ("comment", "verdict"))
     several = ("--train", tmp_path / "a.csv", "--train", tmp_path / "c.csv")
     recur.refused(3, f"{tmp_path / 'c.csv'}:1: 'comment' seems to name a column", *LINE, *several)
@@ -197,7 +203,7 @@ def test_texts_labels_and_names_of_labels_may_be_in_three_files(recur: Recur, tm
     (tmp_path / "train_labels.txt").write_text("1\n" * 59)
     lacking = f"{tmp_path / 'train_labels.txt'}: has 59 lines, but {tmp_path / 'train_text.txt'} has 60 rows"
     recur.refused(3, lacking, "check", tmp_path / "train_text.txt", "--labels", tmp_path / "train_labels.txt")
-    recur.refused(2, "--labels names 1 files, but there are 3 files of texts", "check", *options[:4])
+    recur.refused(2, "names 1 files, but 3 files hold the rows", "check", *options[:4])
 
 
 def test_the_names_of_files_are_labels(recur: Recur, tmp_path: Path) -> None:
@@ -269,3 +275,15 @@ def test_names_of_labels_are_read_in_any_usual_form(tmp_path: Path, content: str
             read_label_names(file)
     else:
         assert read_label_names(file) == expected
+
+
+def test_an_error_names_the_file_of_the_labels_beside_the_texts(recur: Recur, tmp_path: Path) -> None:
+    write_tweeteval(tmp_path, {"train": 60, "val": 20})
+    texts, labels = tmp_path / "train_text.txt", tmp_path / "train_labels.txt"
+    way_out = f"its labels seem to be in train_labels.txt: --labels {labels}, or join them: paste {texts} {labels} > train.tsv"
+    recur.refused(3, way_out, *LINE, texts)
+    recur.refused(3, f"--train {tmp_path / 'val_text.txt'}; its labels seem to be in val_labels.txt", "check", tmp_path)
+    joined = subprocess.run(["paste", texts, labels], check=True, capture_output=True).stdout
+    (tmp_path / "train.tsv").write_bytes(joined)
+    columns = ("--no-header", "--text", "1", "--label", "2")
+    assert only(recur.json("check", tmp_path / "train.tsv", *columns))["splits"][0]["labels"] == {"0": 30, "1": 30}

@@ -12,7 +12,7 @@ from cases import slow_but
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.readers import COST_OF_LINE, MAX_QUOTED, read_records
+from recurcli.data.readers import COST_OF_LINE, MAX_QUOTED, needs_quotes, read_records
 from recurcli.data.rows import Record
 
 Read = tuple[list[list[str]], list[str | None]]
@@ -114,6 +114,17 @@ def test_a_file_of_excel_may_tell_its_delimiter(tmp_path: Path) -> None:
     with read_records(tmp_path / "x.csv") as found:
         found.take_header()
         assert [(row.line, row.fields) for row in found] == [(3, {"text": "größer;\r\nals", "label": "a, b"})]
+
+
+def test_a_tsv_has_quotes_where_its_rows_fit_only_with_them(tmp_path: Path) -> None:
+    for text, expected in {
+        '"a\tb"\tx\nc\ty\n': True,
+        '"a"\tx\n': False,
+        'a"\t"\nb\t"c" d\n': False,
+        "a\tb\nc\n": False,
+    }.items():
+        (tmp_path / "x.tsv").write_text(text)
+        assert needs_quotes(tmp_path / "x.tsv", "utf-8", None) == expected, text
 
 
 def test_a_space_separates_a_label_from_the_rest_of_the_line() -> None:

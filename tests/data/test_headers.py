@@ -263,7 +263,7 @@ def test_a_label_of_line_1_that_stands_in_no_other_row_is_a_warning(tmp_path: Pa
     path.write_text("समीक्षा,लेबल\n" + "".join(f"अच्छा {n},{n % 2}\n" for n in range(9)))
     with pytest.raises(DataError, match=r"add --text 'समीक्षा' --label 'लेबल'; line 1 is: समीक्षा, लेबल$"):
         load_split(CUSTOM, "train", DataConfig(path=str(path)))
-    doubt = "line 1 may be a header: its label 'लेबल' stands in no other row; --header"
+    doubt = "line 1 may be a header: its label 'लेबल' stands in no other row; --label 'लेबल' takes it as names"
     told = DataConfig(path=str(path), text="1", label=2)
     warnings = [note.text for note in load_split(CUSTOM, "train", told).notes if note.level == "warning"]
     assert warnings == [f"{path}: {doubt}"]
