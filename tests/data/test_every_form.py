@@ -126,7 +126,7 @@ def file_of_labels(path: Path, rows: Rows) -> object:
     texts, names = path.with_name("texts.txt"), path.with_name("labels.txt")
     for file, values in zip((texts, names), zip(*rows, strict=True), strict=True):
         file.write_bytes("".join(f"{value}\n" for value in values).encode())
-    return {"files": {"train": str(texts)}, "label_files": {"train": str(names)}}
+    return {"files": {"train": str(texts)}, "label_files": (str(names),)}
 
 
 def file_of_a_class(path: Path, rows: Rows) -> object:
