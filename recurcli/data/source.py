@@ -433,11 +433,13 @@ class _Finder:
         return texts, labels
 
     def with_likely_columns(self, records: Records, rows: Sequence[Record]) -> Self:
-        """Return what decides about `records` that are lists, which cannot have names: the settings, else what the rows show."""
+        """Return what decides about `records` that are lists and have no names: the settings, else what the rows show."""
         texts, labels = self.likely_columns(rows, {key: key for key in records.columns}, has_names=False)
         if texts:
             numbers = f"number {' and '.join(texts)}" + (f", the label number {' and '.join(labels)}" if labels else "")
-            records.notes.append(Note(f"{records.name}: of each list the text is {numbers}; --text and --label name others"))
+            records.notes.append(
+                Note(f"{records.name}: of each list the text is {numbers}; --text and --label name others")
+            )
         found = TextColumns(tuple(texts[:1]), tuple(texts[1:])) if texts else self.texts
         return replace(self, texts=found, label=tuple(labels) or self.label)
 

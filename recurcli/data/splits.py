@@ -317,8 +317,8 @@ class Split:
     """Number of rows left out because they have no majority label."""
     bad: list[str] = field(default_factory=list)
     """`file:line: reason` of each row that was skipped."""
-    faults: list[str] = field(default_factory=list)
-    """Why `load_split` raises DataError for this split, if it is to `keep_faults`."""
+    faults: list[DataError] = field(default_factory=list)
+    """What `load_split` raises for this split, if it is to `keep_faults`."""
     notes: tuple[Note, ...] = ()
     unlabelled: int = 0
     """Number of rows that have no label. They are bad rows, too, unless `data.unlabelled` leaves them out."""
@@ -479,7 +479,7 @@ def load_split(
     kept: list[Record] | None = [] if keep_records else None
     everything = _read_split(sources(like), paths, reader, config, after_rows, kept)
     if everything.faults and not keep_faults:
-        raise DataError(everything.faults[0])
+        raise everything.faults[0]
     if config.label_names and everything.source.label and not like.label_names:
         everything = _with_label_names(everything, config.label_names)
     if everything.source.label and everything.examples:
@@ -786,14 +786,16 @@ def _read_split(
     (first_source, first_records), *others = opened
     name = first_source.name + (f" and {pluralize(len(others), 'more file')}" if others else "")
     hint = next((records.hint for _, records in opened if records.hint), "")
+    guess = next((found for _, records in opened if records.decoder and (found := records.decoder.guess)), None)
     if unlabelled and not leaves_out:
         without = pluralize(unlabelled, "row")
         hint += f"; a training with --set data.unlabelled=drop leaves out the {without} without a label"
         if doubt := joint_doubt(sorted(cell for cell in {*examples.labels} if isinstance(cell, str))):
             hint += f"; {doubt}"
-    faults = [bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)]
+    why = bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)
+    faults = [DataError(why, options=("--encoding", guess.encoding) if guess else ())] if why else []
     if not examples:
-        faults.append(f"{name}: no row is left of {read}" if read else f"{name}: has no rows")
+        faults.append(DataError(f"{name}: no row is left of {read}" if read else f"{name}: has no rows"))
     ids: set[str] = set()
     for row_id in examples.ids:
         if not row_id or row_id in ids:
@@ -802,9 +804,8 @@ def _read_split(
     if len(ids) < len(examples):
         if config.id is not None:
             number, line = divmod(examples.lines[len(ids)], OF_FILE)
-            faults.append(
-                f"{opened[number][0].name}:{line}: the ids in '{escaped(config.id)}' must differ, and no row may be without one"
-            )
+            what = f"the ids in '{escaped(config.id)}' must differ, and no row may be without one"
+            faults.append(DataError(f"{opened[number][0].name}:{line}: {what}"))
         examples.ids = numbers
     notes: list[Note] = []
     for _, records in opened:
@@ -830,7 +831,7 @@ def _read_split(
         read=read,
         dropped=dropped,
         bad=bad,
-        faults=[*filter(None, faults)],
+        faults=faults,
         notes=(*notes,),
         unlabelled=unlabelled,
         records=kept or [],
