@@ -61,7 +61,7 @@ def predict(request: PredictRequest, log: Log) -> None:
 
     Raises DataError if an input cannot be read, and with `strict` for the first bad row.
     """
-    options = with_options(DataConfig(), Path(), request.texts.given())
+    options = with_options(DataConfig(), Path(), request.columns.given())
     if request.shard is not None or len(request.sources) > 1:
         for pipe in (each for each in request.sources if not is_file(each)):
             what = "several inputs must be files" if request.shard is None else "--shard takes a part of a file"
@@ -238,7 +238,7 @@ def _open_input(
             stack.enter_context(on_error.pop_all())
             return found
         before = counted.rows
-        names = scan(found, counted, strict=request.strict, all_keys=request.columns is not None)
+        names = scan(found, counted, strict=request.strict, all_keys=bool(request.picked))
         keys = names if found.typed else found.keys
     return found._replace(
         unread=_unread(source), names=names, keys=keys, counted=counted, rows=counted.rows - before, state=state
@@ -312,7 +312,7 @@ def _labels_in_words(counts: Mapping[str, int], without: str) -> str:
 
 MAX_LABELS = 5
 """Labels that the last line names."""
-_RESOLVED = ("format", "input_format", "texts", "fast", "inference")
+_RESOLVED = ("format", "input_format", "columns", "output_columns", "fast", "inference")
 """Options that a resume compares by what they were resolved to."""
 _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite")
 """Options that a resume may change, or compares by the content of what they name."""
@@ -321,13 +321,14 @@ _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite
 def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     rows, config = writer.input, predictor.inference
-    others = {**vars(request), **vars(request.texts)}  # an option that is added must match too
+    others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
     for name in (*_RESOLVED, *_FREE_AT_RESUME):
         del others[name]
     return {
         "options": {
             **{f"--{name.replace('_', '-')}": others[name] for name in sorted(others)},
             "the model": run.sha256,
+            "--columns": request.output_columns,
             "--format": rows.format,
             "--delimiter": rows.source.delimiter,
             "--quote": writer.quote,

@@ -8,7 +8,6 @@ import gzip
 import lzma
 import math
 import re
-import shlex
 import stat
 import zipfile
 import zlib
@@ -479,15 +478,14 @@ def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
     return Row(content.removesuffix(b"\r"), whole, decoder, "\r\n" if content.endswith(b"\r") else "\n")
 
 
-def labels_beside_in_words(path: Path) -> str:
-    """Return how to read the labels of a text file from one beside it, with "label" in its name and as many lines, or ""."""
+def labels_beside(path: Path) -> Path | None:
+    """Return the file beside a text file, with "label" in its name and as many lines, that seems to have its labels."""
     with contextlib.suppress(DataError, OSError):
         rows = sum(1 for _ in rows_of_file(path))
         for other in sorted(path.parent.glob(f"*[Ll]abel*{path.suffix}")):
             if "label" not in path.name.casefold() and sum(1 for _ in rows_of_file(other)) == rows:
-                joined = f"paste {shlex.quote(str(path))} {shlex.quote(str(other))} > train.tsv"
-                return f"; its labels seem to be in {other.name}: --labels {shlex.quote(str(other))}, or join them: {joined}"
-    return ""
+                return other
+    return None
 
 
 def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:

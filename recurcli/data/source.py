@@ -28,7 +28,7 @@ from recurcli.data.readers import (
     recognised_delimiter,
     recognised_in_words,
 )
-from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated, labels_beside_in_words
+from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated, labels_beside
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, ModelError, UsageError, did_you_mean, escaped
 from recurcli.log import Note
@@ -575,6 +575,12 @@ class ColumnNames:
         """
         if not self.names:
             return DataError(f"{self.source}: has no rows, or its first rows cannot be read")
+        path = Path(self.source)
+        if (other := labels_beside(path)) is not None:
+            joined = shlex.join(["paste", str(path), str(other)])
+            way_out = f"add --labels {shlex.quote(str(other))}, or join them: {joined} > train.tsv"
+            fault = f"its labels seem to be in {other.name}, which has as many lines"
+            return DataError(f"{self.source}: {fault}; {way_out}", options=("--labels", str(other)))
         options = self.propose()
         question = f"which column is the {what}?"
         if {"--text", "--label"} <= {*options}:
@@ -584,8 +590,7 @@ class ColumnNames:
         answer = f"add {shlex.join(options)}" if options else answer
         shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
         columns = f"{'line 1 is' if cells else 'the columns are'}: {shown}"
-        beside = labels_beside_in_words(Path(self.source))
-        return DataError(f"{self.source}: {question} {answer}; {columns}{beside}", options=options)
+        return DataError(f"{self.source}: {question} {answer}; {columns}", options=options)
 
     def read_twice(self, name: str | None, what: str) -> DataError:
         """Return the error for the column `name`, which would be read as `what`."""

@@ -37,7 +37,7 @@ from recurcli.data.labels import (
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import dataset_records, format_of, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of
+from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of, uncompressed
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
 from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -417,8 +417,8 @@ def load_split(
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
     The file is the one that `config.files` names; the rows of several follow each other, and those after the first have its
-    columns by name. Else `config.path` is a folder with the task's files, a parent of folders
-    named by task, or one file, which is the split.
+    columns by name. Else `config.path` is a folder with the task's files, a parent of folders named by task, or one file, which
+    is the split. The labels may be in files of their own (`config.label_files`), or be the names of the files.
     With `use_dev_split` one file holds train and dev rows (see `drawn_rows`), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
@@ -460,7 +460,7 @@ def load_split(
     reader = _LabelReader.of(task, config, {**layout.label_names, **like.label_names}, any_label=any_label)
     beside: Sequence[Path | str] = config.label_files_of(split) if labelled else ()
     if labelled and config.label_by == "file":
-        beside = [Path(each.name.removesuffix(".gz")).stem for each in rows]
+        beside = [Path(uncompressed(each.name)).stem for each in rows]
 
     find = partial(find_source, task=task, config=config, layout=layout, training=split == "train")
 
@@ -697,7 +697,7 @@ class _LabelReader(NamedTuple):
         """
         labels, answer = self.task.labels, answer_of(fields)
         if answer == "ignore" or (answer == "reject" and not isinstance(fields.get("label"), str)):
-            raise LeftOut(f"with answer {answer} are left out")
+            raise LeftOut(f"are left out, since their 'answer' is {answer}, as Prodigy has it")
         cell = label_of(fields, columns, labels, self.renamed, self.kind, self.separator)
         if answer == "reject":
             cell = f"{NOT}{cell}"
@@ -780,7 +780,7 @@ def _read_split(
             after_rows(read)
     after_rows(read)
     if any(rejected) and len({str(label).removeprefix(NOT) for label in examples.labels}) > 1:
-        counts["with answer reject are left out, since there are several labels"] += sum(rejected)
+        counts["are left out, since their 'answer' is reject and there are several labels"] += sum(rejected)
         kept_rows = ~np.array(rejected)
         examples, numbers = examples.take(kept_rows), array("q", compress(numbers, kept_rows))
     (first_source, first_records), *others = opened

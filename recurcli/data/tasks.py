@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
 from recurcli.data.readers import ENDINGS, FORMATS, is_fasttext, is_saved_dataset, parts_of_document
-from recurcli.data.rows import COMPRESSED, file_and_part, labels_beside_in_words, uncompressed
+from recurcli.data.rows import COMPRESSED, file_and_part, uncompressed
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
 
@@ -384,8 +384,6 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
     if files:
         shown = ", ".join([*(escaped(name, 60) for name in files[:8]), *["…"][: len(files) > 8]])
         way_out = f"it holds {shown}; give the path of one file, or name files with --train, --dev and --test"
-    for file, hint in ((file, labels_beside_in_words(file)) for file in sorted(path.glob("*.txt"))):
-        way_out = f"--train {file}{hint}" if hint else way_out
     looked_for = ", ".join([*names[:8], *["…"][: len(names) > 8]])
     raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {way_out}")
 
@@ -501,6 +499,7 @@ def _usual_files(task: Task, folder: Path, split: str) -> Iterator[tuple[Path, .
             if is_fasttext(file := folder / f"{stem}.txt{ending}"):
                 yield (file,)
         for place in (folder, folder / "data"):
-            for name in islice(sorted(path.name for path in place.glob(f"{stem}-[0-9]*-of-[0-9]*.*")), 1):
+            for name in islice(sorted(path.name for path in place.glob(f"{stem}-?????-of-?????.*")), 1):
                 count, _, ending = name.partition("-of-")[2].partition(".")
-                yield tuple(place / f"{stem}-{number:05}-of-{count}.{ending}" for number in range(int(count)))
+                numbers = range(int(count)) if count.isdecimal() else ()
+                yield tuple(place / f"{stem}-{number:05}-of-{count}.{ending}" for number in numbers)

@@ -121,18 +121,9 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
             what = f"has {len(rows):,} rows; {submission.test_file} has {submission.rows:,}, and each needs its line"
             found.add("error", "count", what)
     else:
-        what, meant = (
-            f"CLUE reads no file named '{escaped(name)}': it would score 0",
-            re.sub("^wsc", "cluewsc", name.lower()),
-        )
-        named = [other for other, its in known.items() if meant.startswith(its.task.name)]
-        labels = [fields.get("label") for _, fields in rows if fields]
-        fitting = [
-            other
-            for other, its in known.items()
-            if its.rows == len(rows) and all(label in its.task.labels for label in labels)
-        ]
-        found.add("error", "name", what + did_you_mean(meant, named or fitting or {*known, *OTHER_NAMES}))
+        what, meant = f"CLUE reads no file named '{escaped(name)}': it would score 0", name.lower()
+        of_task = [other for other in known if meant.startswith(known[other].task.name.removeprefix("clue"))]
+        found.add("error", "name", what + did_you_mean(meant, of_task or {*known, *OTHER_NAMES}))
     _check_labels(submission and submission.task, rows, found)
     _check_ids(rows, found, counted_from_1=name == CSL)
     return found.ordered()

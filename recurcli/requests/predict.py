@@ -60,11 +60,15 @@ class PredictRequest:
             "all rows; of several files each is in one part, and each part of Parquet is a file of its own.",
         ),
     ] = None
-    texts: TextColumns = field(default_factory=TextColumns)
+    columns: TextColumns = field(default_factory=TextColumns)
     probabilities: Annotated[bool, flag("--probabilities", "Add the probability of each label.")] = False
-    columns: Annotated[
+    output_columns: Annotated[
         str | None,
-        option("NAME[=NEW],…", "Columns of the output in this order, each under its own or a new name; default: all."),
+        option(
+            "NAME[=NEW],…",
+            "Columns of the output in this order, each under its own or a new name; default: all.",
+            "--columns",
+        ),
     ] = None
     top_k: Annotated[int | None, option("K", "Add the K best labels with their probabilities.", min=1)] = None
     threshold: Annotated[
@@ -104,7 +108,7 @@ class PredictRequest:
             raise UsageError("standard input cannot be one of several inputs; write it to a file")
         if not all(map(all, self.picked)) or len({new for _, new in self.picked}) < len(self.picked):
             raise UsageError(
-                f"--columns {escaped(self.columns)}: needs names that differ, such as id,prediction=target"
+                f"--columns {escaped(self.output_columns)}: needs names that differ, such as id,prediction=target"
             )
 
     @property
@@ -115,7 +119,7 @@ class PredictRequest:
     @property
     def picked(self) -> list[tuple[str, str]]:
         """The columns that the output has, and their names in it; [] stands for all."""
-        parts = [] if self.columns is None else [part.partition("=") for part in self.columns.split(",")]
+        parts = [] if self.output_columns is None else [part.partition("=") for part in self.output_columns.split(",")]
         return [(name, new if mark else name) for name, mark, new in parts]
 
     @property

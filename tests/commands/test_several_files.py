@@ -280,9 +280,9 @@ def test_names_of_labels_are_read_in_any_usual_form(tmp_path: Path, content: str
 def test_an_error_names_the_file_of_the_labels_beside_the_texts(recur: Recur, tmp_path: Path) -> None:
     write_tweeteval(tmp_path, {"train": 60, "val": 20})
     texts, labels = tmp_path / "train_text.txt", tmp_path / "train_labels.txt"
-    way_out = f"its labels seem to be in train_labels.txt: --labels {labels}, or join them: paste {texts} {labels} > train.tsv"
-    recur.refused(3, way_out, *LINE, texts)
-    recur.refused(3, f"--train {tmp_path / 'val_text.txt'}; its labels seem to be in val_labels.txt", "check", tmp_path)
+    fault = "its labels seem to be in train_labels.txt, which has as many lines"
+    way_out = f"add --labels {labels}, or join them: paste {texts} {labels} > train.tsv"
+    recur.refused(3, f"{fault}; {way_out}", *LINE, texts)
     joined = subprocess.run(["paste", texts, labels], check=True, capture_output=True).stdout
     (tmp_path / "train.tsv").write_bytes(joined)
     columns = ("--no-header", "--text", "1", "--label", "2")

@@ -214,7 +214,7 @@ def answered(*rows: tuple[object, str], key: str = "label") -> list[dict[str, ob
 def test_a_rejected_label_of_prodigy_is_its_negative(tmp_path: Path) -> None:
     found = load(tmp_path / "x.jsonl", answered(("SPAM", "accept"), ("SPAM", "reject"), ("SPAM", "ignore")))
     assert labels(found) == ["SPAM", "not SPAM"]
-    assert notes(found) == ["1 of 3 rows with answer ignore are left out"]
+    assert notes(found) == ["1 of 3 rows are left out, since their 'answer' is ignore, as Prodigy has it"]
 
 
 def test_a_rejected_label_of_several_is_left_out(tmp_path: Path) -> None:
@@ -222,8 +222,8 @@ def test_a_rejected_label_of_several_is_left_out(tmp_path: Path) -> None:
     assert labels(found) == ["A", "B"]
     assert [row.id for row in found.examples] == ["0", "2"]
     assert notes(found) == [
-        "1 of 4 rows with answer ignore are left out",
-        "1 of 4 rows with answer reject are left out, since there are several labels",
+        "1 of 4 rows are left out, since their 'answer' is ignore, as Prodigy has it",
+        "1 of 4 rows are left out, since their 'answer' is reject and there are several labels",
     ]
 
 
@@ -231,7 +231,7 @@ def test_rejected_choices_are_left_out(tmp_path: Path) -> None:
     rows = answered((["A"], "accept"), (["A"], "reject"), (["B"], "accept"), (["A", "B"], "accept"), key="accept")
     found = load(tmp_path / "x.jsonl", rows)
     assert labels(found) == [("A",), ("B",), ("A", "B")]
-    assert "1 of 4 rows with answer reject are left out" in notes(found)
+    assert "1 of 4 rows are left out, since their 'answer' is reject, as Prodigy has it" in notes(found)
 
 
 def test_other_answers_are_columns_like_any(tmp_path: Path) -> None:

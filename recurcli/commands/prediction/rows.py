@@ -246,7 +246,7 @@ class RowWriter:
         self.with_reason = input.counted is None or input.counted.faults > 0 or self.least_score is not None
         self.with_reason = self.with_reason or "reason" in dict(request.picked)
         """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
-        more = request.columns or request.probabilities or request.top_k or request.explain
+        more = request.picked or request.probabilities or request.top_k or request.explain
         if self.format == "clue" and (more or request.threshold is not None):
             raise UsageError(
                 "--format clue has a label for each row; leave out --columns, --probabilities, --top-k, --explain "
@@ -267,7 +267,7 @@ class RowWriter:
         """The names of all columns that the output may have."""
         for name in dict(request.picked).keys() - {*self._all}:
             raise DataError(f"{self.name}: --columns: has no column '{escaped(name)}'{did_you_mean(name, self._all)}")
-        self._picked = [(self._all.index(name), new) for name, new in request.picked] or [*enumerate(self._all)]
+        self._output_columns = [(self._all.index(name), new) for name, new in request.picked] or [*enumerate(self._all)]
         """The place of each column of the output among all, and its name."""
 
     def _names_added(self) -> list[str]:
@@ -289,10 +289,10 @@ class RowWriter:
 
     def head(self) -> bytes:
         """Return the header row. It is empty if the format has none, and if the input has none and no class is to be named."""
-        has_names = self.input.source.header or self.input.typed or self.request.probabilities or self.request.columns
+        has_names = self.input.source.header or self.input.typed or self.request.probabilities or self.request.picked
         if self.format not in ("tsv", "csv") or not has_names:
             return b""
-        names = [name for _, name in self._picked]
+        names = [name for _, name in self._output_columns]
         return self._line(names, names, f"{self.name}: the header")
 
     def row(
@@ -347,7 +347,7 @@ class RowWriter:
         values = [record.fields.get(key, "") for key in self.input.keys]
         added = [f"{cell:.6f}" if isinstance(cell, float) else cell or "" for cell in cells]
         every = [*(map(as_text, values) if self.input.typed else values), *added]
-        return self._line([every[each] for each, _ in self._picked], added, place)
+        return self._line([every[each] for each, _ in self._output_columns], added, place)
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
@@ -405,7 +405,7 @@ class ParquetWriter(RowWriter):
         own = [(name, input.types.get(name, pa.string())) for name in self.input.names]
         fields = [*own, *types.items()]
         self._is_text = [type == pa.string() for _, type in fields]
-        self._schema = pa.schema([(name, fields[place][1]) for place, name in self._picked])
+        self._schema = pa.schema([(name, fields[place][1]) for place, name in self._output_columns])
         self._rows: list[list[Any]] = []
 
     def head(self) -> bytes:
@@ -427,7 +427,7 @@ class ParquetWriter(RowWriter):
             as_text(value) if value is not None and is_text else value
             for value, is_text in zip(values, self._is_text, strict=False)
         ]
-        self._rows.append([[*values, *cells][each] for each, _ in self._picked])
+        self._rows.append([[*values, *cells][each] for each, _ in self._output_columns])
         return b""
 
 
