@@ -674,21 +674,11 @@ def recognised_delimiter(
     be read.
     """
     read = partial(read_records, path, format, encoding=encoding, quote=quote)
-    marks = []
     try:
         with read() as records:
             usual = records.delimiter
             first = str(next(records).fields["1"]) if usual and len(records.columns) == 1 else ""
-        for mark in DELIMITERS:
-            if mark in first and mark != usual:
-                with read(delimiter=mark) as records:
-                    is_tsv, sound = records.format == "tsv", len(records.columns) > 1
-                    for row in records if sound else ():
-                        quoted = is_tsv and any(value.startswith('"') for value in row.fields.values())
-                        if row.fault is not None or quoted:
-                            sound = False
-                            break
-                    marks += [mark] if sound else []
+        marks = [mark for mark in DELIMITERS if mark in first and mark != usual and _fits(read(delimiter=mark))]
     except (DataError, ValueError):  # reading the file says what is wrong with it
         return None
     return marks[0] if len(marks) == 1 else None
@@ -697,18 +687,27 @@ def recognised_delimiter(
 def needs_quotes(path: Path, encoding: str, delimiter: str | None) -> bool:
     """Return whether a TSV has rows that do not fit without quotes around fields, while all rows do with them."""
     read = partial(read_records, path, "tsv", encoding=encoding, delimiter=delimiter)
-    opening = f'{delimiter or FORMATS["tsv"].delimiter}"'.encode()
     try:
-        rows = rows_of_file(path, TextDecoder(encoding))
-        if not any(row.content.startswith(b'"') or opening in row.content for row in rows):
-            return False
-        with read() as bare:
-            if not any(record.fault for record in bare):
+        with open_file(path) as file:
+            if not any(b'"' in chunk for chunk in chunks_of(file, str(path))):
                 return False
-        with read(quote=QUOTE) as quoted:
-            return not any(record.fault for record in quoted) and not quoted.doubts
+        with read() as bare:
+            return any(record.fault for record in bare) and _fits(read(quote=QUOTE))
     except DataError:  # reading the file says what is wrong with it
         return False
+
+
+def _fits(records: Records) -> bool:
+    """Return whether all rows of a table have as many fields as its first one, two or more, and none begins with a quote that
+    has no meaning there. The table is closed.
+    """
+    is_bare = records.format == "tsv" and records.quote is None
+
+    def fits(row: Record) -> bool:
+        return row.fault is None and not (is_bare and any(value.startswith(QUOTE) for value in row.fields.values()))
+
+    with records:
+        return len(records.columns) > 1 and all(map(fits, records)) and not records.doubts
 
 
 def recognised_in_words(mark: str) -> str:

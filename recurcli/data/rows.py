@@ -130,7 +130,7 @@ class Guess(NamedTuple):
     words: tuple[str, ...]
     """Some words of the rows in this encoding, in quotes, which are not ASCII."""
     is_clear: bool
-    """Whether no other encoding is as likely."""
+    """Whether no other encoding is as likely, and the bytes beyond ASCII are not those of a damaged character or two."""
 
     def __str__(self) -> str:
         """Return it with its words, as messages show it."""
@@ -165,7 +165,7 @@ def likely_encoding(rows: bytes) -> Guess | None:
     letters = sum(chr(byte).isalpha() for byte in rows if byte < 0x80)
     if encoding in ("cp1252", "latin-1") and (len(foreign) > letters or max(foreign) >= 0xFE):
         return None
-    is_clear = not rivals or (encoding == "cp1252" and {*rivals} <= {*LATIN})
+    is_clear = len(foreign) >= MANY_BYTES and (not rivals or (encoding == "cp1252" and {*rivals} <= {*LATIN}))
     words = dict.fromkeys(word for word in _BETWEEN_WORDS.split(text) if not word.isascii())
     shown = tuple(f"'{escaped(word, 20)}'" for word in islice(words, SHOWN_WORDS))
     return Guess(encoding, shown, is_clear and (encoding not in LATIN or _decodes(rows, "cp1252")))

@@ -282,4 +282,4 @@ def test_an_explanation_names_words_of_the_row(recur: Recur, refitted: Path, tmp
     assert [row["explanation"].split(" ")[0] for row in rows] == ["good", "", "bad"]
     lines = lines_of(tmp_path / "y.jsonl")
     assert [" | ".join(line["explanation"]) for line in lines] == [row["explanation"] for row in rows]
-    recur.refused(2, "leave out --probabilities, --top-k, --explain", *line, "--format", "clue", "--explain")
+    recur.refused(2, "leave out --columns, --probabilities, --top-k, --explain", *line, "--format", "clue", "--explain")

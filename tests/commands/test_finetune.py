@@ -161,9 +161,9 @@ def test_bad_input_is_one_line_with_the_way_out(
 
 
 def test_classes_without_a_dev_row_are_named(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", "finetuning.max_steps=1"))
+    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", "finetuning.max_steps=1"), "--verbose")
     assert "no dev row for 12 of 15 classes ('103', '104', '106', '107', " in err
-    assert "no row for 12 of 15 classes ('103'," in recur.ok("eval", tmp_path / "run")[1]
+    assert "no row for 12 of 15 classes ('103'," in recur.ok("eval", tmp_path / "run", "--verbose")[1]
 
 
 @pytest.mark.parametrize(
