@@ -64,6 +64,8 @@ ROWS_FOR_HEADER = 1000
 """Rows in which a cell of a header must not stand again in its column."""
 FEWEST_ROWS = 4
 """Rows below line 1 that show whether it is a header. Ours."""
+ROWS_OF_FIRST_WORD = 10
+"""Rows for each first word from which the first words of lines without columns seem to be labels. Ours."""
 LIKE_LENGTH = 1.5
 """How many times as long as those of the other column the texts of a pair are at most. Ours."""
 AS_NAMES = "line 1 is taken as column names; --no-header reads it as a row"
@@ -389,6 +391,10 @@ class _Finder:
         if len(rows) <= is_open * FEWEST_ROWS or (like.text and not (self.is_input and len(like.names) == 1)):
             return ()
         keys = dict.fromkeys(key for row in rows for key in row.fields)
+        if is_open and self.labelled and len(keys) == 1 and not (self.texts.text or self.label):
+            firsts = {str(row.fields["1"]).partition(" ")[0] for row in rows}
+            seems = len(firsts) > 1 and len(firsts) * ROWS_OF_FIRST_WORD <= len(rows)
+            return ("--delimiter", "SPACE", "--text", "2", "--label", "1", "--no-header") if seems else ()
         for is_header in (True, False) if is_open else (in_table and header,):
             names = {key: str(rows[0].fields.get(key, "")) if is_header else key for key in keys}
             below = rows[1:] if is_header else rows

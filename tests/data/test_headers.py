@@ -428,6 +428,8 @@ def settings_of(options: Sequence[str]) -> dict[str, Any]:
     for option, word in pairwise(options):
         if option in ("--text", "--pair", "--label"):
             told[option[2:]] = (*told.get(option[2:], ()), word)
+        if option == "--delimiter":
+            told["delimiter"] = word
     return told
 
 
@@ -468,3 +470,18 @@ def test_a_public_file_is_read_or_answered_once_with_what_reads_it(title: str, e
     read = " | ".join(filter(None, map(" ".join, (source.columns.text, source.columns.pair))))
     assert (f"{read} > {' '.join(source.label)}", len(split.examples)) == (wanted, 40)
     assert bool(options) == bool(answer)
+
+
+def test_a_label_before_the_first_space_is_proposed_where_it_stands_in_many_rows(tmp_path: Path) -> None:
+    path = tmp_path / "trec.txt"
+    path.write_text(
+        "".join(f"{('NUM:count', 'DESC:manner')[row % 2]} How many{' ,' * (row % 3)} {row} ?\n" for row in range(40))
+    )
+    with pytest.raises(DataError, match="add --delimiter SPACE --text 2 --label 1 --no-header") as error:
+        load_split(CUSTOM, "train", DataConfig(path=str(path)))
+    split = load_split(CUSTOM, "train", DataConfig(path=str(path), **settings_of(error.value.options)))
+    assert split.labels == ("DESC:manner", "NUM:count") and split.texts[1] == ("How many , 1 ?", None)
+    path.write_text("".join(f"word{row} is the first of line {row}\n" for row in range(40)))
+    with pytest.raises(DataError, match="which column is the text") as error:
+        load_split(CUSTOM, "train", DataConfig(path=str(path)))
+    assert error.value.options == ()
