@@ -685,14 +685,22 @@ def recognised_delimiter(
 
 
 def needs_quotes(path: Path, encoding: str, delimiter: str | None) -> bool:
-    """Return whether a TSV has rows that do not fit without quotes around fields, while all rows do with them."""
+    """Return whether the quotes around fields of a TSV are not text: all rows fit with them, and some row does not fit without
+    them, has all its fields in quotes, or doubles the quotes in such a field.
+    """
     read = partial(read_records, path, "tsv", encoding=encoding, delimiter=delimiter)
+
+    def shows(row: Record) -> bool:
+        quoted = [value for value in row.fields.values() if value[:1] == value[-1:] == QUOTE and len(value) > 1]
+        doubles = any(QUOTE * 2 in value[1:-1] for value in quoted)
+        return row.fault is not None or doubles or len(quoted) == len(row.fields)
+
     try:
         with open_file(path) as file:
-            if not any(b'"' in chunk for chunk in chunks_of(file, str(path))):
+            if not any(QUOTE.encode() in chunk for chunk in chunks_of(file, str(path))):
                 return False
         with read() as bare:
-            return any(record.fault for record in bare) and _fits(read(quote=QUOTE))
+            return any(map(shows, bare)) and _fits(read(quote=QUOTE))
     except DataError:  # reading the file says what is wrong with it
         return False
 

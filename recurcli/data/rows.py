@@ -564,7 +564,7 @@ def _check_text_file(head: bytes, name: str, decoder: TextDecoder) -> None:
         if head.startswith(signature):
             raise DataError(f"{name}: is {kind}")
     if decoder.by_row and head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{name}: is UTF-16; name it with --encoding utf-16")
+        raise DataError(f"{name}: is UTF-16; name it with --encoding utf-16", options=("--encoding", "utf-16"))
     if decoder.by_row and len(head) >= 8 and head.count(0) * 3 >= len(head):
         what = "UTF-16 without a byte order mark (--encoding utf-16-le or utf-16-be), or a binary file"
         raise DataError(f"{name}: is {what}; expected UTF-8 text")

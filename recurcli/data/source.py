@@ -238,7 +238,7 @@ class _Finder:
         ):
             records.__exit__()
             records = read(records.format, delimiter=records.delimiter, quote=QUOTE)
-            records.remarks.append("fields in quotes are read without them, since rows do not fit otherwise")
+            records.remarks.append("its fields in quotes are read without them, as in a CSV")
         records.remarks += [remark] if remark else []
         usual = FORMATS[records.format].delimiter
         if records.delimiter not in (None, usual, config.mark, like.own_delimiter):
@@ -273,7 +273,9 @@ class _Finder:
         records.columns, records.names = keys, names
         propose = partial(self.propose, rows, in_table=in_table, header=header or self.header)
         is_complete = is_input or records.format != "jsonl"
-        columns = ColumnNames(records.name, names, keys, is_complete=is_complete, propose=propose)
+        columns = ColumnNames(
+            records.name, names, keys, is_complete=is_complete, propose=propose, remarks=records.remarks
+        )
         by_place = is_input and in_table and not header
         if records.format == "jsonl" and names and all(map(is_number, names)) and not (is_input or like.columns.text):
             self = self.with_likely_columns(records, rows)
@@ -518,7 +520,7 @@ class _Finder:
     @property
     def label_names(self) -> tuple[str, ...]:
         """The names that a label column may have: those in the rows `like` these first, then the usual ones."""
-        return (*self.like.label, *LABEL_NAMES)
+        return (*(name for name in self.like.label if not is_number(name)), *LABEL_NAMES)
 
 
 @dataclass(frozen=True)
@@ -534,6 +536,8 @@ class ColumnNames:
     """Whether there are no others. JSON rows may have keys that the first one lacks."""
     propose: Callable[[], tuple[str, ...]] = tuple
     """Returns the options that would name the columns which are asked for."""
+    remarks: Sequence[str] = ()
+    """How the file was read, if that was not obvious."""
 
     def find(self, word: str, what: str) -> str:
         """Return the key of the column with the name `word`, else with that number from 1, which is to be the `what`.
@@ -582,7 +586,7 @@ class ColumnNames:
         if not self.names:
             return DataError(f"{self.source}: has no rows, or its first rows cannot be read")
         path = Path(self.source)
-        if (other := labels_beside(path)) is not None:
+        if format_of(self.source) is None and (other := labels_beside(path)) is not None:
             joined = shlex.join(["paste", str(path), str(other)])
             way_out = f"add --labels {shlex.quote(str(other))}, or join them: {joined} > train.tsv"
             fault = f"its labels seem to be in {other.name}, which has as many lines"
@@ -596,7 +600,8 @@ class ColumnNames:
         answer = f"add {shlex.join(options)}" if options else answer
         shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
         columns = f"{'line 1 is' if cells else 'the columns are'}: {shown}"
-        return DataError(f"{self.source}: {question} {answer}; {columns}", options=options)
+        remarks = "".join(f"; {remark}" for remark in self.remarks)
+        return DataError(f"{self.source}: {question} {answer}; {columns}{remarks}", options=options)
 
     def read_twice(self, name: str | None, what: str) -> DataError:
         """Return the error for the column `name`, which would be read as `what`."""

@@ -448,7 +448,7 @@ def load_split(
         rows, is_divided = [records], is_divided and not config.has_own_dev_file
         labelled = labelled and all(split not in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
-        raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
+        raise UsageError("task custom has no data; name a FILE (--data PATH), or --set data.hub=OWNER/NAME")
     else:
         made: Sequence[tuple[str, str]] = (
             listops_rows(task, split, close_brackets=config.close_brackets)

@@ -72,7 +72,7 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
     ("arguments", "reason"),
     [
         (["predictt"], "no such command 'predictt'. Did you mean 'predict'?; see `recur --help`"),
-        (["finetune"], "task custom has no data; add --data PATH"),
+        (["finetune"], "task custom has no data; name a FILE (--data PATH)"),
         (["pretrain"], "missing option '--preset'; see `recur pretrain --help`"),
         (["finetune", "x.csv", "--data", "y.csv"], "x.csv and --data y.csv both name the data; leave out one"),
         (["eval", "x", "x.csv", "--data", "y.csv"], "x.csv and --data y.csv both name the data; leave out one"),

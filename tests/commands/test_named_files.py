@@ -158,7 +158,7 @@ def test_a_resume_compares_named_files_by_their_hash(recur: Recur, files: Path) 
         ("--train a.csv --dev b.csv --test b.csv", 2, "--dev b.csv and --test b.csv are the same"),
         ("--train a.csv --set finetuning.early_stopping_patience=3", 2, "did you mean 'finetuning.patience'?"),
         ("--train a.csv --set early_stopping=3", 2, "did you mean 'finetuning.patience'?"),
-        ("--test a.csv", 2, "task custom has no data; add --data PATH"),
+        ("--test a.csv", 2, "task custom has no data; name a FILE (--data PATH)"),
         ("--train a.csv --set data.files.train=b.csv", 2, "--train and --set data.files.train set the same key"),
         ("--train a.csv --seed 3 --set runtime.seed=4", 2, "--seed and --set runtime.seed set the same key"),
         ("--train a.csv --text txt", 3, "has no column 'txt'; did you mean 'text'?"),

@@ -11,6 +11,7 @@ from packing import PACK
 from recurcli.config import DataConfig
 from recurcli.data import source
 from recurcli.data.readers import read_records
+from recurcli.data.source import find_source
 from recurcli.data.splits import Split, load_split, notes_on_dev_rows
 from recurcli.data.tasks import TASKS, has_split
 from recurcli.errors import DataError
@@ -207,3 +208,33 @@ def test_a_later_file_is_read_by_its_own_delimiter_or_that_of_the_training_rows(
     split = load_split(TASKS["custom"], "test", DataConfig(path=str(later)), like=trained)
     assert [(example.text, example.label) for example in split.examples] == [("a", "p")]
     assert (split.source.delimiter, split.source.quote) == (mark, None if name == "x.tsv" else "'")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['"text"\t"label"\n"good"\t"a"\n"fine"\t"b"\n', 'text\tlabel\n"""good"" film"\ta\nfine\tb\n'],
+    ids=["all fields", "doubled quotes"],
+)
+def test_quotes_that_are_no_text_are_not_read(content: str, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text(content)
+    source, records = find_source(tmp_path / "x.tsv", TASKS["custom"], DataConfig(), labelled=True)
+    with records:
+        texts = [record.fields["text"] for record in records]
+    assert (source.quote, source.label, texts[1]) == ('"', ("label",), "fine")
+    assert texts[0] in ("good", '"good" film')
+
+
+def test_a_quote_that_is_text_stays(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text('text\tlabel\n"good" film\ta\n"""\tb\n"so"\ta\n')
+    source, records = find_source(tmp_path / "x.tsv", TASKS["custom"], DataConfig(), labelled=True)
+    with records:
+        assert [record.fields["text"] for record in records] == ['"good" film', '"""', '"so"']
+    assert source.quote is None
+
+
+def test_a_run_without_a_header_reads_its_file_again(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("1,good film,indeed\n2,bad film,really\n1,fine film,truly\n")
+    plain = DataConfig(path=str(tmp_path / "x.csv"))
+    first = load_split(TASKS["custom"], "train", replace(plain, text=(2, 3), label=1, header=False))
+    again = load_split(TASKS["custom"], "test", plain, labelled=True, like=first.source)
+    assert again.source.columns == first.source.columns and again.cells == first.cells == ["1", "2", "1"]

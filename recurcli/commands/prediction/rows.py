@@ -258,7 +258,8 @@ class RowWriter:
         self._best = min(request.top_k or 0, len(self.labels))
         self._added = self._names_added()
         self._check_no_added(self.input.names)
-        if self.format in ("jsonl", "parquet") and (twice := first_repeated(self.input.names)) is not None:
+        written = [name for name in self.input.names if not request.picked or name in dict(request.picked)]
+        if self.format in ("jsonl", "parquet") and (twice := first_repeated(written)) is not None:
             title = "JSON" if self.format == "jsonl" else "Parquet"
             raise DataError(
                 f"{self.name}: has the column '{escaped(twice)}' twice, which {title} cannot hold; rename one"
