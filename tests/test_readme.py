@@ -222,7 +222,7 @@ def test_no_measured_accuracy_stands_in_the_package() -> None:
     assert [text for text in texts_of_the_program() if re.search(r"\d\d\.\d %", text)] == []
 
 
-NO_HOW_TO = {"docs/guarantees.md", "docs/models.md", "docs/page.md"}
+NO_HOW_TO = {"docs/guarantees.md", "docs/models.md"}
 
 
 @pytest.mark.parametrize("name", sorted({name for name in READMES if name.startswith("docs/")} - NO_HOW_TO))
