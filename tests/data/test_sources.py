@@ -1,5 +1,6 @@
 """The file of a split is found under the names that the task, the preset or the usual habits give it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,3 +239,12 @@ def test_a_run_without_a_header_reads_its_file_again(tmp_path: Path) -> None:
     first = load_split(TASKS["custom"], "train", replace(plain, text=(2, 3), label=1, header=False))
     again = load_split(TASKS["custom"], "test", plain, labelled=True, like=first.source)
     assert again.source.columns == first.source.columns and again.cells == first.cells == ["1", "2", "1"]
+
+
+def test_splits_of_a_document_that_are_not_read_are_named(tmp_path: Path) -> None:
+    rows = [{"text": f"text {row}", "label": "ab"[row % 2]} for row in range(4)]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"train": rows, "test": rows, "oos_train": rows[:2]}))
+    found = load_split(TASKS["custom"], "train", DataConfig(path=str(path)))
+    assert [note.text for note in found.notes] == [f"{path}: not read: 'oos_train'; {path}#oos_train names such rows"]
+    assert not load_split(TASKS["custom"], "train", DataConfig(path=f"{path}#oos_train")).notes
