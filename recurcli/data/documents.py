@@ -1,24 +1,29 @@
-"""JSON in the forms that hold rows: values that follow each other, arrays, and documents of columns, of splits, or with the
-rows under a key.
+"""JSON in the forms that hold rows: lines, arrays, and documents of columns, of splits, or with the rows under a key.
 
-Arrays and values that follow each other are streams (`values_in`); a document is read whole. The jobs of annotation tools
-become plain rows (`plain_row`).
+Lines and arrays are streams (`read_json`); a document is one row for the reader of lines, and is read whole. The jobs of
+annotation tools become plain rows (`plain_row`).
 """
 
+import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from recurcli.data.rows import first_repeated, kind_of
+from recurcli.data.rows import MAX_ROW, Row, TextDecoder, decoded, first_repeated, kind_of, rows_in
 from recurcli.errors import DataError, escaped
 
-MAX_VALUE = 100_000_000
-"""Most characters of a JSON value: a document that is read whole, or a row of an array."""
 ROWS_KEYS = ("data", "rows")
 """Keys of a document under which its rows are found beside other lists."""
+_NO_CELLS = {*ROWS_KEYS, "train", "test"}
+"""Keys under which a list of objects or lists is no cell of a row."""
+_ARRAY = re.compile(rb"\s*\[(?=\s*[\[{\]]|[ \t]*\r?\n)")
+"""The start of an array of rows. A list that begins with a string or number in the same line is a row itself."""
+_OVER_LINES = re.compile(rb"\s*\{(?:[^\n]*[{\[,:])?[ \t\r]*\n")
+"""The start of an object whose first line shows that it goes on in the next one."""
 _KEY = r'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:\s*'
 _JQ = {
     r'\s*\{\s*("columns")\s*:\s*\[': ".columns as $c | .data[] | [$c, .] | transpose | map({(.[0]): .[1]}) | add",
@@ -28,7 +33,8 @@ _JQ = {
 }
 """The jq program that writes the rows of a document as lines, by what it begins with."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_BETWEEN = re.compile(r"[\s,]*")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NOT_BETWEEN = re.compile(r"[^\s,]")
 _LONGEST_WORD = 10
 """Characters of -Infinity and of the escape of a character, which may be cut where a piece of a stream ends, and one more."""
 
@@ -37,110 +43,144 @@ class BadJson(Exception):
     """The reason why a text is not JSON, or not what is expected."""
 
 
-class SeveralParts(DataError):
-    """A document holds several lists of rows, the `parts`, and none is named."""
+class Json(NamedTuple):
+    """What a file or stream of JSON holds: rows, or a document, the only object."""
 
-    def __init__(self, name: str, parts: tuple[str, ...]) -> None:
-        shown = ", ".join(map(escaped, parts))
-        super().__init__(f"{name}: holds lists of rows under {shown}; FILE#{escaped(parts[0])} names one")
-        self.parts = parts
+    rows: Iterator[tuple[str, str | None]]
+    """The text of each row, and its fault."""
+    tables: Mapping[str, list[str]]
+    """The rows of a document under each of its keys that has some, and under "" those that are read if no key is named."""
+    fault: str | None
+    """Why a document cannot be read."""
 
 
-def values_in(pieces: Iterator[str], name: str, *, is_array: bool) -> Iterator[str]:
-    """Yield the text of each JSON value that the `pieces` hold, values that follow each other or the items of an array.
+_KEPT: dict[object, Json] = {}
+"""The last document of a file, since each split asks for it anew, by what tells that the file is the same."""
 
-    The "[" of an array was taken. The memory is that of a piece and a value, of MAX_VALUE characters at most. Raises DataError
-    with the `name` where the text is not JSON.
+
+def read_json(chunks: Iterator[bytes], name: str, decoder: TextDecoder, path: Path | None) -> Json:
+    """Return what the `text_chunks` of a file or stream (`path` None) hold.
+
+    Nothing is read after a first line of a stream that is a row. The rows of an array raise DataError where it is not JSON.
+    """
+    key = path and (path, path.stat().st_mtime_ns, path.stat().st_size, decoder.encoding)
+    if key in _KEPT:
+        return _KEPT[key]
+    head = next(chunks, b"")
+    if start := _ARRAY.match(head):
+        pieces = codecs.iterdecode(chain([head[start.end() :]], chunks), decoder.row_encoding, "surrogateescape")
+        items = (text.encode(decoder.row_encoding, "surrogateescape") for text in items_in(pieces, name))
+        return Json((decoded(Row(item, True, decoder)) for item in items), {}, None)
+    is_over_lines = _OVER_LINES.match(head) is not None  # which are read as one
+    chunks = (chunk.replace(b"\n", b" ") if is_over_lines else chunk for chunk in chain([head], chunks))
+    rows = map(decoded, rows_in(chunks, decoder))
+    if not head.lstrip().startswith(b"{"):
+        return Json(rows, {}, None)
+    taken = [*islice(rows, 1)]
+    text, fault = taken[0]
+    try:
+        tables = _tables_of(text) if text else {}
+    except (BadJson, RecursionError) as reason:
+        tables, fault = {"": [text]}, fault or str(reason)
+    if tables.get("") == [text] and not is_over_lines and (path is None or fault):
+        return Json(chain(taken, rows), {}, None)
+    for row in rows:  # blank lines may follow a document
+        taken.append(row)
+        if row[0].strip() or row[1] or tables.get("") == [text]:
+            return Json(chain(taken, rows), {}, None)
+    document = Json(iter(()), tables, fault and fault + (decoder.hint if text else _as_lines(head)))
+    if path is not None:
+        _KEPT.clear()
+        _KEPT[key] = document
+    return document
+
+
+def items_in(pieces: Iterator[str], name: str) -> Iterator[str]:
+    """Yield the text of each item of a JSON array, whose "[" was taken, in the memory of a piece and an item.
+
+    Raises DataError with the `name` where the text is not JSON.
     """
     scan = json.JSONDecoder(strict=False, parse_int=str).raw_decode  # a long number is a fault of its row alone
     text, wanted, row = "", 0, 1
     for piece in chain(pieces, [""]):  # "" is the end
-        text += piece  # in place, so that a document of many pieces is not copied for each
+        text += piece
         at = 0
-        while len(text) >= wanted or not piece:
-            between = _BETWEEN.match(text, at)
-            at = between.end() if between else at
-            if is_array and text.startswith("]", at):
+        while (found := _NOT_BETWEEN.search(text, at)) and (len(text) >= wanted or not piece):
+            at = found.start()
+            if text[at] == "]":
                 if any(map(str.strip, chain([text[at + 1 :]], pieces))):
                     raise DataError(f"{name}: holds more after its JSON array, which ends with row {row - 1}")
                 return
-            if at == len(text):
-                break
             try:
                 _, end = scan(text, at)
             except RecursionError:
                 raise DataError(f"{name}: row {row} is nested too deeply") from None
             except json.JSONDecodeError as error:
                 size, is_cut = len(text) - at, "Unterminated" in error.msg or error.pos > len(text) - _LONGEST_WORD
-                if is_cut and size > MAX_VALUE:
-                    raise DataError(_too_long(text, f"{name}: row {row}", is_alone=row == 1 and not is_array)) from None
+                if is_cut and size > MAX_ROW:
+                    raise DataError(f"{name}: row {row} is longer than {MAX_ROW >> 20} MiB") from None
                 if piece and is_cut:
-                    wanted = min(2 * size, MAX_VALUE + 1)
+                    wanted = min(2 * size, MAX_ROW + 1)
                     break
-                where = f"{error.msg.removesuffix(' starting at')} at character {error.pos - at + 1}"
-                cut = " (it seems to be cut)" if is_cut else ""
-                raise DataError(f"{name}: row {row} is not JSON: {where}{cut}") from None
+                raise DataError(f"{name}: row {row} {_reason(error, at, is_cut=is_cut)}") from None
             if piece and end == len(text):  # a number may go on
                 break
             yield text[at:end]
             at, wanted, row = end, 0, row + 1
-        text = text[at:]
-    if is_array:
-        raise DataError(f"{name}: its JSON array is not closed after row {row - 1}; it seems to be cut")
+        text = text[at:].lstrip()
+    raise DataError(f"{name}: its JSON array is not closed after row {row - 1}; it seems to be cut")
 
 
-def _too_long(text: str, place: str, *, is_alone: bool) -> str:
-    """Return why a value is not read, and for one that may be a document the command that turns it into lines."""
-    found = ((re.match(start, text), program) for start, program in _JQ.items() if is_alone)
-    way_out = next((program.replace("KEY", key[1]) for key, program in found if key), None)
-    what = f"{place} has more than {MAX_VALUE // 1_000_000} MB"
-    return what if way_out is None else f"{what}; if it holds the rows, turn it into lines: jq -c '{way_out}'"
+def _reason(error: json.JSONDecodeError, start: int = 0, *, is_cut: bool) -> str:
+    """Return why a value that begins at `start` of a text is not JSON."""
+    where = f"{error.msg.removesuffix(' starting at')} at character {error.pos - start + 1}"
+    return f"is not JSON: {where}{' (it seems to be cut)' if is_cut else ''}"
 
 
-def tables_of(text: str, name: str) -> dict[str | None, Iterable[Any]]:
-    """Return the rows, objects or lists, that a JSON document holds, with the key None, and those under each of its keys that
-    has some, such as the splits. None is not among the keys if it cannot be told which are the rows. A row has {}.
+def _as_lines(head: bytes) -> str:
+    """Return how a document that begins with `head` is turned into lines."""
+    start = head.decode(errors="replace")
+    programs = (program.replace("KEY", key[1]) for begins, program in _JQ.items() if (key := re.match(begins, start)))
+    return f"; if it holds the rows, turn it into lines: jq -c '{next(programs, '.')}'"
 
-    Raises DataError with the `name` for a key that stands there twice.
+
+def _tables_of(text: str) -> dict[str, list[str]]:
+    """Return the `tables` of an object that is a file's only one. Raises BadJson if it is not JSON, or has a key twice.
+
+    The object is a row if it holds a string, since lists of objects beside it are cells, such as spans. But those under "data",
+    "rows", "train" or "test" are no cells, unless it has a string "text". Without a string, it is a row if it holds no rows.
+
+    The rows of another object are those under "data" or "rows", those of its columns, two or more, or those under its only key
+    that has some. If several keys have some, one must be named.
     """
-    try:
-        value = json.loads(text, strict=False, object_pairs_hook=_without_duplicates)
-    except (BadJson, ValueError) as reason:
-        raise DataError(f"{name}: {reason}") from None
-    rows, tables = _table_in(value), _tables_in(value)
-    if rows is not None:
-        return {None: rows, **tables}
-    return tables if len(tables) > 1 else {}
+    value = plain_row(_value(text, _WHOLE), Counter())
+    tables = {key: rows for key, each in value.items() if (rows := _rows_of(each))}
+    names, data = value.get("columns"), tables.get("data")
+    if isinstance(names, list) and data and isinstance(data[0], list):  # pandas' orient="split"
+        tables["data"] = [dict(zip(names, row, strict=False)) for row in data]
+    if len(tables) < len(value) and len(columns := _rows_of(value)) > 1:
+        tables[""] = columns
+    texts = {key: [*map(json.dumps, rows)] for key, rows in tables.items()}
+    strings = [key for key, each in value.items() if isinstance(each, str)]
+    if "text" in strings or (strings and _NO_CELLS.isdisjoint(tables)) or not tables:
+        return {**texts, "": [text]}
+    main = [key for key in (*ROWS_KEYS, "") if key in texts] or [*texts] * (len(texts) == 1)
+    return {**texts, "": texts[main[0]]} if main else texts
 
 
-def _tables_in(value: Any) -> dict[str | None, Iterable[Any]]:
-    """Return the keys of an object under which there are rows, with these. An object with a text is a row and has none."""
-    is_row = not isinstance(value, dict) or isinstance(plain_row(value, Counter()).get("text"), str)
-    items = () if is_row else value.items()
-    return {key: rows for key, each in items if (rows := _table_in(each)) is not None}
-
-
-def _table_in(value: Any) -> Iterable[Any] | None:
-    """Return the rows that a value holds: a list of them, those under its only such key or one of ROWS_KEYS, its columns'
-    (lists, or pandas' objects with a key for each row), or pandas' rows by index. None: it has none.
+def _rows_of(value: Any) -> list[Any]:
+    """Return the rows that a value holds: a list of objects or lists, or columns of one length (lists, or pandas' objects with
+    a key for each row), or pandas' rows by number.
     """
-    if isinstance(value, list):
-        return value if value and all(isinstance(row, dict | list) for row in value) else None
-    if not isinstance(value, dict) or not value:
-        return None
-    tables, cells = _tables_in(value), [*value.values()]
-    if isinstance(columns := value.get("columns"), list) and "data" in tables:  # pandas' orient="split"
-        return (dict(zip(columns, row, strict=False)) for row in tables["data"])
-    for key in filter(tables.__contains__, ROWS_KEYS):
-        return tables[key]
-    if len(tables) < len(cells) and all(isinstance(each, list) and len(each) == len(cells[0]) for each in cells):
-        return (dict(zip(value, row, strict=True)) for row in zip(*cells, strict=True))
-    if len(tables) < len(cells) and all(isinstance(each, dict) and each.keys() == cells[0].keys() for each in cells):
-        keys = [*cells[0]]
-        if all(map(str.isdecimal, value)) or (len(value) > len(keys) and not all(map(str.isdecimal, keys))):
+    if not isinstance(value, dict):
+        return value if isinstance(value, list) and all(isinstance(row, dict | list) for row in value) else []
+    cells = [*value.values()]
+    if all(isinstance(each, dict) and each.keys() == cells[0].keys() for each in cells):
+        if all(map(str.isdecimal, value)):
             return cells
-        return ({column: each[key] for column, each in value.items()} for key in keys)
-    return next(iter(tables.values())) if len(tables) == 1 else None
+        cells = [[*each.values()] for each in cells]
+    is_table = all(isinstance(each, list) and len(each) == len(cells[0]) for each in cells)
+    return [dict(zip(value, row, strict=True)) for row in zip(*cells, strict=True)] if is_table else []
 
 
 def plain_row(value: Any, counts: Counter[str]) -> Any:
@@ -169,45 +209,34 @@ def plain_row(value: Any, counts: Counter[str]) -> Any:
     return {**row, **{names.get(key, key): cell for key, cell in data.items()}, "label": choices if given else None}
 
 
-def json_row(text: str, counts: Counter[str]) -> dict[str, Any]:
-    """Return the row in `text`, an object or a list, as `plain_row` has it. Raises BadJson if the text is anything else."""
-    row = plain_row(json_value(text), counts)
-    if not isinstance(row, dict):
-        raise BadJson(f"holds {kind_of(row)}, not an object")
-    return row
-
-
-def json_object(text: str) -> dict[str, Any]:
-    """Return the JSON object in `text`. Raises BadJson if the text is anything else."""
-    value = json_value(text)
+def json_object(text: str, convert: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
+    """Return the JSON object in `text`, or what `convert` makes of its value. Raises BadJson if that is anything else."""
+    value = _value(text, _ROW)
+    if "\\u" in text:
+        if _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+            raise BadJson("holds a lone surrogate, half of a character")
+        if _ESCAPED_NUL.search(text):
+            raise BadJson("holds an escaped NUL")
+    value = convert(value)
     if not isinstance(value, dict):
         raise BadJson(f"holds {kind_of(value)}, not an object")
     return value
 
 
-def json_value(text: str) -> Any:
+def _value(text: str, decoder: json.JSONDecoder) -> Any:
     """Return the JSON value in `text`. Raises BadJson if the text is anything else."""
     try:
-        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise BadJson("holds a lone surrogate, half of a character") from None
+        return decoder.decode(text)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
-            raise BadJson("holds more than one JSON value") from None
-        cut = " (it seems to be cut)" if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg else ""
-        way_out = "; write it with json.dumps, not str" if text.startswith("{'") else ""
-        raise BadJson(
-            f"is not JSON: {error.msg.removesuffix(' starting at')} at character {error.pos + 1}{cut}{way_out}"
-        ) from None
+            raise BadJson("holds more than one JSON value; jq -c . writes each in a line") from None
+        ways_out = {"{'": "; write it with json.dumps, not str", "\ufeff{": "; a BOM stands before it"}
+        is_cut = error.pos >= len(text.rstrip()) or "Unterminated" in error.msg
+        raise BadJson(f"{_reason(error, is_cut=is_cut)}{ways_out.get(text[:2], '')}") from None
     except RecursionError:
         raise BadJson("is nested too deeply") from None
     except ValueError:
         raise BadJson("holds a number with too many digits") from None
-    if "\\u0000" in text and _ESCAPED_NUL.search(text):
-        raise BadJson("holds an escaped NUL")
-    return value
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -220,3 +249,8 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(word: str) -> float:
     raise BadJson(f"holds {word}, which is not a JSON number")
+
+
+_ROW = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_number)
+_WHOLE = json.JSONDecoder(object_pairs_hook=_without_duplicates, strict=False)
+"""That of documents, of which a NaN or a line end in a text costs a row alone."""

@@ -9,7 +9,6 @@ the header's width is one row, with a doubt if its lines look like rows. What it
 closed, makes its line a fault; the lines after it are read as rows, where usual readers put them into one field (ours).
 """
 
-import codecs
 import contextlib
 import io
 import json
@@ -24,11 +23,10 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.config import QUOTE, UTF8
-from recurcli.data.documents import BadJson, SeveralParts, json_row, tables_of, values_in
+from recurcli.data.documents import BadJson, json_object, plain_row, read_json
 from recurcli.data.rows import (
     BOM,
     CHUNK,
-    MAX_ROW,
     Format,
     Record,
     Records,
@@ -265,88 +263,45 @@ def _quoted(
 
 ROWS_FOR_KEYS = 100
 """JSON rows among which the first readable one gives the columns."""
-_UNDECODED = "surrogateescape"
-_ARRAY = re.compile(rb"\s*\[(?=\s*[\[{\]]|[ \t]*\r?\n)")
-"""The start of an array of rows. A list that begins with a string or number in the same line is a row itself."""
 _JSON = re.compile(rb'\{|\[\s*\{|\[\s*\["|\[\]?$|\[".*\]$')
 """The first row of JSON."""
 
 
 def json_records(content: Content) -> Records:
-    """Return the rows of JSON: an object or list a line, one after the other, an array of them, or a document that holds them.
+    """Return the rows of JSON: an object or list a line, an array of them, or a document that holds them.
 
     The first readable row among ROWS_FOR_KEYS gives the columns. `Record.line` counts the rows. Raises DataError for a document
-    of several lists of rows, such as splits, of which none is named, and for one that is too large.
+    of several lists of rows, such as splits, of which none is named, and for one that is too long.
     """
-    records = Records(content.name, "jsonl", (), iter(()), decoder=content.decoder)
-    records.rows = (json_record(line, row, records.counts) for line, row in enumerate(_json_rows(content), 1))
+    name = content.name
+    path, part = (None, None) if content.is_stream else file_and_part(Path(name))
+    rows, tables, fault = read_json(content.chunks, name, content.decoder, path)
+    if fault is not None:
+        raise DataError(f"{name}: {fault}")
+    if (part or "") in tables:
+        rows = ((text, None) for text in tables[part or ""])
+    elif parts := [*map(escaped, filter(None, tables))]:
+        raise DataError(f"{name}: holds lists of rows under {', '.join(parts)}; FILE#{parts[0]} names one")
+    elif part is not None:
+        raise DataError(f"{name}: holds no lists of rows under keys; leave out '#{escaped(part)}'")
+    counts = Counter[str]()
+    convert = partial(plain_row, counts=counts)
+    records = (json_record(line, text, fault, convert) for line, (text, fault) in enumerate(rows, 1))
     seen: list[Record] = []
-    for record in islice(records.rows, ROWS_FOR_KEYS):
+    for record in islice(records, ROWS_FOR_KEYS):
         seen.append(record)
         if record.fault is None:
-            records.columns = tuple(record.fields)
             break
-    records.rows = chain(seen, records.rows)
-    return records
+    columns = next((tuple(record.fields) for record in reversed(seen) if record.fields), ())
+    return Records(name, "jsonl", columns, chain(seen, records), decoder=content.decoder, counts=counts)
 
 
-def _json_rows(content: Content) -> Iterator[Row]:
-    """Yield each row of JSON as if it stood in a line of its own. Nothing is read after a first line that is a row."""
-    name, decoder, chunks = content.name, content.decoder, content.chunks
-    part = None if content.is_stream else file_and_part(Path(name))[1]
-    head = next(chunks, b"")
-    taken: list[bytes] = []
-
-    def kept() -> Iterator[bytes]:
-        for chunk in chain([head], chunks):
-            taken.append(chunk)
-            yield chunk
-
-    def row_of(value: str) -> Row:
-        return Row(value.encode(decoder.row_encoding, _UNDECODED), len(value) <= MAX_ROW, decoder)
-
-    def values(chunks: Iterable[bytes], *, is_array: bool = False) -> Iterator[str]:
-        return values_in(codecs.iterdecode(chunks, decoder.row_encoding, _UNDECODED), name, is_array=is_array)
-
-    rows: Iterator[Row] | None = None
-    if start := _ARRAY.match(head):
-        rows = map(row_of, values(chain([head[start.end() :]], chunks), is_array=True))
-    elif head.lstrip().startswith(b"{"):
-        try:
-            found = values(kept())
-            first = next(found)
-            text, fault = decoded(row_of(first)._replace(whole=True))
-            tables = tables_of(text, name)
-            more = [*islice(found, 1)] if tables else []
-        except DataError:  # the lines may be rows, the first of them a bad one
-            if head.lstrip().partition(b"\n")[0].rstrip() == b"{" or sum(map(len, taken)) > MAX_ROW:
-                raise
-        else:
-            if "\n" in first:
-                rows = map(row_of, chain([first], more, found))
-            if tables and not more:
-                if fault is not None:
-                    raise DataError(f"{name}: {fault}{decoder.hint}")
-                if part in tables:
-                    rows, part = (Row(json.dumps(row).encode(), True, decoder) for row in tables[part]), None
-                elif parts := (*filter(None, tables),):
-                    raise SeveralParts(name, parts)
-    if part is not None:
-        raise DataError(f"{name}: holds no lists of rows under keys; leave out '#{escaped(part)}'")
-    yield from rows or rows_in(chain(taken or [head], chunks), decoder)
-
-
-def json_record(line: int, row: Row, counts: Counter[str]) -> Record:
-    """Return the object in `row`, or the list with columns "1", "2", …; without one, a record with a fault and no fields."""
-    text, fault = decoded(row)
-    if fault is None and not text.strip():
-        fault = "is blank"
-    if fault is not None:
-        return Record(line, {}, fault)
+def json_record(line: int, text: str, fault: str | None, convert: Callable[[Any], Any]) -> Record:
+    """Return the object that `convert` makes of the value in `text`, with a fault; without fields if that is no object."""
     try:
-        return Record(line, json_row(text, counts))
+        return Record(line, json_object(text, convert), fault)
     except BadJson as reason:
-        return Record(line, {}, str(reason))
+        return Record(line, {}, fault or (str(reason) if text.strip() else "is blank"))
 
 
 PREFIX = "__label__"
@@ -653,14 +608,12 @@ def read_records(
 
 def parts_of_document(path: Path) -> tuple[str, ...]:
     """Return the keys of a JSON file that holds several lists of rows, such as splits; () for another file."""
-    try:
+    with contextlib.suppress(DataError, OSError):  # reading the file says what is wrong with it
         if path.is_file() and format_of(path.name) == "jsonl":
-            with read_records(path, "jsonl"):
-                pass
-    except SeveralParts as found:
-        return found.parts
-    except (DataError, OSError):  # reading the file says what is wrong with it
-        pass
+            decoder = TextDecoder()
+            with open_file(path) as file:
+                tables = read_json(text_chunks(file, str(path), decoder), str(path), decoder, path).tables
+            return () if "" in tables else (*tables,)
     return ()
 
 

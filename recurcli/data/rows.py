@@ -199,7 +199,7 @@ Format = Literal["tsv", "csv", "excel", "jsonl", "fasttext", "parquet", "folders
 and hold a text file for each row."""
 
 CHUNK = 1 << 16
-MAX_ROW = 64 << 20
+MAX_ROW = 96 << 20
 PEEKED_CHARACTERS = 8 << 20
 """`Records.peek` ends at about so many characters, so that very long rows do not fill the memory."""
 BOM = b"\xef\xbb\xbf"

@@ -59,11 +59,11 @@ def one(value: Callable[[Rows], object], indent: int | None = None) -> Write:
     return lambda path, rows: path.write_text(json.dumps(value(rows), ensure_ascii=False, indent=indent), "utf-8")
 
 
-def lines(value: Callable[[str, str], object], indent: int | None = None) -> Write:
+def lines(value: Callable[[str, str], object]) -> Write:
     """What writes a JSON value for each row."""
 
     def write(path: Path, rows: Rows) -> None:
-        content = (json.dumps(value(*row), ensure_ascii=False, indent=indent) + "\n" for row in rows)
+        content = (json.dumps(value(*row), ensure_ascii=False) + "\n" for row in rows)
         path.write_bytes("".join(content).encode())
 
     return write
@@ -186,7 +186,6 @@ ALL = {"quoting": csv.QUOTE_ALL}
 NUMBERED: dict[str, Any] = {"told": {"text": "1", "label": "2"}}
 FORMS = {
     "JSON lines": Form(lines(lambda text, label: {"text": text, "label": label}), ".jsonl"),
-    "objects over lines": Form(lines(lambda text, label: {"text": text, "label": label}, indent=1)),
     "lists a line": Form(lines(lambda text, label: [text, label]), **NUMBERED),
     "an array": Form(one(objects)),
     "an array over lines": Form(one(objects, indent=2)),
@@ -230,6 +229,50 @@ FORMS = {
 }  # fmt: skip
 
 
+def in_bytes(write: Write, encoding: str) -> Write:
+    """What writes in another encoding than UTF-8."""
+
+    def written(path: Path, rows: Rows) -> None:
+        write(path, rows)
+        path.write_bytes(path.read_bytes().decode().encode(encoding))
+
+    return written
+
+
+GERMAN = [
+    "Die Brötchen waren schön knusprig; wir kommen für das Frühstück wieder",
+    "Zu süß, größtenteils; nie wieder, schade",
+]
+FRENCH = [
+    "Une très belle soirée, où tout était préparé avec goût",
+    "Le dîner était froid, le café brûlé; quelle déception",
+]
+CHINESE = [
+    "\u8fd9\u5bb6\u9910\u5385\u7684\u670d\u52a1\u975e\u5e38\u597d",
+    "\u83dc\u4e0d\u597d\u5403\uff0c\u4e0b\u6b21\u4e0d\u6765\u4e86",
+]
+QUOTED = ['He said "no"', "a\tb", "two\nlines"]
+UNTOLD: dict[str, tuple[Write, str, list[str]]] = {
+    "latin-1": (table(encoding="latin-1"), ".csv", GERMAN),
+    "cp1252": (table(encoding="cp1252"), ".csv", [*FRENCH, "Le menu à 12 € était “correct”"]),
+    "TSV in latin-1": (table(dialect=TAB, encoding="latin-1"), ".tsv", FRENCH),
+    "GB 18030": (table(dialect=TAB, encoding="gb18030"), ".tsv", CHINESE),
+    "lines in latin-1": (in_bytes(FORMS["JSON lines"].write, "latin-1"), ".jsonl", GERMAN),
+    "an array in cp1252": (in_bytes(FORMS["an array"].write, "cp1252"), ".json", FRENCH),
+    "an array over lines in latin-1": (in_bytes(FORMS["an array over lines"].write, "latin-1"), ".json", FRENCH),
+    "columns in latin-1": (in_bytes(FORMS["columns"].write, "latin-1"), ".json", GERMAN),
+    "splits in latin-1": (in_bytes(FORMS["splits"].write, "latin-1"), ".json", GERMAN),
+    "splits in GB 18030": (in_bytes(FORMS["splits"].write, "gb18030"), ".json", CHINESE),
+    "semicolons": (table(dialect={"delimiter": ";"}), ".csv", [*GERMAN, *QUOTED]),
+    "semicolons in quotes": (table(dialect={"delimiter": ";", **ALL}), ".csv", [*FRENCH, *QUOTED]),
+    "semicolons in cp1252": (table(dialect={"delimiter": ";"}, encoding="cp1252"), ".csv", GERMAN),
+    "a CSV of TABs": (table(dialect={"delimiter": "\t", **ALL}), ".csv", [*GERMAN, *QUOTED]),
+    "quoted TSV": (table(dialect={"delimiter": "\t", **ALL}), ".tsv", [*FRENCH, *QUOTED]),
+    "TSV with a quoted field": (table(dialect={"delimiter": "\t"}), ".tsv", QUOTED),
+    "bars": (table(dialect={"delimiter": "|"}), ".txt", [*FRENCH, *GERMAN]),
+}  # fmt: skip
+
+
 def texts(form: Form) -> st.SearchStrategy[str]:
     """Texts with characters that the form can hold."""
     held = st.characters(codec=form.encoding, exclude_categories=["Cs"], exclude_characters=f"\0{form.lacks}")
@@ -256,6 +299,14 @@ def test_the_same_rows_are_read_from_every_form(name: str, data: st.DataObject) 
         told = {"path": None, **named} if isinstance(named, dict) else form.told
         found = read(path, told)
         assert found == rows if form.keeps_order else sorted(found) == sorted(rows)
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_what_is_not_told_is_recognised(name: str, tmp_path: Path) -> None:
+    write, ending, sentences = UNTOLD[name]
+    rows = [(f"{sentence} {number}", LABELS[number % 2]) for number, sentence in enumerate(sentences * 10)]
+    write(tmp_path / f"x{ending}", rows)
+    assert sorted(read(tmp_path / f"x{ending}", {})) == sorted(rows)
 
 
 class Slow(io.BytesIO):

@@ -29,6 +29,12 @@ def load(path: Path, value: object, split: str = "train", **told: object) -> Spl
     return load_split(CUSTOM, split, DataConfig(path=str(path), **told))  # type: ignore[arg-type]
 
 
+def records_of(path: Path) -> list[Record]:
+    """The records of a file."""
+    with read_records(path) as found:
+        return [*found]
+
+
 def records(value: object) -> list[Record]:
     """The records of a stream of JSON; `value` is the text, or is written as one."""
     data = value if isinstance(value, str) else json.dumps(value)
@@ -95,11 +101,51 @@ def test_a_part_that_is_not_there_is_named(tmp_path: Path) -> None:
         {"text": "a text", "tokens": [{"text": "a", "id": 0}], "spans": [{"start": 0}], "label": "a"},
         {"premise": "a", "hypothesis": "b", "label": "a"},
         {"id": 1, "text": "a", "keywords": ["a", "b"], "label": ["a", "b"]},
+        {"review": "a", "spans": [{"start": 0}, {"start": 1}]},
+        {"review": "a", "tokens": [{"id": 0}], "spans": [{"start": 0}, {"start": 1}]},
+        {"text": "a", "data": [{"b": 1}, {"b": 2}]},
+        {"text": ["a"], "label": ["b"]},
     ],
 )
-def test_a_file_of_one_row_is_that_row(row: dict[str, object]) -> None:
+def test_a_file_of_one_row_is_that_row(row: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
     for text in (json.dumps(row), json.dumps(row, indent=1)):
+        path.write_text(text)
         assert [record.fields for record in records(text)] == [row]
+        assert [record.fields for record in records_of(path)] == [row]
+
+
+@pytest.mark.parametrize("key", ["data", "rows", "train"])
+def test_rows_beside_a_string_are_rows_under_a_usual_key(key: str) -> None:
+    assert [record.fields for record in records({"version": "1.0", key: ROWS})] == ROWS
+
+
+def test_rows_beside_a_string_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({"version": "1.0", "examples": ROWS}))
+    assert [record.fields for record in records_of(tmp_path / "x.json#examples")] == ROWS
+
+
+def test_blank_lines_after_a_row_are_answered(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('{"review": "a", "spans": [{"start": 0}]}\n\n')
+    assert [record.fault for record in records_of(path)] == [None, "is blank"]
+    path.write_text('{"train": [{"text": "a"}]}\n\n')
+    assert [record.fields for record in records_of(path)] == [{"text": "a"}]
+
+
+def test_a_document_is_parsed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, parsed = documents._tables_of, []
+
+    def counted(text: str) -> dict[str, list[str]]:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(documents, "_tables_of", counted)
+    for number in (6, 5):
+        both = {"train": ROWS, "dev": ROWS[:number]}
+        assert len(load(tmp_path / "x.json", both).examples) == 6
+        assert len(load_split(CUSTOM, "dev", DataConfig(path=str(tmp_path / "x.json"))).examples) == number
+    assert len(parsed) == 2
 
 
 def test_lines_that_look_like_documents_are_rows() -> None:
@@ -152,13 +198,27 @@ def test_each_row_of_a_document_has_its_own_fault() -> None:
         (b'{"data": [{"text": "\xff"}]}', "x: is not UTF-8 at byte 21"),
         (b'{\n"train": [[1]], "train": [[2]]}', "x: has the key 'train' twice"),
         (b'[\n{"text": "a"},\n{"text": b}]', "x: row 2 is not JSON: Expecting value at character 10"),
-        (b'{\n"text": "a"}\n{"text": ]}', "x: row 2 is not JSON: Expecting value at character 10"),
+        (b'{\n"text": ]}', "x: is not JSON: Expecting value at character 11"),
+        (b'{\n"text": "a"}\n{\n"text": "b"}', "x: holds more than one JSON value; jq -c . writes each in a line"),
         (b"[" * 100_000, "x: row 1 is nested too deeply"),
     ],
 )
 def test_a_fault_of_the_whole_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         [*read_records(io.BytesIO(data), "jsonl", name="x")]
+
+
+JAPANESE = "\u3053\u306e\u6620\u753b\u306f\u3068\u3066\u3082\u9762\u767d\u304b\u3063\u305f\u3067\u3059"
+
+
+@pytest.mark.parametrize("form", ["{}", '{{"data": {}}}', '{{"train": {0}, "test": {0}}}'])
+def test_rows_in_one_line_in_another_encoding_name_it(form: str, tmp_path: Path) -> None:
+    rows = json.dumps([{"text": JAPANESE, "label": label} for label in "abab"], ensure_ascii=False)
+    (tmp_path / "x.json").write_bytes(form.format(rows).encode("cp932"))
+    with pytest.raises(DataError, match=r"is not UTF-8 at byte .* the file may be cp932 .*: --encoding cp932"):
+        load_split(CUSTOM, "train", DataConfig(path=str(tmp_path / "x.json")))
+    found = load_split(CUSTOM, "train", DataConfig(path=str(tmp_path / "x.json"), encoding="cp932"))
+    assert found.examples[0].text == JAPANESE
 
 
 def test_an_array_in_another_encoding_names_it(tmp_path: Path) -> None:
@@ -184,16 +244,17 @@ DOCUMENTS = {
 }
 
 
+@pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_that_is_too_large_gets_a_command_that_works(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, indent: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed, and the commands need it")
     path = tmp_path / "x.json"
-    path.write_text(json.dumps(DOCUMENTS[name], indent=1))
-    monkeypatch.setattr(documents, "MAX_VALUE", 1000)
-    with pytest.raises(DataError, match="if it holds the rows, turn it into lines: jq -c '") as refused:
+    path.write_text(json.dumps(DOCUMENTS[name], indent=indent))
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="turn it into lines: jq -c '") as refused:
+        patch.setattr("recurcli.data.rows.MAX_ROW", 1000)
         read_records(path)
     program = str(refused.value).partition("jq -c '")[2].removesuffix("'")
     lines = subprocess.run(["jq", "-c", program, path], capture_output=True, check=True).stdout
@@ -201,8 +262,8 @@ def test_a_document_that_is_too_large_gets_a_command_that_works(
 
 
 def test_a_row_of_an_array_that_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MAX_VALUE", 1000)
-    with pytest.raises(DataError, match="x: row 2 has more than"):
+    monkeypatch.setattr(documents, "MAX_ROW", 1000)
+    with pytest.raises(DataError, match="x: row 2 is longer than"):
         records([{"text": "a"}, {"text": "a" * 100_000}])
 
 
