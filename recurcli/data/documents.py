@@ -79,7 +79,7 @@ def read_json(chunks: Iterator[bytes], name: str, decoder: TextDecoder, path: Pa
     taken = [*islice(rows, 1)]
     text, fault = taken[0]
     try:
-        tables = _tables_of(text) if text else {}
+        tables = tables_of(text) if text else {}
     except (BadJson, RecursionError) as reason:
         tables, fault = {"": [text]}, fault or str(reason)
     if tables.get("") == [text] and not is_over_lines and (path is None or fault):
@@ -144,7 +144,7 @@ def _as_lines(head: bytes) -> str:
     return f"; if it holds the rows, turn it into lines: jq -c '{next(programs, '.')}'"
 
 
-def _tables_of(text: str) -> dict[str, list[str]]:
+def tables_of(text: str) -> dict[str, list[str]]:
     """Return the `tables` of an object that is a file's only one. Raises BadJson if it is not JSON, or has a key twice.
 
     The object is a row if it holds a string, since lists of objects beside it are cells, such as spans. But those under "data",

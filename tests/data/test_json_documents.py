@@ -134,13 +134,13 @@ def test_blank_lines_after_a_row_are_answered(tmp_path: Path) -> None:
 
 
 def test_a_document_is_parsed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parse, parsed = documents._tables_of, []
+    parse, parsed = documents.tables_of, []
 
     def counted(text: str) -> dict[str, list[str]]:
         parsed.append(text)
         return parse(text)
 
-    monkeypatch.setattr(documents, "_tables_of", counted)
+    monkeypatch.setattr(documents, "tables_of", counted)
     for number in (6, 5):
         both = {"train": ROWS, "dev": ROWS[:number]}
         assert len(load(tmp_path / "x.json", both).examples) == 6
