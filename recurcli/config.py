@@ -38,6 +38,8 @@ from recurcli.validation import (
 
 UTF8 = "utf-8"
 QUOTE = '"'
+DELIMITER_NAMES = {"TAB": "\t", "\\t": "\t", "SPACE": " "}
+"""Names of delimiters that are hard to type."""
 NO_TEXT = ("punycode", "idna", "unicode_escape", "raw_unicode_escape")
 """The encodings of Python that are not for text files. They rewrite backslashes or host names."""
 
@@ -65,6 +67,16 @@ Column = Name | int
 """A column by name, or by number from 1 where there is no header."""
 
 
+LabelNames = dict[str, Name] | tuple[Name, ...]
+Files = Name | Annotated[tuple[Name, ...], MinLen(1)]
+"""One file, or several."""
+
+
+def names_in(files: Files | None) -> tuple[Name, ...]:
+    """Return the names of one file, or of several; () for None."""
+    return (files,) if isinstance(files, str) else files or ()
+
+
 Truncation = Literal["head", "tail", "both"]
 
 
@@ -76,10 +88,10 @@ class DataConfig:
 
     path: Name | None = None
     """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
-    files: dict[str, Name] | None = None
+    files: dict[str, Files] | None = None
     """The file of each split (train, dev, test; test-long: longer rows), as an absolute path or as a name in the
-    folder `path`. A split without a file here has the task's file. If train is named and dev is missing, the dev rows are drawn
-    from the training rows."""
+    folder `path`, or a list of files whose rows follow each other. A split without a file here has the task's file. If train is
+    named and dev is missing, the dev rows are drawn from the training rows."""
     hub: Name | None = None
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`. It is not used if `path` is set."""
     max_length: Annotated[int, Ge(3)] | Literal["auto"] = 128
@@ -96,7 +108,8 @@ class DataConfig:
     header: bool | None = None
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting, else what the row holds."""
     delimiter: str | None = None
-    """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
+    """Separator of the fields of a TSV or CSV file, or TAB or SPACE; null: TAB or a comma. A space separates the first field
+    from the rest of the line, as in TREC's files."""
     quote: str | None = None
     """The quote around fields of a TSV or CSV file; null: " in a CSV, none in a TSV."""
     encoding: str | None = None
@@ -122,6 +135,14 @@ class DataConfig:
     """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""
     labels: Annotated[tuple[str | int, ...], MinLen(2)] | None = None
     """Labels in the order of the classes; null: those of the task, or of the training rows."""
+    label_files: tuple[Name, ...] = ()
+    """Files with a label a line, where no column has the labels: one for each file of train, dev and test rows, in this order.
+    A name that is no path is one in the folder `path`."""
+    label_by: Literal["column", "file"] = "column"
+    """Whether the label of a row is in a column, or is the name of its file without its ending."""
+    label_names: LabelNames | None = None
+    """What the labels of the files, such as 0 and 1, are called: a mapping, or a list of the names from 0 (from 1 if no row
+    has 0). The model has the names as labels."""
     drop_label: str | int | None = None
     """Label of rows that are left out of train and dev, such as the - of NLI rows without a majority."""
     close_brackets: bool = True
@@ -139,15 +160,17 @@ class DataConfig:
     of a smaller share are rows of a larger one."""
 
     def __post_init__(self) -> None:
-        for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
+        for name, mark in (("delimiter", self.mark), ("quote", self.quote)):
             if mark is not None and (len(mark) != 1 or mark in "\r\n"):
                 raise ValueError(f"{name} must be one character that is not a line end, not {mark!r}")
-        if (quote := self.quote or QUOTE) in (self.delimiter or ",\t"):
+        if (quote := self.quote or QUOTE) in (self.mark or ",\t"):
             raise ValueError(f"quote must not be the delimiter, {quote!r}")
         if self.label_separator is not None and (not self.label_separator or self.label_separator.isspace()):
             raise ValueError(f"label_separator must be a mark that is not white space, not {self.label_separator!r}")
         if self.label_separator is not None and self.target in ("one", "number"):
             raise ValueError(f"label_separator must be null with target {self.target}; it joins several labels")
+        if self.label is not None and (self.label_files or self.label_by == "file"):
+            raise ValueError("label must be null with label_files or label_by file; the label is in no column then")
         canonical_encoding(UTF8 if self.encoding is None else self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:
@@ -158,19 +181,40 @@ class DataConfig:
                 raise ValueError(f"{key} must be different, not {names}")
 
     @property
-    def named_files(self) -> dict[str, Path]:
-        """The absolute paths in `files`, by split."""
-        return {split: Path(file) for split, file in (self.files or {}).items() if Path(file).is_absolute()}
+    def mark(self) -> str | None:
+        """The delimiter that `delimiter` is or names. None: that of the file."""
+        return DELIMITER_NAMES.get(self.delimiter or "", self.delimiter)
+
+    @property
+    def named_files(self) -> dict[str, tuple[Path, ...]]:
+        """The paths of the splits whose file is named by an absolute path, or which have a list of files."""
+        own = {split: names for split, names in (self.files or {}).items() if split not in self.files_of_folder}
+        return {split: tuple(Path(self.path or "", name) for name in names_in(names)) for split, names in own.items()}
 
     @property
     def files_of_folder(self) -> dict[str, str]:
         """The names in `files` that belong to the folder `path`, by split."""
-        return {split: file for split, file in (self.files or {}).items() if not Path(file).is_absolute()}
+        files = (self.files or {}).items()
+        return {split: name for split, name in files if isinstance(name, str) and not Path(name).is_absolute()}
 
-    def named_file(self, split: str) -> Path | None:
-        """Return the absolute path of the file of `split`, which for dev may be that of train; None: it is not named."""
+    def files_of(self, split: str) -> tuple[Path, ...]:
+        """Return the paths of the files of `split`, which for dev may be those of train; (): they are not named."""
         shared = split == "dev" and "dev" not in (self.files or {})
-        return self.named_files.get("train" if shared else split)
+        return self.named_files.get("train" if shared else split, ())
+
+    def label_files_of(self, split: str) -> tuple[Path, ...]:
+        """Return the paths of the label files of `split`, which for dev may be those of train; (): it has none.
+
+        Raises UsageError unless there is one for each file of rows.
+        """
+        texts = {"train": self.path, **(self.files or {})}
+        counts = {name: len(names_in(texts.get(name))) for name in SPLITS}
+        if self.label_files and (given := len(self.label_files)) != (rows := sum(counts.values())):
+            raise UsageError(f"--labels (data.label_files) names {given} files, but {rows} files hold the rows")
+        shared = split == "dev" and "dev" not in texts
+        before = 0 if shared else sum(counts[name] for name in SPLITS[: SPLITS.index(split)])
+        own = self.label_files[before : before + counts["train" if shared else split]]
+        return tuple(Path(self.path or "", name) for name in own)
 
     @property
     def has_own_dev_file(self) -> bool:
@@ -182,7 +226,7 @@ class DataConfig:
 def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:
     """Return `config` with `path` and the options `columns` of the command line. Raises UsageError for a bad value."""
     given = {key: value for key, value in columns.items() if value is not None}
-    files = None if path.is_file() else config.files_of_folder or None
+    files = config.files_of_folder or None if path.is_dir() else None
     try:
         return parse_config(DataConfig, {**asdict(config), "path": str(path), "files": files, **given})
     except InvalidConfig as fault:

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import shlex
 import signal
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,11 @@ class DataError(RecurError):
     """Input data that cannot be read as what it should be."""
 
     exit_code = 3
+
+    def __init__(self, message: str, *, options: Sequence[str] = ()) -> None:
+        """`options`: those which the user may add to the command, and which would let it work (see `way_out`)."""
+        super().__init__(message)
+        self.options = tuple(options)
 
 
 class ModelError(RecurError):
@@ -80,6 +86,15 @@ def is_lack_of_memory(error: BaseException) -> bool:
 def last_line(code: int, message: str) -> str:
     """The line on stderr that ends a command. A stop by a signal (128 and above) is not called an error."""
     return f"recur: {message}" if code > 128 else f"recur: error: {message}"
+
+
+def way_out(arguments: Sequence[str], options: Sequence[str]) -> str:
+    """The line on stderr below that of an error: the command of the `arguments` with the `options` that answer the error.
+
+    The options stand before `--`, after which arguments are no options.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return f"recur: try: {escaped(shlex.join(['recur', *arguments[:end], *options, *arguments[end:]]), limit=4000)}"
 
 
 def check_not_both(*, resume: bool, overwrite: bool) -> None:

@@ -109,7 +109,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]
             with TemporaryDirectory(prefix="recur-") as folder, own_random_state():
                 run, init = Path(folder) / "run", None if self.init is None else Path(self.init)
                 request = FinetuneRequest(preset=str(self.preset), output=run, init=init)
-                with Screen(quiet=not self.verbose, metric=resolved.preset.finetuning.metric) as screen:
+                with Screen(quiet=not self.verbose, verbose=True, metric=resolved.preset.finetuning.metric) as screen:
                     self.result_ = finetune(request, _PythonWarnings(screen), resolved, chosen)
                 self._files = {name: (run / name).read_bytes() for name in CONTENTS if (run / name).is_file()}
             self.__dict__.pop("_predictor", None)
@@ -464,7 +464,7 @@ class _PythonWarnings(Log):
     """Raises a Python warning (UserWarning) for each warning. `shown` receives the rest."""
 
     def __init__(self, shown: Log) -> None:
-        self.note, self.progress = shown.note, shown.progress  # type: ignore[method-assign]
+        self.note, self.detail, self.progress = shown.note, shown.detail, shown.progress  # type: ignore[method-assign]
         self.scored_by = shown.scored_by  # type: ignore[method-assign]
 
     def warn(self, text: str) -> None:

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
@@ -136,6 +136,12 @@ def sha256_of(path: Path) -> str:
     """Return the hex sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_all(paths: Sequence[Path]) -> str:
+    """Return the hex sha256 of one file, or that of the hashes of several in their order."""
+    hashes = [*map(sha256_of, paths)]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def write_manifest(folder: Path, names: Iterable[str], listed: Mapping[str, tuple[int, str]] | None = None) -> None:

@@ -10,7 +10,8 @@ class Note:
     """One sentence that the user should read."""
 
     text: str
-    level: Literal["info", "warning"] = "info"
+    level: Literal["detail", "info", "warning"] = "info"
+    """A detail is what the program chose by itself. It is shown under --verbose alone."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,9 @@ class Log:
     def note(self, text: str) -> None:
         """Receive one sentence that the user may read."""
 
+    def detail(self, text: str) -> None:
+        """Receive one sentence on what the command chose by itself, which the user need not read."""
+
     def warn(self, text: str) -> None:
         """Receive one sentence that the user should read."""
 
@@ -87,7 +91,7 @@ class Log:
     def add(self, *notes: Note) -> None:
         """Receive notes that functions returned."""
         for note in notes:
-            (self.warn if note.level == "warning" else self.note)(note.text)
+            {"detail": self.detail, "info": self.note, "warning": self.warn}[note.level](note.text)
 
 
 AfterBatch = Callable[[int], object]

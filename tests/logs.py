@@ -9,7 +9,7 @@ from recurcli.log import Log, State
 
 
 class Kept(Log):
-    """Keeps notes, warnings and states. `watch` is called with each state."""
+    """Keeps notes, details among them, warnings and states. `watch` is called with each state."""
 
     def __init__(self, watch: Callable[[Any], object] = id) -> None:
         self.notes: list[str] = []
@@ -19,6 +19,8 @@ class Kept(Log):
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    detail = note
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)

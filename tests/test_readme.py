@@ -33,6 +33,8 @@ READMES = {
     name: (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "README.md",
+        ".github/CONTRIBUTING.md",
+        *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").iterdir()),
         "presets/README.md",
         "presets/RESULTS.md",
         "presets/examples/README.md",
@@ -72,10 +74,8 @@ def test_a_command_line_of_a_readme_parses(command: str, monkeypatch: pytest.Mon
 
 
 def tutorial(name: str) -> list[str]:
-    """The command lines of a tutorial, without comments; that of a CSV goes on with the run of the set-up."""
+    """The command lines of a tutorial, in the order of the documents, without comments."""
     blocks = re.findall(rf"<!-- tutorial: {name} -->\n```sh\n(.*?)```", TEXTS, flags=re.DOTALL)
-    if name == "csv":
-        blocks = re.findall(r"<!-- set-up -->\n```sh\n[^`]*(recur finetune .*\n)```", README) + blocks
     return [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
 
 
@@ -160,7 +160,7 @@ def test_the_yaml_of_the_readme_is_a_preset(tmp_path: Path) -> None:
 
 
 def test_the_python_of_the_readme_runs(trained: Path, tmp_path: Path) -> None:
-    code, more, *_ = (block for kind, block in BLOCKS if kind == "python")  # recipes: tests/test_recipes.py
+    code, more = re.findall(r"```python\n(.*?)```", READMES["docs/serving.md"], flags=re.DOTALL)
     sample = rows(60, seed=1, labelled=True)
     names: dict[str, object] = {key: [row[name] for row in sample] for key, name in COLUMNS.items()}
     exec(code.replace("runs/starsaber-tnews", str(trained)), names)
@@ -222,6 +222,23 @@ def test_no_measured_accuracy_stands_in_the_package() -> None:
     assert [text for text in texts_of_the_program() if re.search(r"\d\d\.\d %", text)] == []
 
 
+NO_HOW_TO = {"docs/guarantees.md", "docs/models.md"}
+
+
+@pytest.mark.parametrize("name", sorted({name for name in READMES if name.startswith("docs/")} - NO_HOW_TO))
+def test_a_how_to_has_300_words_at_most(name: str) -> None:
+    assert len(re.sub(r"```.*?```", "", READMES[name], flags=re.DOTALL).split()) <= 300
+
+
+def test_the_first_model_needs_300_words_and_three_commands() -> None:
+    before = README.split("\n## The example\n")[0]
+    assert len(before.split()) <= 300 and len(re.findall(r"^recur ", before, flags=re.MULTILINE)) == 3
+
+
+def test_the_readme_links_to_every_how_to() -> None:
+    assert {name for name in READMES if name.startswith("docs/") and f"({name})" not in README} == set()
+
+
 @pytest.mark.parametrize("name", READMES)
 def test_no_line_of_prose_is_wider_than_120_characters(name: str) -> None:
     prose = re.sub(r"```.*?```", "", READMES[name], flags=re.DOTALL).splitlines()
@@ -232,6 +249,24 @@ def test_no_line_of_prose_is_wider_than_120_characters(name: str) -> None:
 def section(heading: str) -> str:
     """The text below a heading of the reference of the commands."""
     return READMES["recurcli/commands/README.md"].split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def test_the_reference_has_4500_words_at_most() -> None:
+    assert len(READMES["recurcli/commands/README.md"].split()) <= 4500
+
+
+def test_the_reference_lists_every_option_with_its_commands() -> None:
+    listed: dict[str, set[str]] = {}
+    for options, verbs in re.findall(r"^\| (`-[^|]*) \| ([^|]*) \|", section("Options"), flags=re.MULTILINE):
+        for option in re.findall(r"`(-[\w-]+)", options):
+            listed[option] = set(GROUP.commands) if verbs == "all" else set(verbs.split(", "))  # type: ignore[attr-defined]
+    known: dict[str, set[str]] = {"--help": set(GROUP.commands), "-h": set(GROUP.commands)}  # type: ignore[attr-defined]
+    for verb, command in GROUP.commands.items():  # type: ignore[attr-defined]
+        for parameter in command.params:
+            for option in (*parameter.opts, *parameter.secondary_opts):
+                if option.startswith("-"):
+                    known.setdefault(option, set()).add(verb)
+    assert listed == known
 
 
 def test_the_reference_lists_the_files_of_a_run() -> None:
@@ -263,7 +298,7 @@ def test_the_reference_lists_the_exit_codes() -> None:
     assert set(codes) == {0, RecurError.exit_code, *errors, *signals}
 
 
-EXAMPLES = {"runs", "held", "train", "LABEL"}
+EXAMPLES = {"runs", "held", "data", "train", "LABEL"}
 """The folders of a user's own in the READMEs; all other paths are the repository's, or those of the README's folder."""
 
 

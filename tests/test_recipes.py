@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import Recur
 
-README = Path(__file__).resolve().parent.parent / "recurcli" / "commands" / "README.md"
+README = Path(__file__).resolve().parent.parent / "docs" / "cluster.md"
 
 
 @pytest.mark.slow

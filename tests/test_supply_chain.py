@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -65,6 +66,13 @@ def test_ci_installs_the_pinned_versions() -> None:
     installs = [line for line in readme.splitlines() if "pip install -q" in line]
     assert installs
     assert all("-c .ci/constraints.txt" in line for line in installs)
+
+
+def test_the_workflow_runs_ci_from_the_lowest_python_on() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["ci"]
+    assert f">={job['strategy']['matrix']['python'][0]}" == PROJECT["requires-python"]
+    assert job["steps"][-1] == {"run": "bash .ci/run"}
 
 
 @pytest.mark.slow

@@ -24,7 +24,16 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from recurcli.distributed import group
-from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
+from recurcli.errors import (
+    Interrupted,
+    RecurError,
+    StorageError,
+    UsageError,
+    escaped,
+    is_lack_of_memory,
+    last_line,
+    way_out,
+)
 from recurcli.files import storage_errors
 from recurcli.process import disable_gc, signal_handlers
 from recurcli.requests.options import check_exists
@@ -40,14 +49,24 @@ FEW_OPTIONS = 12
 OPTIONS = {
     "Data": ("data", "train", "dev", "test", "split", "task", "input_format", "shard"),
     "Columns": (
-        *("text", "pair", "target", "label", "label_separator", "id"),
+        *("text", "pair", "target", "label", "label_separator", "label_files", "label_names", "label_by", "id"),
         *("header", "delimiter", "quote", "encoding"),
     ),
     "Model": ("preset", "settings", "init", "teacher", "match_parameters", "hidden_size", "layers", "fast"),
     "Training": ("seed", "epochs", "learning_rate", "trials", "ranges", "storage", "fit_thresholds", "save"),
     "Output": (
-        *("output", "format", "report", "errors", "suspects", "out_of_fold", "probabilities", "top_k", "threshold"),
-        *("explain", "resume", "overwrite", "track", "verbose", "json", "quiet"),
+        *(
+            "output",
+            "format",
+            "output_columns",
+            "report",
+            "errors",
+            "suspects",
+            "out_of_fold",
+            "probabilities",
+            "top_k",
+        ),
+        *("threshold", "explain", "resume", "overwrite", "track", "verbose", "json", "quiet"),
     ),
     "Machine": ("device", "precision", "batch_size"),
 }
@@ -230,7 +249,9 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr."""
+    """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr, and the command that is a way out
+    if the error knows one.
+    """
     with signals_as_errors() as received:
         try:
             open_streams()
@@ -260,6 +281,8 @@ def run(arguments: list[str]) -> int:
                     traceback.print_exc()
                 if line:
                     print(last_line(code, line), file=sys.stderr)
+                if line and (options := getattr(error, "options", ())):
+                    print(way_out(arguments, options), file=sys.stderr)
             group.exit_group(code)
             return code
 

@@ -22,7 +22,7 @@ def evaluate(request: EvaluateRequest, json: Json = False, quiet: Quiet = False,
     from recurcli.display import evaluation, screen
     from recurcli.evaluation.result_block import result_block
 
-    with screen.Screen(quiet=quiet) as log:
+    with screen.Screen(quiet=quiet, verbose=request.verbose) as log:
         result, run, rows = run_evaluate(request, log)
         if rows is not None:
             trained = run.read_result() if run.is_finished else {}

@@ -40,7 +40,7 @@ def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = ""
 
     keep_freed_memory()
     started = time.monotonic()
-    with Screen(quiet=quiet, metric=metric, of=of) as log:
+    with Screen(quiet=quiet, verbose=request.verbose, metric=metric, of=of) as log:
         result = repeated_result(request, log)  # within a second, because torch is not imported
         if result is None:
             if isinstance(request, FinetuneRequest):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import DataConfig, Preset, with_options
+from recurcli.config import DataConfig, Preset, names_in, with_options
 from recurcli.data.labels import absent_labels, check_labels, label_doubts
 from recurcli.data.source import UNKNOWN
 from recurcli.data.splits import (
@@ -87,8 +87,7 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
     paths, the report of that path says so.
     """
     paths, columns = request.paths or [], request.columns.given()
-    given = named_files(None, train=request.train, dev=request.dev, test=request.test)
-    files = {split: str(file) for split, file in given.items() if file is not None}
+    files = named_files(None, train=request.train, dev=request.dev, test=request.test)
     if not paths and not files:
         raise UsageError("name a PATH, or files that belong together with --train, --dev and --test")
     settings = None if request.preset is None else compose(request.preset).preset
@@ -99,8 +98,8 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
     if writes:
         from recurcli.commands.label_check import check_outputs, write_label_check
 
-        check_outputs(request, [*paths, *map(Path, files.values())])
-    together = [Path(file) for file in files.values()][:1]
+        check_outputs(request, [*paths, *(Path(name) for names in files.values() for name in names_in(names))])
+    together = [Path(names_in(names)[0]) for names in files.values()][:1]
     result: dict[str, Any] = {"reports": [], "errors": 0, "warnings": 0}
     checked: list[tuple[Task, DataConfig]] = []
     for number, path in enumerate([*together, *paths]):
@@ -175,7 +174,7 @@ def find_files(task: Task, config: DataConfig) -> dict[str, Place]:
     for split in splits_of(task):
         with suppress(DataError):
             place = find_place(task, split, config)
-            if all(place.path != other.path for other in found.values()):
+            if all(place.paths != other.paths for other in found.values()):
                 found[split] = place
     return found or {"train": find_place(task, "train", config)}
 
@@ -242,6 +241,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
     config = replace(config, skip_bad_rows=False)
     splits: list[CheckedSplit] = []
     findings: list[Finding] = []
+    errors: list[DataError] = []
     read = 0
     for name, place in find_files(task, config).items():
         trains = name in ("train", UNNAMED)
@@ -263,6 +263,7 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
                     raise
                 rows = load(labelled=False)  # test rows need no labels
         except DataError as error:
+            errors.append(error)
             findings.append(Finding("error", escaped(error, limit=2000)))
             continue
         read += rows.read
@@ -271,14 +272,14 @@ def read_splits(task: Task, config: DataConfig, log: Log) -> tuple[list[CheckedS
         elif not splits:
             task = replace(task, target=rows.target)
         alone = None
-        if trains and not config.named_files and config.path == str(place.path):
+        if trains and not config.named_files and config.path == str(place.paths[0]):
             alone = draw_dev_rows(rows, dev_share(task, config, len(rows.examples)), config.dev_seed)[0]
-        splits.append(CheckedSplit(name, rows, place.path, alone=alone))
+        splits.append(CheckedSplit(name, rows, Path(rows.source.name), alone=alone))
         if place.use_dev_split:
             dev = rows.dev or replace(rows, examples=Examples(), read=0, faults=[], notes=())
-            splits.append(CheckedSplit("dev", dev, place.path, is_drawn=True))
+            splits.append(CheckedSplit("dev", dev, Path(rows.source.name), is_drawn=True))
     if not splits:
-        raise DataError(findings[0].message)
+        raise errors[0]
     return splits, findings
 
 
@@ -393,7 +394,9 @@ def _facts(split: CheckedSplit, lengths: Mapping[str, Any] | None) -> dict[str, 
         "repeated": repeated_texts(split),
         "lengths": lengths,
         "issues": {
-            issue: {"rows": len(lines), "first_lines": lines[:LISTED]} for issue, lines in split.issues.items() if lines
+            issue: {"rows": len(lines), "first_lines": [*map(rows.place_of, lines[:LISTED])]}
+            for issue, lines in split.issues.items()
+            if lines
         },
     }
 
@@ -404,7 +407,7 @@ def repeated_texts(split: CheckedSplit) -> dict[str, Any]:
     for rows in split.by_text.values():
         if len(rows) > 1:
             count += len(rows) - 1  # beyond the first
-            lines.append([split.rows.examples.lines[row] for row in rows[:LISTED]])
+            lines.append([split.rows.place_of(split.rows.examples.lines[row]) for row in rows[:LISTED]])
             if len(labels := _labels_of(split, rows)) > 1:
                 conflicts.append({"lines": lines[-1], "labels": [*labels]})
     return {
@@ -422,7 +425,7 @@ def shared_texts(splits: Sequence[CheckedSplit]) -> list[dict[str, Any]]:
     for one, two in combinations(splits, 2):
         shared = [(one.by_text[digest], rows) for digest, rows in two.by_text.items() if digest in one.by_text]
         differing = sum(_labels_of(one, first).keys() != _labels_of(two, second).keys() for first, second in shared)
-        lines = one.rows.examples.lines, two.rows.examples.lines
+        pairs = ((one.rows.examples.lines[first[0]], two.rows.examples.lines[second[0]]) for first, second in shared)
         overlap = {
             "first": one.name,
             "second": two.name,
@@ -430,7 +433,7 @@ def shared_texts(splits: Sequence[CheckedSplit]) -> list[dict[str, Any]]:
             "first_rows": sum(len(first) for first, _ in shared),
             "second_rows": sum(len(second) for _, second in shared),
             "other_labels": differing if one.rows.cells and two.rows.cells else 0,  # texts whose labels differ
-            "first_lines": [[lines[0][first[0]], lines[1][second[0]]] for first, second in shared[:LISTED]],
+            "first_lines": [[one.rows.place_of(a), two.rows.place_of(b)] for a, b in islice(pairs, LISTED)],
         }
         overlaps.append(overlap)
     return overlaps
@@ -461,7 +464,8 @@ class NearTexts:
         second, lines = other or self, []
         for digest, found in zip(second.rows, self.index.get_duplicate_sets(second.sketches), strict=True):
             if found and (str(digest) not in found if other is None else digest not in self.split.by_text):
-                lines.append([min(self.rows[int(key)].line for key in found), second.rows[digest].line])
+                first, own = min(self.rows[int(key)].line for key in found), second.rows[digest].line
+                lines.append([self.split.rows.place_of(first), second.split.rows.place_of(own)])
         share = len(lines) / max(1, len(second.rows))
         return {"texts": len(lines), "compared": len(second.rows), "share": share, "first_lines": lines[:LISTED]}
 
@@ -564,5 +568,5 @@ def _findings_between(
         yield from _near_finding(overlap["second"], overlap["near_duplicates"], f"texts of {overlap['first']}")
 
 
-def _lines(lines: Sequence[int]) -> str:
+def _lines(lines: Sequence[int | str]) -> str:
     return f"line{'' if len(lines) == 1 else 's'} {', '.join(map(str, lines))}"

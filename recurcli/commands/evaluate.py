@@ -20,6 +20,7 @@ from recurcli.config import DataConfig
 from recurcli.data.known import Hashes, log_known_rows
 from recurcli.data.labels import joint_doubt
 from recurcli.data.readers import escapes_of
+from recurcli.data.rows import file_and_part
 from recurcli.data.source import Source
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, check_split, find_place, is_local, is_one_file, task_with_columns
@@ -35,6 +36,7 @@ from recurcli.files import (
     finite,
     naming_damage,
     sha256_of,
+    sha256_of_all,
     write_atomically,
 )
 from recurcli.linear.model import Logits
@@ -134,7 +136,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     shares = kept.probabilities(logits)
     evaluated = EvaluatedRows(
         ids=None if isinstance(rows.examples.ids, array) else rows.examples.ids,
-        lines=rows.examples.lines,
+        lines=[*map(rows.place_of, rows.examples.lines)],
         texts=rows.texts,
         target=kept.target,
         labels=rows.cells,
@@ -266,7 +268,7 @@ def _read_rows(
     target, is_own = task.target, request.data is None
     assert target is not None
     split, config = _scored_split(request, run, task, "rows")
-    if split != "file" and not (is_own and config.named_file(split)) and not task.has_labels(split):
+    if split != "file" and not (is_own and config.files_of(split)) and not task.has_labels(split):
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
     divided = is_own or (
         split != "file" and is_one_file(Path(str(config.path))) and _is_training_data(run, task, config)
@@ -326,7 +328,7 @@ def _scored_split(request: EvaluateRequest, run: Run, task: Task, unit: str) -> 
     split = request.split or ("file" if request.data is not None and is_one_file(request.data) else "dev")
     config = data_config(run, request.data, request.columns.given())
     is_lone_file = request.data is None and config.path is not None and is_one_file(Path(config.path))
-    if is_lone_file and split not in ("train", "dev") and config.named_file(split) is None:
+    if is_lone_file and split not in ("train", "dev") and not config.files_of(split):
         raise DataError(f"{config.path}: holds train and dev {unit}; name the {split} {unit} with --data")
     return split, config
 
@@ -339,8 +341,11 @@ def _is_training_data(run: Run, task: Task, scored: DataConfig) -> bool:
     with contextlib.suppress(DataError):
         if is_local(config, "train"):
             place = find_place(task_with_columns(task, config), "train", config, use_dev_split=True)
-            same = data.is_file() and place.path.is_file() and sha256_of(data) == sha256_of(place.path)
-            return place.use_dev_split and (same or data.samefile(place.path))
+            (file, part), *others = map(file_and_part, (data, *place.paths))
+            files = [other for other, _ in others]
+            same = file.is_file() and files[0].is_file() and sha256_of(file) == sha256_of_all(files)
+            is_one = len(files) == 1 and file.samefile(files[0])
+            return place.use_dev_split and part == others[0][1] and (same or is_one)
     return False
 
 

@@ -69,6 +69,8 @@ def _check_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> Non
 
     A folder is replaced only if all its files are those of an earlier export.
     """
+    if output.suffix.lower() == ".zip":
+        raise UsageError(f"{output}: {format.kind.title} is a folder, and a zip is for CLUE's tasks; leave out .zip")
     if not output.is_dir() and os.path.lexists(output):
         raise UsageError(f"{output}: is a file, but {format.kind.title} is a folder; choose another --output")
     if output.is_dir() and (os.path.ismount(output) or output.name in ("", "..") or output.samefile(Path.cwd())):

@@ -78,6 +78,7 @@ def finetune(
             known=known if all_known and preset.finetuning.keep_texts else None,
             teacher=None if data.teacher is None else data.teacher.facts,
             init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
+            is_of_user=rows is None and not is_trial,
         )
         return training.execute(log)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.config import DataConfig, LinearConfig
+from recurcli.data.readers import is_table
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -101,7 +102,7 @@ def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log
     if (path := request.suspects) is not None:
         found = target.suspects(shares[labelled], y[labelled])
         lines = [
-            [*(str(train.records[row].line) for _ in numbered), *table[row + 1], *said]
+            [*(str(train.place_of(train.records[row].line)) for _ in numbered), *table[row + 1], *said]
             for row, said in ((labelled[place], said) for place, said in found)
         ]
         _write(path, [[*numbered, *table[0], *suspected[len(numbered) :]], *lines])
@@ -118,7 +119,7 @@ def _table(train: Split) -> Table:
     """
     names = {name: name for record in train.records for name in record.fields}
     source = train.source
-    if source.delimiter is not None and not source.header:
+    if is_table(source.format) and not source.header:
         texts = ("text",) if len(source.columns.names) == 1 else ("text1", "text2")
         names |= dict(zip([*source.columns.names, *source.label], [*texts, "label"], strict=False))
     return [[*names.values()], *([as_text(record.fields.get(name, "")) for name in names] for record in train.records)]

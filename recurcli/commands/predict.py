@@ -42,8 +42,9 @@ from recurcli.commands.prediction.rows import (
 )
 from recurcli.commands.trained_run import note_on_fast
 from recurcli.config import UTF8, DataConfig, with_options
+from recurcli.data.readers import is_table
 from recurcli.data.rows import Record
-from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_as_in_words, read_source
+from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_source
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.device import choose_precision
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -175,10 +176,10 @@ def _open_inputs(
         elif found.rows:
             inputs.append(found)
             _check_alike(inputs[0], found)
-    own = [each.source.name for each in inputs if each.source.encoding != UTF8]
+    own = [each.source for each in inputs[1:] if each.source.encoding != UTF8]
     if own and options.encoding is None:
-        which = f"{own[0]}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}"
-        log.note(f"{which}: {read_as_in_words(like.encoding)}")
+        which = f"{own[0].name}{f' and {len(own) - 1:,} more' if len(own) > 1 else ''}"
+        log.note(f"{which}: read as {own[0].encoding}; --encoding names another")
     names = tuple(dict.fromkeys(name for each in inputs for name in each.names))
     types = types_of_all(inputs) if inputs[0].format == "parquet" else {}
     if inputs[0].typed:
@@ -229,7 +230,7 @@ def _open_input(
         )
         on_error.enter_context(records)
         log.add(*records.notes)
-        like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if source.format == "csv" else "jsonl"
+        like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if is_table(source.format) else "jsonl"
         format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
         names = output_names(source, records.names, like)
         found = Input(records, records, source, names, records.columns, format, at_once)
@@ -237,7 +238,7 @@ def _open_input(
             stack.enter_context(on_error.pop_all())
             return found
         before = counted.rows
-        names = scan(found, counted, strict=request.strict)
+        names = scan(found, counted, strict=request.strict, all_keys=bool(request.picked))
         keys = names if found.typed else found.keys
     return found._replace(
         unread=_unread(source), names=names, keys=keys, counted=counted, rows=counted.rows - before, state=state
@@ -311,7 +312,7 @@ def _labels_in_words(counts: Mapping[str, int], without: str) -> str:
 
 MAX_LABELS = 5
 """Labels that the last line names."""
-_RESOLVED = ("format", "input_format", "columns", "fast", "inference")
+_RESOLVED = ("format", "input_format", "columns", "output_columns", "fast", "inference")
 """Options that a resume compares by what they were resolved to."""
 _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite")
 """Options that a resume may change, or compares by the content of what they name."""
@@ -327,6 +328,7 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
         "options": {
             **{f"--{name.replace('_', '-')}": others[name] for name in sorted(others)},
             "the model": run.sha256,
+            "--columns": request.output_columns,
             "--format": rows.format,
             "--delimiter": rows.source.delimiter,
             "--quote": writer.quote,

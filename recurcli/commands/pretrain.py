@@ -92,7 +92,7 @@ def _build_causal(started: Callable[..., Training], preset: Preset, device: torc
         raise UsageError(f"pretraining.carry: {reason}; --set pretraining.carry=false")
     splits = {split: load_texts(task, split, preset.data, use_dev_split=True) for split in ("train", "dev")}
     if preset.data.max_length == "auto":
-        log.note(f"data.max_length auto: windows of {WINDOW} tokens")
+        log.detail(f"data.max_length auto: windows of {WINDOW} tokens")
         preset = replace(preset, data=replace(preset.data, max_length=WINDOW))
     known = KnownRows.of(splits["train"].hashes, splits["dev"].hashes)
     lines = hashes_of(splits["dev"].lines)
@@ -139,10 +139,10 @@ def _is_corpus(preset: Preset) -> bool:
 def _tokenize_corpus(preset: Preset, log: Log) -> Tokenized:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
     task, config = task_named(preset.task), preset.data
-    path = find_place(task, "train", config).path if task.plain_text else Path(str(config.path))
+    path = find_place(task, "train", config).paths[0] if task.plain_text else Path(str(config.path))
     corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding or UTF8)
     size = f"{pluralize(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
-    log.note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
+    log.detail(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
     tokenizer, max_length = resolve_tokens(
         preset, lambda: ((text, None) for text in corpus.texts()), log, partial(corpus_tokenizer, corpus)
     )

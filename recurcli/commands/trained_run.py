@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recurcli.config import DataConfig, with_options
+from recurcli.data.rows import file_and_part
 from recurcli.data.tasks import Task, task_named, task_with_columns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
@@ -22,9 +23,9 @@ def data_config(run: Run, data: Path | None, columns: Mapping[str, object] | Non
     if data is not None:
         if run.read_command() != "pretrain":
             config = replace(config, header=None, delimiter=None, quote=None, encoding=None)
-            config = replace(config, text=None, pair=None, label=None, id=None)
+            config = replace(config, text=None, pair=None, label=None, id=None, label_files=(), label_by="column")
         return with_options(config, data.expanduser().absolute(), columns or {})
-    if config.path is not None and not Path(config.path).exists():
+    if config.path is not None and not file_and_part(Path(config.path))[0].exists():
         raise DataError(f"{config.path}: the data of {run} are no longer there; name their place with --data")
     return config
 

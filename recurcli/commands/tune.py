@@ -452,7 +452,7 @@ class TrialLog(Log):
         """The last of PARTS equal parts of the schedule that was reported."""
         self._last = 0.0
         if number == 1:
-            self.note, self.warn = shown.note, shown.warn  # type: ignore[method-assign]
+            self.note, self.detail, self.warn = shown.note, shown.detail, shown.warn  # type: ignore[method-assign]
 
     def scored_by(self, metric: str) -> None:
         """Take the direction of the encoder's dev metric, which may not be the study's."""
@@ -466,7 +466,7 @@ class TrialLog(Log):
         from optuna import TrialPruned
 
         assert isinstance(state, Progress)
-        self.note, self.warn = super().note, super().warn  # type: ignore[method-assign]
+        self.note, self.detail, self.warn = super().note, super().detail, super().warn  # type: ignore[method-assign]
         self._shown.progress(TrialProgress(self._number, self._trials, state, self._best))
         if state.dev_metric is not None:
             self.report(state.step, state.total_steps, state.dev_metric)
@@ -513,8 +513,9 @@ def line_of(request: TuneRequest, metric: str, result: Mapping[str, Any], best: 
 
 def command_of(request: TuneRequest) -> str:
     """Return the shell line that trains with the best preset on the data of the study."""
-    named = {"preset": request.folder / BEST, "data": request.data, "train": request.train, "dev": request.dev}
-    options = [(f"--{name}", str(value)) for name, value in named.items() if value is not None]
+    files = {"data": [request.data] if request.data else [], "train": request.train or [], "dev": request.dev or []}
+    named = {"preset": [request.folder / BEST], **files}
+    options = [(f"--{name}", str(path)) for name, paths in named.items() for path in paths]
     return shlex.join(["recur", "finetune", *(part for option in options for part in option)])
 
 

@@ -17,6 +17,10 @@ class Unlabelled(BadRow):
     """A row is sound, but has no label."""
 
 
+class LeftOut(BadRow):
+    """A row is sound, but is not meant for training or scores."""
+
+
 class Text(NamedTuple):
     """The text of a row, its second text (None: not a pair), and the reason why one of them cannot be read."""
 

@@ -1,20 +1,25 @@
 """The label of a record (`label_of`), what the labels of a file are (`kind_of_cells`), and what is doubtful about them."""
 
+import json
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
+from recurcli.config import DataConfig
 from recurcli.data.columns import BadRow, Unlabelled, folded, value_of
-from recurcli.data.rows import Format, kind_of
+from recurcli.data.rows import Format, kind_of, open_file
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError, did_you_mean, escaped, pluralize, quoted
+from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize, quoted
 from recurcli.targets import TARGETS, Cell, SeveralLabels, Target
 from recurcli.targets.one_label import ordered_labels
 from recurcli.targets.target import MAX_LABELS
+from recurcli.validation import parse_config
 
 JOINTS = ";|,"  # marks that may join several labels in one cell
 JOINT_LABELS = 3
@@ -26,7 +31,10 @@ _LOOK_LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορ�
 """Cyrillic and Greek letters, case-folded, that look like Latin ones as small or as capital letters."""
 FEWEST_NUMBERS = 20
 """Numbers are taken as classes up to so many different ones, and as numbers above it if some are not whole. Ours."""
-_YES_NO = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+_YES_NO = {
+    **dict.fromkeys(("0", "0.0", "false", "no", "n", ""), False),
+    **dict.fromkeys(("1", "1.0", "true", "yes", "y"), True),
+}
 """The values of a column that says whether a row has a label."""
 
 
@@ -68,6 +76,36 @@ def label_of(
         return cell if kind is None else kind.cell_of(cell)
     except ValueError as reason:
         raise BadRow(str(reason)) from None
+
+
+def read_label_names(path: Path) -> tuple[str, ...] | dict[str, str]:
+    """Return the names of labels in a file, as `data.label_names` has them.
+
+    It holds a name a line, or a number and its name; or a JSON list of names, a JSON object of number to name, or a JSON object
+    a line whose first two values are a label and its name (CLUE's labels.json). Raises DataError for another file.
+    """
+    with open_file(path) as file:
+        text = file.read().decode("utf-8-sig", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    names: Any = lines
+    try:
+        if text.lstrip().startswith(("{", "[")):
+            with suppress(json.JSONDecodeError):
+                names = json.loads(text)
+            if names is lines:
+                names = {str(label): name for label, name, *_ in (json.loads(line).values() for line in lines)}
+        elif all(numbered := [re.fullmatch(r"(-?\d+)(?:\t([^\t]+)(?:\t.*)?|\s+(.+))", line) for line in lines]):
+            names = {each[1]: each[2] or each[3] for each in numbered if each}
+        return parse_config(DataConfig, {"label_names": names}).label_names or ()
+    except (ValueError, UsageError):
+        what = "neither a name a line, nor a number and a name, nor a JSON list or object of names"
+        raise DataError(f"{path}: holds {what}") from None
+
+
+def answer_of(fields: Mapping[str, Any]) -> str | None:
+    """Return the answer of an annotator to a row of Prodigy, None for another row."""
+    is_task = "text" in fields and ("label" in fields or "accept" in fields)
+    return fields["answer"] if is_task and fields.get("answer") in ("accept", "reject", "ignore") else None
 
 
 def check_known(cell: Cell, task: Task, target: Target) -> None:

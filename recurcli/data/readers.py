@@ -1,4 +1,4 @@
-"""Reads a data file – TSV, CSV, JSON lines, fastText, Parquet, or a folder of texts – as one record for each row.
+"""Reads a data file – TSV, CSV, Excel, JSON lines, fastText, Parquet, or a folder of texts – as one record for each row.
 
 No types are guessed and no word means "missing": a text is a string. An unreadable row is a record with a `fault`, so that
 `recur predict` can answer it. First come the readers of each format, then the choice among them (`read_records`).
@@ -10,18 +10,23 @@ closed, makes its line a fault; the lines after it are read as rows, where usual
 """
 
 import contextlib
+import io
 import json
 import re
-from collections import deque
+import zipfile
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.config import QUOTE, UTF8
+from recurcli.data.documents import BadJson, json_object, plain_row, read_json
 from recurcli.data.rows import (
     BOM,
+    CHUNK,
     Format,
     Record,
     Records,
@@ -29,12 +34,15 @@ from recurcli.data.rows import (
     TextDecoder,
     chunks_of,
     decoded,
+    file_and_part,
     first_repeated,
-    kind_of,
+    name_inside,
     open_file,
-    rows_of,
+    rows_in,
+    rows_of_file,
+    text_chunks,
 )
-from recurcli.errors import DataError, escaped, pluralize
+from recurcli.errors import DataError, escaped, pluralize, require_extra
 
 MAX_QUOTED = 16 << 20
 """Most characters of the lines of one row; a quoted field that is longer counts as never closed."""
@@ -71,26 +79,36 @@ class Content(NamedTuple):
     format: Format
     rows: Iterator[Row]
     """Nothing is read before the first one is asked for. Readers of other files than text open the file `name` themselves."""
+    chunks: Iterator[bytes]
+    """The bytes that the `rows` are read from, for a reader that asks for no row."""
     decoder: TextDecoder
     is_stream: bool = False
     delimiter: str | None = None
     """The separator of the fields of a table. None: that of the format."""
     quote: str | None = None
     """The quote around the fields of a table. None: that of the format."""
+    first_line: int = 1
+    """The number of the first of the rows."""
     labels: Sequence[str] = ()
     """The labels whose folders are read. (): those of all folders."""
 
 
 def table_records(content: Content) -> Records:
-    """Return the records of a TSV or CSV, whose columns are "1", "2", … as many as its first row has."""
+    """Return the records of a TSV or CSV."""
     doubts: list[int] = []
     usual = FORMATS[content.format]
-    mark, quote = content.delimiter or str(usual.delimiter), content.quote or usual.quote
+    mark = content.delimiter or str(usual.delimiter)
+    quote, most = (content.quote, 1) if mark == " " else (content.quote or usual.quote, -1)
     if quote is not None:
-        fields = comma_separated(content.rows, mark, doubts, quote)
+        fields = comma_separated(content.rows, mark, doubts, quote, content.first_line)
     else:  # quotes are ordinary characters
-        lines = enumerate(map(decoded, content.rows), 1)
-        fields = ((line, text.split(mark), fault) for line, (text, fault) in lines)
+        lines = enumerate(map(decoded, content.rows), content.first_line)
+        fields = ((line, text.split(mark, most), fault) for line, (text, fault) in lines)
+    return _of_fields(content, fields, decoder=content.decoder, doubts=doubts, delimiter=mark, quote=quote)
+
+
+def _of_fields(content: Content, fields: Iterator[Fields], **known: Any) -> Records:
+    """Return the records of the rows of a table, whose columns are "1", "2", … as many as its first row has."""
     start = list(islice(fields, 1))
     columns = tuple(str(number + 1) for _, values, _ in start for number in range(len(values)))
 
@@ -101,26 +119,67 @@ def table_records(content: Content) -> Records:
             values = values + [""] * (len(columns) - len(values))
             yield Record(line, dict(zip(columns, values, strict=False)), fault)
 
-    return Records(
-        content.name,
-        content.format,
-        columns,
-        records(),
-        decoder=content.decoder,
-        doubts=doubts,
-        delimiter=mark,
-        quote=quote,
-    )
+    return Records(content.name, content.format, columns, records(), **known)
 
 
-def comma_separated(rows: Iterable[Row], delimiter: str, doubts: list[int], quote: str = QUOTE) -> Iterator[Fields]:
+MAX_WORKBOOK = 1 << 30
+"""Most bytes of a workbook, which is read whole, and of what is packed in it."""
+
+
+def workbook_records(content: Content) -> Records:
+    """Return the rows of the first sheet of a workbook, or of the one that `FILE#SHEET` names, with cells as Excel shows them.
+
+    Raises DataError for a file that is not a workbook or is damaged, for a sheet that it does not have, and for a stream.
+    """
+    if content.is_stream:
+        raise DataError(f"{content.name}: a workbook cannot be read from a pipe; name the file")
+    path, sheet = file_and_part(Path(content.name))
+    require_extra("files", str(path), "python_calamine")
+    from python_calamine import CalamineError, load_workbook
+
+    with open_file(path) as file:
+        packed = io.BytesIO(b"".join(islice(chunks_of(file, str(path)), MAX_WORKBOOK // CHUNK)))
+    try:
+        sizes = [each.file_size for each in zipfile.ZipFile(packed).infolist()] if zipfile.is_zipfile(packed) else []
+        if max(sum(sizes), packed.getbuffer().nbytes) >= MAX_WORKBOOK:
+            raise DataError(f"{path}: is larger than {MAX_WORKBOOK >> 30} GiB; save it as CSV in UTF-8")
+        packed.seek(0)
+        book = load_workbook(packed)
+        if sheet is not None and sheet not in book.sheet_names:
+            shown = ", ".join(escaped(name, 60) for name in book.sheet_names[:20])
+            raise DataError(f"{path}: has no sheet '{escaped(sheet)}'; its sheets are: {shown}")
+        found = book.get_sheet_by_name(book.sheet_names[0] if sheet is None else sheet)
+        rows = [[_as_shown(value) for value in row] for row in found.to_python()]
+    except (CalamineError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: is not a workbook that can be read: {escaped(error, 200)}") from None
+    while rows and not any(rows[-1]):  # cells that were cleared
+        rows.pop()
+    first = (found.start or (0, 0))[0] + 1
+    fields: Iterator[Fields] = ((line, row, None if any(row) else "is blank") for line, row in enumerate(rows, first))
+    others = sheet is None and len(book.sheet_names) > 1
+    remark = f"the sheet '{escaped(found.name, 60)}' of {len(book.sheet_names)} is read; {path}#NAME reads another"
+    return _of_fields(content, fields, remarks=[remark] if others else [])
+
+
+def _as_shown(value: Any) -> str:
+    """Return the value of a cell as text: 5.0 as 5, dates as in ISO 8601."""
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
+
+
+def comma_separated(
+    rows: Iterable[Row], delimiter: str, doubts: list[int], quote: str = QUOTE, first_line: int = 1
+) -> Iterator[Fields]:
     """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
 
     If a quote is never closed, or text follows the closing quote, the first line is a row with a fault and the lines after it
     are read as rows. So they are if a row of several lines has another number of fields than the first row, but each of its
     lines has that number: two stray quotes then enclose whole rows. `doubts` gets the first line of a row of lines like rows.
     """
-    lines = (Line(number, *decoded(row), row.end) for number, row in enumerate(rows, 1))
+    lines = (Line(number, *decoded(row), row.end) for number, row in enumerate(rows, first_line))
     waiting: deque[Line] = deque()
     """Lines that were read to find a closing quote and belong to no row yet."""
     width = None
@@ -204,83 +263,45 @@ def _quoted(
 
 ROWS_FOR_KEYS = 100
 """JSON rows among which the first readable one gives the columns."""
-_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-
-
-class BadJson(Exception):
-    """The reason why a line is not one JSON object."""
+_JSON = re.compile(rb'\{|\[\s*\{|\[\s*\["|\[\]?$|\[".*\]$')
+"""The first row of JSON."""
 
 
 def json_records(content: Content) -> Records:
-    """Return the rows of JSON lines; the first readable row among ROWS_FOR_KEYS gives the columns.
+    """Return the rows of JSON: an object or list a line, an array of them, or a document that holds them.
 
-    Raises DataError if the first row shows that the file holds a single JSON value.
+    The first readable row among ROWS_FOR_KEYS gives the columns. `Record.line` counts the rows. Raises DataError for a document
+    of several lists of rows, such as splits, of which none is named, and for one that is too long.
     """
-    first = next(content.rows, None)
-    start = b"" if first is None else first.content.strip()
-    if start.startswith(b"["):
-        raise DataError(f"{content.name}: holds one JSON array; expected one object a line: jq -c '.[]'")
-    if start == b"{":
-        raise DataError(f"{content.name}: holds JSON spread over lines; expected one object a line: jq -c .")
-    rows = content.rows if first is None else chain([first], content.rows)
-    records = Records(content.name, "jsonl", (), starmap(json_record, enumerate(rows, 1)), decoder=content.decoder)
+    name = content.name
+    path, part = (None, None) if content.is_stream else file_and_part(Path(name))
+    rows, tables, fault = read_json(content.chunks, name, content.decoder, path)
+    if fault is not None:
+        raise DataError(f"{name}: {fault}")
+    if (part or "") in tables:
+        rows = ((text, None) for text in tables[part or ""])
+    elif parts := [*map(escaped, filter(None, tables))]:
+        raise DataError(f"{name}: holds lists of rows under {', '.join(parts)}; FILE#{parts[0]} names one")
+    elif part is not None:
+        raise DataError(f"{name}: holds no lists of rows under keys; leave out '#{escaped(part)}'")
+    counts = Counter[str]()
+    convert = partial(plain_row, counts=counts)
+    records = (json_record(line, text, fault, convert) for line, (text, fault) in enumerate(rows, 1))
     seen: list[Record] = []
-    for record in islice(records.rows, ROWS_FOR_KEYS):
+    for record in islice(records, ROWS_FOR_KEYS):
         seen.append(record)
         if record.fault is None:
-            records.columns = tuple(record.fields)
             break
-    records.rows = chain(seen, records.rows)
-    return records
+    columns = next((tuple(record.fields) for record in reversed(seen) if record.fields), ())
+    return Records(name, "jsonl", columns, chain(seen, records), decoder=content.decoder, counts=counts)
 
 
-def json_record(line: int, row: Row) -> Record:
-    """Return the object in `row`; without an object, a record with a fault and no fields."""
-    text, fault = decoded(row)
-    if fault is None and not text.strip():
-        fault = "is blank"
-    if fault is not None:
-        return Record(line, {}, fault)
+def json_record(line: int, text: str, fault: str | None, convert: Callable[[Any], Any]) -> Record:
+    """Return the object that `convert` makes of the value in `text`, with a fault; without fields if that is no object."""
     try:
-        return Record(line, json_object(text))
+        return Record(line, json_object(text, convert), fault)
     except BadJson as reason:
-        return Record(line, {}, str(reason))
-
-
-def json_object(text: str) -> dict[str, Any]:
-    """Return the JSON object in `text`. Raises BadJson if the text is anything else."""
-    try:
-        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise BadJson("holds a lone surrogate, half of a character") from None
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            raise BadJson("holds more than one JSON value") from None
-        cut = " (it seems to be cut)" if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg else ""
-        way_out = "; write it with json.dumps, not str" if text.startswith("{'") else ""
-        raise BadJson(f"is not JSON: {error.msg} at character {error.pos + 1}{cut}{way_out}") from None
-    except RecursionError:
-        raise BadJson("is nested too deeply") from None
-    except ValueError:
-        raise BadJson("holds a number with too many digits") from None
-    if not isinstance(value, dict):
-        raise BadJson(f"holds {kind_of(value)}, not an object")
-    if _ESCAPED_NUL.search(text):
-        raise BadJson("holds an escaped NUL")
-    return value
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise BadJson(f"has the key '{escaped(first_repeated(key for key, _ in pairs))}' twice")
-    return fields
-
-
-def _no_number(word: str) -> float:
-    raise BadJson(f"holds {word}, which is not a JSON number")
+        return Record(line, {}, fault or (str(reason) if text.strip() else "is blank"))
 
 
 PREFIX = "__label__"
@@ -306,7 +327,7 @@ def fasttext_record(line: int, row: Row) -> Record:
 
 
 def is_fasttext(path: Path) -> bool:
-    """Return whether a file, or the content of a .gz file, begins with `__label__`. Return False if it cannot be read."""
+    """Return whether a file, or the content of a compressed one, begins with `__label__`. Return False if it cannot be read."""
     try:
         with open_file(path) as file:
             return file.read(len(PREFIX) + 3).removeprefix(b"\xef\xbb\xbf").startswith(PREFIX.encode())
@@ -324,6 +345,8 @@ def label_folder_records(content: Content) -> Records:
     are sorted by name. Files and folders whose names begin with a dot are skipped. Raises DataError if there is no file.
     """
     path, labels = Path(content.name), content.labels
+    if is_saved_dataset(path):
+        return _saved_records(path)
     if foreign := [label for label in labels if label.startswith(".") or Path(label).name != label or "\0" in label]:
         raise DataError(
             f"{path}: the label '{escaped(foreign[0])}' is not the name of a folder in it; change data.labels"
@@ -357,6 +380,24 @@ def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder)
         name = path.stem if path.suffix == ".txt" else path.name
         fields = {"text": text, "label": _printable(label), "id": _printable(name)}
         yield Record(line, fields, fault and f"{escaped(path.relative_to(folder))} {fault}")
+
+
+def with_labels(records: Records, rows: Iterator[Record], labels: Path | str, encoding: str | None) -> Iterator[Record]:
+    """Yield the `rows` of `records` with a `label` each: a line of the file `labels`, or that string.
+
+    Raises DataError at the end if there are more rows than lines, or fewer.
+    """
+    lines = None if isinstance(labels, str) else [*map(decoded, rows_of_file(labels, TextDecoder(encoding or UTF8)))]
+    count = 0
+    for record in rows:
+        label, fault = (str(labels), None) if lines is None else lines[count] if count < len(lines) else ("", None)
+        count += 1
+        yield record._replace(fields={**record.fields, "label": label.strip()}, fault=record.fault or fault)
+    if lines is not None and count != len(lines):
+        has = pluralize(len(lines), "line")
+        raise DataError(
+            f"{labels}: has {has}, but {records.name} has {pluralize(count, 'row')}; each row needs its label"
+        )
 
 
 def _printable(name: str) -> str:
@@ -406,6 +447,27 @@ def parquet_records(content: Content) -> Records:
     return Records(str(path), "parquet", columns, read(), file.close, types=types)
 
 
+def is_saved_dataset(path: Path) -> bool:
+    """Return whether `path` is a folder that `save_to_disk` of a `datasets.Dataset` wrote."""
+    return (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+
+
+def _saved_records(path: Path) -> Records:
+    import datasets
+
+    try:
+        return dataset_records(str(path), datasets.load_from_disk(str(path)))
+    except Exception as error:  # of several libraries, for a file that is missing or damaged
+        raise DataError(f"{path}: is not a whole folder of `datasets`: {escaped(error, limit=300)}") from None
+
+
+def dataset_records(name: str, rows: Any) -> Records:
+    """Return the rows of a `datasets.Dataset`, which share their columns as those of Parquet do. Class numbers become names."""
+    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
+    records = (Record(line, with_class_names(row, class_names)) for line, row in enumerate(rows.with_format(None), 1))
+    return Records(name, "parquet", tuple(rows.features), records)
+
+
 def _type_of_values(type: Any) -> Any:
     """Return an Arrow type with the type of its values for each dictionary (a pandas Categorical) in it."""
     import pyarrow as pa
@@ -443,20 +505,23 @@ class FileFormat(NamedTuple):
 
     read: Callable[[Content], Records]
     endings: tuple[str, ...] = ()
-    """Endings of the names of its files, which .gz may follow unless it is Parquet."""
-    starts: tuple[bytes, ...] = ()
+    """Endings of the names of its files, which that of a compression may follow unless it is Parquet."""
+    starts: re.Pattern[bytes] | None = None
     """What the first row of its files begins with, where the name does not tell the format."""
     delimiter: str | None = None
     """The usual separator of the fields of a table. None: it has no separator."""
     quote: str | None = None
     """The usual quote around fields of a table. None: quotes are ordinary characters."""
+    is_table: bool = False
+    """Whether its rows are fields, of which the first row may name the columns."""
 
 
 FORMATS: dict[Format, FileFormat] = {
-    "tsv": FileFormat(table_records, (".tsv",), delimiter="\t"),
-    "csv": FileFormat(table_records, (".csv",), delimiter=",", quote=QUOTE),
-    "jsonl": FileFormat(json_records, (".jsonl", ".ndjson", ".json"), (b"{", b"[{")),
-    "fasttext": FileFormat(fasttext_records, (".ft",), (PREFIX.encode(),)),
+    "tsv": FileFormat(table_records, (".tsv",), delimiter="\t", is_table=True),
+    "csv": FileFormat(table_records, (".csv",), delimiter=",", quote=QUOTE, is_table=True),
+    "excel": FileFormat(workbook_records, (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), is_table=True),
+    "jsonl": FileFormat(json_records, (".jsonl", ".ndjson", ".json"), _JSON),
+    "fasttext": FileFormat(fasttext_records, (".ft",), re.compile(PREFIX.encode())),
     "parquet": FileFormat(parquet_records, (".parquet",)),
     "folders": FileFormat(label_folder_records),
 }
@@ -464,12 +529,14 @@ FORMATS: dict[Format, FileFormat] = {
 ENDINGS = {ending: name for name, each in FORMATS.items() for ending in each.endings}
 DELIMITERS = "\t,;|"
 """Marks that may separate the fields of a TSV or CSV, if they stand in the name of its only column."""
-_NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
+_SEP_LINE = re.compile(rb"sep=([!-~])")
+"""The first line of a CSV by which Excel tells the delimiter."""
+_NOT_READ = {".arrow", ".feather"}
 
 
 def is_table(format: Format | None) -> bool:
-    """Return whether the rows of a format are fields with a separator."""
-    return format is not None and FORMATS[format].delimiter is not None
+    """Return whether the rows of a format are fields, of which the first row may name the columns."""
+    return format is not None and FORMATS[format].is_table
 
 
 Separation = tuple[str | None, Format | None, str | None]
@@ -479,10 +546,10 @@ the quote (None: that of the format)."""
 
 def format_of(name: str) -> Format | None:
     """Return the format by the ending of `name`, None if unknown. Raises DataError for formats that are not read."""
-    suffixes = [suffix.lower() for suffix in PurePath(name).suffixes if suffix.lower() != ".gz"]
-    if suffixes and suffixes[-1] in _NOT_READ:
-        raise DataError(f"{name}: {suffixes[-1]} files are not read; write TSV, CSV, JSON lines or Parquet")
-    return ENDINGS.get(suffixes[-1]) if suffixes else None
+    ending = PurePath(name_inside(Path(name))).suffix.lower()
+    if ending in _NOT_READ:
+        raise DataError(f"{name}: {ending} files are not read; write TSV, CSV, JSON lines or Parquet")
+    return ENDINGS.get(ending)
 
 
 def read_records(
@@ -500,34 +567,54 @@ def read_records(
     `format` None means the format of the file's name, else that of its first row. `delimiter` (None: the usual one; or a
     function of the first row) and `quote` (None: that of the format) are for TSV and CSV, `labels` for folders, and
     `encoding` for all formats but Parquet. A stream stays open. Raises DataError for a missing file and for another kind of
-    content (compressed, UTF-16, a JSON array, …). The records raise DataError if a file cannot be read to its end.
+    content (compressed, UTF-16, …). The records raise DataError if a file cannot be read to its end.
     """
     decoder, is_stream = TextDecoder(encoding), not isinstance(source, str | Path)
     with contextlib.ExitStack() as on_error:
-        rows: Iterator[Row] = iter(())
+        chunks: Iterator[bytes] = iter(())
         if isinstance(source, str | Path):
             name = str(Path(source))
             if format != "folders":
-                rows = rows_of(on_error.enter_context(open_file(Path(source))), name, decoder)
+                chunks = text_chunks(on_error.enter_context(open_file(Path(source))), name, decoder)
         else:
-            rows = rows_of(source, name, decoder)
+            chunks = text_chunks(source, name, decoder)
         named = format or format_of(name)
         kind: Format = named or "tsv"
-        if named is None or is_table(named):
+        first_line = 1
+        if named is None:
+            head = [*islice(chunks, 1)]
+            chunks, first = chain(head, chunks), b"".join(head).partition(b"\n")[0].strip()
+            kind = next((key for key, each in FORMATS.items() if each.starts and each.starts.match(first)), "tsv")
+        rows = rows_in(chunks, decoder)
+        if FORMATS[kind].delimiter is not None:
             start = [*islice(rows, 1)]
-            rows, first = chain(start, rows), start[0].content.strip() if start else b""
-            if named is None:
-                kind = next((key for key, each in FORMATS.items() if first.startswith(each.starts)), "tsv")
-            if callable(delimiter) and start and is_table(kind):
+            if sep := _SEP_LINE.fullmatch(start[0].content.strip() if start else b""):
+                start, first_line, kind = [], 2, named or "csv"
+                delimiter = delimiter if isinstance(delimiter, str) else sep[1].decode()
+            rows = chain(start, rows)
+            if callable(delimiter) and start:
                 delimiter, its_format, its_quote = delimiter(decoded(start[0])[0])
                 quote = quote or its_quote
                 if named is None and its_format is not None:
                     kind = its_format
         mark = None if callable(delimiter) else delimiter
-        records = FORMATS[kind].read(Content(name, kind, rows, decoder, is_stream, mark, quote, labels))
+        records = FORMATS[kind].read(
+            Content(name, kind, rows, chunks, decoder, is_stream, mark, quote, first_line, labels)
+        )
         if records.close is None:
             records.close = on_error.pop_all().close
         return records
+
+
+def parts_of_document(path: Path) -> tuple[str, ...]:
+    """Return the keys of a JSON file that holds several lists of rows, such as splits; () for another file."""
+    with contextlib.suppress(DataError, OSError):  # reading the file says what is wrong with it
+        if path.is_file() and format_of(path.name) == "jsonl":
+            decoder = TextDecoder()
+            with open_file(path) as file:
+                tables = read_json(text_chunks(file, str(path), decoder), str(path), decoder, path).tables
+            return () if "" in tables else (*tables,)
+    return ()
 
 
 def recognised_delimiter(
@@ -540,24 +627,48 @@ def recognised_delimiter(
     be read.
     """
     read = partial(read_records, path, format, encoding=encoding, quote=quote)
-    marks = []
     try:
         with read() as records:
             usual = records.delimiter
             first = str(next(records).fields["1"]) if usual and len(records.columns) == 1 else ""
-        for mark in DELIMITERS:
-            if mark in first and mark != usual:
-                with read(delimiter=mark) as records:
-                    is_tsv, sound = records.format == "tsv", len(records.columns) > 1
-                    for row in records if sound else ():
-                        quoted = is_tsv and any(value.startswith('"') for value in row.fields.values())
-                        if row.fault is not None or quoted:
-                            sound = False
-                            break
-                    marks += [mark] if sound else []
+        marks = [mark for mark in DELIMITERS if mark in first and mark != usual and _fits(read(delimiter=mark))]
     except (DataError, ValueError):  # reading the file says what is wrong with it
         return None
     return marks[0] if len(marks) == 1 else None
+
+
+def needs_quotes(path: Path, encoding: str, delimiter: str | None) -> bool:
+    """Return whether the quotes around fields of a TSV are not text: all rows fit with them, and some row does not fit without
+    them, has all its fields in quotes, or doubles the quotes in such a field.
+    """
+    read = partial(read_records, path, "tsv", encoding=encoding, delimiter=delimiter)
+
+    def shows(row: Record) -> bool:
+        quoted = [value for value in row.fields.values() if value[:1] == value[-1:] == QUOTE and len(value) > 1]
+        doubles = any(QUOTE * 2 in value[1:-1] for value in quoted)
+        return row.fault is not None or doubles or len(quoted) == len(row.fields)
+
+    try:
+        with open_file(path) as file:
+            if not any(QUOTE.encode() in chunk for chunk in chunks_of(file, str(path))):
+                return False
+        with read() as bare:
+            return any(map(shows, bare)) and _fits(read(quote=QUOTE))
+    except DataError:  # reading the file says what is wrong with it
+        return False
+
+
+def _fits(records: Records) -> bool:
+    """Return whether all rows of a table have as many fields as its first one, two or more, and none begins with a quote that
+    has no meaning there. The table is closed.
+    """
+    is_bare = records.format == "tsv" and records.quote is None
+
+    def fits(row: Record) -> bool:
+        return row.fault is None and not (is_bare and any(value.startswith(QUOTE) for value in row.fields.values()))
+
+    with records:
+        return len(records.columns) > 1 and all(map(fits, records)) and not records.doubts
 
 
 def recognised_in_words(mark: str) -> str:

@@ -1,17 +1,21 @@
 """Reads a stream of bytes as decoded rows in constant memory: the encoding of a file, its rows split at LF, and the records of
 all formats."""
 
+import bz2
 import codecs
+import contextlib
 import gzip
 import lzma
 import math
+import re
 import stat
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
 from recurcli.config import UTF8, canonical_encoding
@@ -22,6 +26,16 @@ UNDECODED_KEPT = 1 << 16
 """The number of bytes of undecodable rows that are kept to guess the encoding of a file."""
 MANY_BYTES = 8
 """The number of bytes beyond ASCII from which an encoding is likely at fault. Fewer bytes may be a damaged character or two."""
+CHANCE_ROWS = 10
+"""Rows that are not UTF-8 for each one that is so by chance, in a file of another encoding. Ours."""
+ENCODINGS = (
+    *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "gb18030", "big5", "cp932", "euc_jp", "cp949"),
+    *("cp1253", "cp1254", "cp1255", "cp1256"),
+)
+"""Encodings that a file which is not UTF-8 may have, the likelier first."""
+LATIN = ("cp1252", "cp1250", "iso8859_2", "cp1254")
+SHOWN_WORDS = 3
+_BETWEEN_WORDS = re.compile(r"[\s,;|.:!?()\"]+")
 _INVALID = "\udc80"
 _MARK_INVALID = "recur.mark-invalid"
 codecs.register_error(
@@ -32,15 +46,19 @@ codecs.register_error(
 class TextDecoder:
     """Decodes the rows of one file, and remembers rows that it could not decode."""
 
-    def __init__(self, encoding: str = UTF8) -> None:
-        self.encoding = canonical_encoding(encoding)
+    def __init__(self, encoding: str = UTF8, *, checks: bool = True) -> None:
+        """`checks`: whether a file that begins in another encoding is refused."""
+        self.encoding, self._checks = canonical_encoding(encoding), checks
         self.shown = "UTF-8" if self.encoding == UTF8 else escaped(encoding)
         """The name of the encoding in messages."""
         self.by_row = self.encoding == UTF8 or _extends_ascii(self.encoding)
         """Whether each row is decoded on its own. In other encodings, such as UTF-16, the bytes become UTF-8 before they are
         split."""
+        self.row_encoding = self.encoding if self.by_row else UTF8
+        """The encoding of the rows that are decoded."""
         self._undecoded = bytearray()
-        self._decoded_some = False
+        self._decoded_rows = self._undecoded_rows = 0
+        """The rows beyond ASCII that could be decoded, and those that could not."""
 
     def to_utf8(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield `chunks` as UTF-8, with invalid UTF-8 for a bad byte.
@@ -58,26 +76,34 @@ class TextDecoder:
 
     def decode(self, content: bytes) -> tuple[str, str | None]:
         """Return a row of `to_utf8` as text with U+FFFD for undecodable bytes, and its fault, or None if it has no fault."""
-        encoding = self.encoding if self.by_row else UTF8
+        encoding = self.row_encoding
         try:
             text = content.decode(encoding)
         except UnicodeDecodeError as error:
+            self._undecoded_rows += 1
             if len(self._undecoded) < UNDECODED_KEPT:
                 self._undecoded += content[:UNDECODED_KEPT] + b"\n"
             where = f"byte {error.start + 1} (0x{content[error.start]:02x})"
             if not self.by_row:
                 where = f"character {len(content[: error.start].decode()) + 1}"
             return content.decode(encoding, errors="replace"), f"is not {self.shown} at {where}"
-        self._decoded_some = self._decoded_some or not text.isascii()
+        self._decoded_rows += not text.isascii()
         return text, None
+
+    @property
+    def guess(self) -> "Guess | None":
+        """The likely encoding of the file, which is not UTF-8: of its rows beyond ASCII, at most a tenth is so by chance."""
+        if self.encoding != UTF8 or self._undecoded_rows < max(CHANCE_ROWS * self._decoded_rows, 1):
+            return None
+        return likely_encoding(bytes(self._undecoded))
 
     @property
     def hint(self) -> str:
         """Return the end of a message about undecodable rows, with the likely encoding of the file and its option."""
-        if not self._undecoded or self._decoded_some or self.encoding != UTF8:
+        if guess := self.guess:
+            return f"; the file may be {guess}: --encoding {guess.encoding}"
+        if self.encoding != UTF8 or self._undecoded_rows < CHANCE_ROWS * self._decoded_rows:
             return ""
-        if likely := likely_encoding(bytes(self._undecoded)):
-            return f"; the file may be {likely}: --encoding {likely}"
         foreign = sum(byte >= 0x80 for byte in self._undecoded)
         return "; name the encoding of the file with --encoding" if foreign >= MANY_BYTES else ""
 
@@ -87,7 +113,7 @@ class TextDecoder:
         wide = self.encoding.startswith(("utf-16", "utf-32"))
         if wide and head and b"\0" not in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return f"is not {self.shown}, since it has no zero bytes; leave out --encoding, or name another"
-        if len(rows) < 2 or not self.by_row:
+        if len(rows) < 2 or not self.by_row or not self._checks:
             return ""
         valid = [_decodes(row, UTF8) for row in rows]
         if self.encoding != UTF8:
@@ -97,21 +123,52 @@ class TextDecoder:
         return "is not UTF-8 but looks like GBK; name it with --encoding gb18030"
 
 
-def likely_encoding(rows: bytes) -> str | None:
-    """Return the likely encoding of rows that are not UTF-8, or None if none is likely. The rules are ours.
+class Guess(NamedTuple):
+    """The likely encoding of rows that are not UTF-8."""
 
-    They tell Chinese from languages of western Europe, in whose texts most letters are ASCII. The bytes 0xfe and 0xff are
-    rare letters of Icelandic, but common in damaged files.
+    encoding: str
+    words: tuple[str, ...]
+    """Some words of the rows in this encoding, in quotes, which are not ASCII."""
+    is_clear: bool
+    """Whether no other encoding is as likely, and the bytes beyond ASCII are not those of a damaged character or two."""
+
+    def __str__(self) -> str:
+        """Return it with its words, as messages show it."""
+        return f"{self.encoding} ({', '.join(self.words)})"
+
+
+def likely_encoding(rows: bytes) -> Guess | None:
+    """Return the likely encoding of rows that are not UTF-8, or None if none is likely.
+
+    It is what charset-normalizer finds most readable, the likelier of ENCODINGS if several are nearly so, else latin-1. Texts
+    of western Europe are often nearly as readable in LATIN encodings of other countries, where a £ is a letter, which are not
+    counted as rivals. The bytes 0xfe and 0xff are rare letters of Icelandic, but common in damaged files. The margins are ours.
     """
-    if _is_chinese(rows):
-        return "gb18030"
+    from charset_normalizer import from_bytes
+
+    replaced = rows.decode(UTF8, errors="replace")
+    if 2 * replaced.count("\ufffd") <= sum(not character.isascii() for character in replaced):
+        return None
+    order = [*["gb18030"] * _is_chinese(rows), *ENCODINGS]
+    matches = [*from_bytes(rows, cp_isolation=[*ENCODINGS])]
+    text, rivals = rows.decode("latin-1"), ["latin-1"]
+    if matches:
+        best = min(matches, key=lambda match: (match.chaos, -match.coherence))
+        near = [match for match in matches if match.chaos <= best.chaos + (0.1 if match.encoding in LATIN else 0.02)]
+        names = [
+            name for match in near if match.coherence >= best.coherence - 0.03 for name in match.could_be_from_charset
+        ]
+        text = rows.decode(min(names, key=lambda name: order.index(name) if name in order else len(order)))
+        rivals = [match.encoding for match in near if match.coherence >= best.coherence - 0.15 and str(match) != text]
+    encoding = next((name for name in order if _decodes(rows, name) and rows.decode(name) == text), "latin-1")
     foreign = [byte for byte in rows if byte >= 0x80]
     letters = sum(chr(byte).isalpha() for byte in rows if byte < 0x80)
-    if len(foreign) > letters or max(foreign) >= 0xFE:
+    if encoding in ("cp1252", "latin-1") and (len(foreign) > letters or max(foreign) >= 0xFE):
         return None
-    if min(foreign) >= 0xA0:
-        return "latin-1"
-    return "cp1252" if _decodes(rows, "cp1252") else None
+    is_clear = len(foreign) >= MANY_BYTES and (not rivals or (encoding == "cp1252" and {*rivals} <= {*LATIN}))
+    words = dict.fromkeys(word for word in _BETWEEN_WORDS.split(text) if not word.isascii())
+    shown = tuple(f"'{escaped(word, 20)}'" for word in islice(words, SHOWN_WORDS))
+    return Guess(encoding, shown, is_clear and (encoding not in LATIN or _decodes(rows, "cp1252")))
 
 
 def _extends_ascii(encoding: str) -> bool:
@@ -137,12 +194,12 @@ def _is_chinese(row: bytes) -> bool:
     return len(common) * 2 > len(foreign)
 
 
-Format = Literal["tsv", "csv", "jsonl", "fasttext", "parquet", "folders"]
-"""`fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label and hold a text file for each
-row."""
+Format = Literal["tsv", "csv", "excel", "jsonl", "fasttext", "parquet", "folders"]
+"""`excel`: a sheet of a workbook; `fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label
+and hold a text file for each row."""
 
 CHUNK = 1 << 16
-MAX_ROW = 64 << 20
+MAX_ROW = 96 << 20
 PEEKED_CHARACTERS = 8 << 20
 """`Records.peek` ends at about so many characters, so that very long rows do not fill the memory."""
 BOM = b"\xef\xbb\xbf"
@@ -151,11 +208,11 @@ NUL = "\0"
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file; end its name in .gz, or unpack it"),
     (b"PAR1", "a Parquet file; end its name in .parquet, or write it as TSV"),
-    (b"PK\x03\x04", "an Excel workbook (xlsx) or a zip archive; save it as TSV in UTF-8, or unpack it"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel or Word file; save it as TSV in UTF-8"),
-    (b"\xfd7zXZ\x00", "an xz file; unpack it"),
-    (b"BZh", "a bzip2 file; unpack it"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file; unpack it"),
+    (b"PK\x03\x04", "an Excel workbook or a zip archive; end its name in .xlsx or .zip"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel or Word file; end the name of a workbook in .xls"),
+    (b"\xfd7zXZ\x00", "an xz file; end its name in .xz, or unpack it"),
+    (b"BZh", "a bzip2 file; end its name in .bz2, or unpack it"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file; end its name in .zst, or unpack it"),
     (b"%PDF-", "a PDF file"),
 )
 
@@ -175,7 +232,7 @@ class Record(NamedTuple):
 
     line: int
     fields: dict[str, Any]
-    """TSV and CSV: column to string, as far as the row could be read. Other formats: key to value."""
+    """TSV, CSV and Excel: column to string, as far as the row could be read. Other formats: key to value."""
     fault: str | None = None
 
 
@@ -203,8 +260,12 @@ class Records(Iterator[Record]):
     """The Arrow type of each column of Parquet."""
     names: tuple[str, ...] = ()
     """The names of the `columns` of an input of `recur predict`, whose header may have a name twice."""
+    remarks: list[str] = field(default_factory=list)
+    """What was decided about how the file is read, which becomes a note."""
     notes: list[Note] = field(default_factory=list)
     """What was decided about the file without a setting (see `find_source`)."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What is to be known of some of the rows that were read, and the number of these."""
 
     def peek(self, count: int) -> list[Record]:
         """Return the next rows, `count` at most. They stay unread."""
@@ -219,7 +280,7 @@ class Records(Iterator[Record]):
         return rows
 
     def take_header(self) -> None:
-        """Name the columns of a TSV or CSV by its first row. Raises DataError if that row cannot name them."""
+        """Name the columns of a table by its first row. Raises DataError if that row cannot name them."""
         if (first := next(self.rows, None)) is None:
             raise DataError(f"{self.name}: is empty; expected a header")
         names = tuple(first.fields.values())
@@ -269,15 +330,69 @@ def kind_of(value: Any) -> str:
     return words.get(type(value), "an object" if isinstance(value, dict) else f"a {type(value).__name__}")
 
 
-COMPRESSED: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+def _open_zst(path: Path) -> Any:
+    import pyarrow
+
+    return pyarrow.CompressedInputStream(path.open("rb"), "zstd")
+
+
+def _open_zip(path: Path) -> Any:
+    with zipfile.ZipFile(path) as archive:
+        return archive.open(_only_member(archive, path))
+
+
+def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    """Return the only file in a zip, beside those that macOS adds. Raises DataError if there are more, or it is encrypted."""
+    members = [each for each in archive.infolist() if not each.is_dir() and not each.filename.startswith("__MACOSX/")]
+    if len(members) != 1:
+        shown = ", ".join([*(escaped(each.filename, 60) for each in members[:8]), *["…"][: len(members) > 8]])
+        raise DataError(f"{path}: holds {pluralize(len(members), 'file')}, not one; unpack it and name a file: {shown}")
+    if members[0].flag_bits & 1:
+        raise DataError(f"{path}: is encrypted; unpack it")
+    return members[0]
+
+
+COMPRESSED: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _open_zst,
+    ".zip": _open_zip,
+}
 """What opens a compressed file, by the ending of its name. `chunks_of` names the errors of a damaged one."""
+_DAMAGE = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
+
+
+def uncompressed(name: str) -> str:
+    """Return the name of a file without the ending of its compression."""
+    path = PurePath(name)
+    return name.removesuffix(path.suffix) if path.suffix.lower() in COMPRESSED else name
+
+
+def name_inside(path: Path) -> str:
+    """Return the name that tells the format of a file: its own without a part and the ending of a compression, or that of the
+    file in a zip whose own name tells none.
+    """
+    path, _ = file_and_part(path)
+    name = uncompressed(path.name)
+    if path.suffix.lower() == ".zip" and not PurePath(name).suffix:
+        with contextlib.suppress(OSError, *_DAMAGE), zipfile.ZipFile(path) as archive:
+            return _only_member(archive, path).filename
+    return name
+
+
+def file_and_part(path: Path) -> tuple[Path, str | None]:
+    """Return the file that `path` names, and its part: the sheet or split after the last "#", if no file has the whole name."""
+    name, mark, part = path.name.rpartition("#")
+    return (path.with_name(name), part) if mark and name and not path.exists() else (path, None)
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file, decompressed if its name ends in .gz or .xz; the caller closes it.
+    """Open a regular file, decompressed if its name ends as in COMPRESSED; the caller closes it. `path` may name a part of it.
 
     Raises DataError if `path` is missing, not a regular file, or cannot be read.
     """
+    path, _ = file_and_part(path)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -289,6 +404,8 @@ def open_file(path: Path) -> BinaryIO:
         return path.open("rb")
     except FileNotFoundError:
         raise DataError(f"{path}: does not exist") from None
+    except _DAMAGE as error:
+        raise DataError(f"{path}: is not a complete compressed file: {error}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL in the name
@@ -319,6 +436,14 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     line ends) or cannot be read to its end. The message begins with `name`.
     """
     decoder = decoder or TextDecoder()
+    yield from rows_in(text_chunks(stream, name, decoder), decoder)
+
+
+def text_chunks(stream: BinaryIO, name: str, decoder: TextDecoder) -> Iterator[bytes]:
+    """Yield the bytes of a stream of text in the `row_encoding` of its decoder, the first line or CHUNK bytes together.
+
+    Raises DataError as `rows_of` does.
+    """
     chunks, head = chunks_of(stream, name), b""
     while len(head) < CHUNK and b"\n" not in head and (chunk := next(chunks, b"")):
         head += chunk
@@ -327,9 +452,15 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     first = next(chunks, b"").removeprefix(BOM)
     if b"\n" not in first and b"\r" in first.rstrip(b"\r"):
         raise DataError(f"{name}: its lines end in CR alone; convert them to LF: tr '\\r' '\\n'")
+    yield first
+    yield from chunks
+
+
+def rows_in(chunks: Iterable[bytes], decoder: TextDecoder) -> Iterator[Row]:
+    """Yield the rows of `text_chunks`."""
     pieces: list[bytes] = []
     size = 0
-    for chunk in chain([first], chunks):
+    for chunk in chunks:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             yield _row([*pieces, piece], size + len(piece), decoder)
@@ -347,27 +478,68 @@ def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
     return Row(content.removesuffix(b"\r"), whole, decoder, "\r\n" if content.endswith(b"\r") else "\n")
 
 
+def labels_beside(path: Path) -> Path | None:
+    """Return the file beside a text file, with "label" in its name and as many lines, that seems to have its labels."""
+    with contextlib.suppress(DataError, OSError):
+        rows = sum(1 for _ in rows_of_file(path))
+        for other in sorted(path.parent.glob(f"*[Ll]abel*{path.suffix}")):
+            if "label" not in path.name.casefold() and sum(1 for _ in rows_of_file(other)) == rows:
+                return other
+    return None
+
+
 def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
     """Yield the bytes of the stream as they arrive. Returns a pipe's first bytes without waiting for more."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     try:
         while chunk := read(CHUNK):
             yield chunk
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+    except _DAMAGE as error:
         raise DataError(f"{name}: is not a complete compressed file: {error}") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def encoding_of(path: Path, likely: str) -> str:
-    """Return UTF-8, or the encoding `likely` if a file has fewer rows with a fault in it and most of the file's characters
-    beyond ASCII are not UTF-8. A folder is as likely.
+def encoding_of(path: Path, likely: str) -> tuple[str, str]:
+    """Return the encoding of a file or folder, and a remark on it if it is neither UTF-8 nor the `likely` one.
+
+    It is `likely` if a file has fewer rows with a fault in it and most of the file's characters beyond ASCII are not UTF-8. A
+    folder is as likely. Else it is another one if every row decodes in it, and no other is as likely.
     """
     likely = canonical_encoding(likely)
-    if likely == UTF8 or path.is_dir():
-        return likely
-    (faults, foreign), (others, _) = _faults_in(path, UTF8), _faults_in(path, likely)
-    return likely if others < faults and foreign > 0 else UTF8
+    if path.is_dir():
+        return likely, ""
+    if likely != UTF8:
+        (faults, foreign), (others, _) = _faults_in(path, UTF8), _faults_in(path, likely)
+        if others < faults and foreign > 0:
+            return likely, ""
+    guess = None if _is_utf8(path) else _guess(path)
+    if guess is None or not guess.is_clear or _faults_in(path, guess.encoding)[0]:
+        return UTF8, ""
+    return canonical_encoding(guess.encoding), f"not UTF-8, read as {guess}; --encoding names another"
+
+
+def _is_utf8(path: Path) -> bool:
+    """Return whether all bytes of a file are UTF-8, or it cannot be read."""
+    decoder = codecs.getincrementaldecoder(UTF8)()
+    try:
+        with open_file(path) as file:
+            for chunk in chunks_of(file, str(path)):
+                decoder.decode(chunk)
+    except UnicodeDecodeError:
+        return False
+    except DataError:  # reading the file says what is wrong with it
+        pass
+    return True
+
+
+def _guess(path: Path) -> Guess | None:
+    """Return the likely encoding of a file that is not UTF-8, or None if none is likely."""
+    decoder = TextDecoder(checks=False)
+    with contextlib.suppress(DataError):
+        for content, *_ in rows_of_file(path, decoder):
+            decoder.decode(content)
+    return decoder.guess
 
 
 def _faults_in(path: Path, encoding: str) -> tuple[float, float]:
@@ -392,7 +564,7 @@ def _check_text_file(head: bytes, name: str, decoder: TextDecoder) -> None:
         if head.startswith(signature):
             raise DataError(f"{name}: is {kind}")
     if decoder.by_row and head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{name}: is UTF-16; name it with --encoding utf-16")
+        raise DataError(f"{name}: is UTF-16; name it with --encoding utf-16", options=("--encoding", "utf-16"))
     if decoder.by_row and len(head) >= 8 and head.count(0) * 3 >= len(head):
         what = "UTF-16 without a byte order mark (--encoding utf-16-le or utf-16-be), or a binary file"
         raise DataError(f"{name}: is {what}; expected UTF-8 text")

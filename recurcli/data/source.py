@@ -5,15 +5,17 @@ Training, `check`, `eval` and `predict` read every file by these functions.
 """
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
-from recurcli.config import UTF8, DataConfig
+from recurcli.config import QUOTE, UTF8, DataConfig
 from recurcli.data.columns import TextColumns, folded
+from recurcli.data.proposal import CLEARLY_LONGER, are_twins, is_like_others, likely_labels, mean_lengths
 from recurcli.data.readers import (
     DELIMITERS,
     FORMATS,
@@ -21,11 +23,12 @@ from recurcli.data.readers import (
     format_of,
     in_words,
     is_table,
+    needs_quotes,
     read_records,
     recognised_delimiter,
     recognised_in_words,
 )
-from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated
+from recurcli.data.rows import Format, Record, Records, encoding_of, first_repeated, labels_beside
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, ModelError, UsageError, did_you_mean, escaped
 from recurcli.log import Note
@@ -34,6 +37,7 @@ from recurcli.validation import STRICT, parse_config
 
 TEXT_NAMES = (
     *("text", "sentence", "sentence1", "premise", "question1", "text1", "text_a", "review", "content", "query"),
+    *("review_text", "review text", "reviewtext", "review_body", "comment_text", "utterance"),
     *("title", "question", "comment", "message", "tweet", "headline", "body"),
 )
 """Usual names of the column of a text, the likelier first."""
@@ -50,7 +54,7 @@ PAIR_NAMES = {
 SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
 LABEL_NAMES = (
     *("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y"),
-    *("score", "int_score", "toxicity"),
+    *("gold_label", "is_duplicate", "star_rating", "score", "int_score", "toxicity", "cats", "accept"),
 )
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
@@ -58,6 +62,12 @@ SOLE_NAMES = ("text", "sentence")
 """If the only cell of the first row is one of these names, the row is a header. Other usual names may also be texts."""
 ROWS_FOR_HEADER = 1000
 """Rows in which a cell of a header must not stand again in its column."""
+FEWEST_ROWS = 4
+"""Rows below line 1 that show whether it is a header. Ours."""
+ROWS_OF_FIRST_WORD = 10
+"""Rows for each first word from which the first words of lines without columns seem to be labels. Ours."""
+LIKE_LENGTH = 1.5
+"""How many times as long as those of the other column the texts of a pair are at most. Ours."""
 AS_NAMES = "line 1 is taken as column names; --no-header reads it as a row"
 AS_ROW = "line 1 is taken as a row; --header reads it as column names"
 
@@ -79,20 +89,22 @@ class Source:
     quote: str | None = None
     """The quote around the fields of a TSV or CSV. None: it has none."""
     header: bool = False
-    """Whether line 1 of a TSV or CSV names the columns."""
+    """Whether line 1 of a table names the columns."""
     columns: TextColumns
     label: tuple[str, ...] = ()
     """Column of the label, or columns of 0 and 1, one for each label. () if labels were not read."""
     id: str | None = None
     extra: tuple[str, ...] = ()
     """Columns whose texts are training rows of their own."""
+    label_names: dict[str, str] = field(default_factory=dict)
+    """What labels of training rows, such as numbers, are called in the model. Later rows may have either."""
     explicit: tuple[str, ...] = ()
     """Which columns ("text", "label") a setting names. Labelled rows like these must have them; others have usual names."""
     sha256: str = ""
     """SHA-256 of the file's bytes, or of the rows if it is not a file. It is empty before all rows are read."""
 
     def __post_init__(self) -> None:
-        if is_table(self.format) != (self.delimiter is not None):
+        if (FORMATS[self.format].delimiter is None) != (self.delimiter is None):
             raise ValueError(f"delimiter does not fit the format {self.format}")
         DataConfig(delimiter=self.delimiter, quote=self.quote, encoding=self.encoding)  # checks them
 
@@ -140,7 +152,7 @@ def find_source(
     `is_input`: whether it is an input of `recur predict`. Its columns keep their numbers as keys, and `Records.names` has
     their names. Without names the first ones are the texts.
 
-    The header of a TSV or CSV is taken if `is_header` finds one in the `peeked` rows. `Records.notes` tells what was decided
+    The header of a table is taken if `is_header` finds one in the `peeked` rows. `Records.notes` tells what was decided
     without a setting. Raises DataError for a file that cannot be read, for a column that is missing or has no usual name, and
     for pairs beside single texts.
     """
@@ -191,11 +203,13 @@ class _Finder:
         it separates the names of columns. Labelled rows need no names, since texts alone may hold a mark by chance.
         """
         task, config, like, path = self.task, self.config, self.like, file if isinstance(file, Path) else None
-        encoding = config.encoding
-        if encoding is None:
-            encoding = UTF8 if path is None else encoding_of(path, like.encoding)
         if format is None:
             format = "folders" if path and path.is_dir() and not self.is_input else format_of(str(path or name))
+        encoding, remark = config.encoding or UTF8, ""
+        if config.encoding is None and path is not None and format not in ("parquet", "excel"):
+            encoding, remark = encoding_of(path, like.encoding)
+            if encoding != UTF8 and not remark:
+                remark = read_as_in_words(encoding)
         quote = config.quote or (like.quote if like.format == format else None)
         its: Separation = like.delimiter, like.format, like.quote
         if like.delimiter is None:
@@ -203,7 +217,8 @@ class _Finder:
 
         def choose(first: str) -> Separation:
             names, mark = partial(self.names_columns, first), like.own_delimiter
-            is_sole = not any(other in first for other in DELIMITERS if other != mark)
+            others = "\t" if mark == " " else DELIMITERS  # the texts after a space may have any other mark
+            is_sole = not any(other in first for other in others if other != mark)
             is_sole = is_sole and (is_table(format) or not self.is_input)
             if mark is None or mark not in first or not (is_sole or names(mark)):
                 mark = None
@@ -214,11 +229,20 @@ class _Finder:
             return (None, None, None) if mark is None else (mark, its[1], its[2] if format is None else None)
 
         labels = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-        mark = config.delimiter or choose
-        records = read_records(file, format, name=name, delimiter=mark, labels=labels, encoding=encoding, quote=quote)
+        read = partial(read_records, file, name=name, labels=labels, encoding=encoding)
+        records = read(format, delimiter=config.mark or choose, quote=quote)
+        if (
+            path
+            and (records.format, records.quote) == ("tsv", None)
+            and needs_quotes(path, encoding, records.delimiter)
+        ):
+            records.__exit__()
+            records = read(records.format, delimiter=records.delimiter, quote=QUOTE)
+            records.remarks.append("its fields in quotes are read without them, as in a CSV")
+        records.remarks += [remark] if remark else []
         usual = FORMATS[records.format].delimiter
-        if records.delimiter not in (None, usual, config.delimiter, like.own_delimiter):
-            records.notes.append(Note(f"{records.name}: {recognised_in_words(str(records.delimiter))}"))
+        if records.delimiter not in (None, usual, config.mark, like.own_delimiter):
+            records.remarks.append(recognised_in_words(str(records.delimiter)))
         return records
 
     def names_columns(self, first: str, mark: str) -> bool:
@@ -231,8 +255,8 @@ class _Finder:
     def decide(self, records: Records, peeked: int, extra: Iterable[str | int]) -> Source:
         """Decide on the header, which is taken, and on the columns of `records`."""
         config, like, label, is_input = self.config, self.like, self.label, self.is_input
-        row_id, in_table = None if config.id is None else str(config.id), records.delimiter is not None
-        rows = records.peek(peeked) if in_table or is_input else []
+        row_id, in_table = None if config.id is None else str(config.id), is_table(records.format)
+        rows = records.peek(peeked)
         note, cells, header = "", (), False
         names = keys = records.columns
         if in_table:
@@ -247,8 +271,15 @@ class _Finder:
         elif is_input:
             names = keys = tuple(dict.fromkeys(key for row in rows for key in row.fields))
         records.columns, records.names = keys, names
-        columns = ColumnNames(records.name, names, keys, is_complete=is_input or records.format != "jsonl")
+        propose = partial(self.propose, rows, in_table=in_table, header=header or self.header)
+        is_complete = is_input or records.format != "jsonl"
+        columns = ColumnNames(
+            records.name, names, keys, is_complete=is_complete, propose=propose, remarks=records.remarks
+        )
         by_place = is_input and in_table and not header
+        if records.format == "jsonl" and names and all(map(is_number, names)) and not (is_input or like.columns.text):
+            self = self.with_likely_columns(records, rows)
+            label = self.label
         texts = self.find_texts(columns, cells, by_place=by_place) if names or not is_input else like.columns
         if not label and self.labelled:
             usual = columns.find_usual_label(self.like.label)
@@ -267,9 +298,14 @@ class _Finder:
         found, read = tuple(filter(None, more)), tuple(map(columns.name_of, texts.names))
         if by_place:
             records.notes += self.notes_on_places(records, rows, texts)
-        unread = unread_in_words(names, read[: len(texts.text)], {*read, *label, row_id, *found})
-        noted = (note, "" if self.texts.text else unread)
-        records.notes += [Note(f"{records.name}: {each}") for each in noted if each]
+        spelled = dict(zip(rows[0].fields if rows else (), names, strict=False))
+        lengths = {spelled[key]: length for key, length in mean_lengths(rows, spelled).items()}
+        unread = unread_in_words(names, lengths, read[: len(texts.text)], {*read, *label, row_id, *found})
+        decided = "; ".join(filter(None, [*records.remarks, note]))
+        is_shown = is_input or records.remarks
+        records.notes += [Note(f"{records.name}: {decided}", "info" if is_shown else "detail")] * bool(decided)
+        if unread and not self.texts.text:
+            records.notes.append(Note(f"{records.name}: {unread}"))
         spans = self.task.spans
         if is_input:
             spans = None if in_table else like.columns.spans
@@ -288,7 +324,7 @@ class _Finder:
         )
 
     def is_header(self, name: str, rows: Sequence[Record]) -> tuple[bool, str]:
-        """Return whether row 1 of a TSV or CSV is a header, and a note that says so, which is "" if a setting decides.
+        """Return whether row 1 of a table is a header, and a note that says so, which is "" if a setting decides.
 
         `rows`: the first rows, with numbers as keys. A text is looked for, a second text if it is explicit or the rows `like`
         these have one, and a label if the rows are `labelled`. The first that applies decides:
@@ -342,7 +378,78 @@ class _Finder:
                 break
         if not doubt:
             return False, AS_ROW
-        raise DataError(f"{name}:1: {fault or doubt}; add --header or --no-header")
+        options = self.propose(rows)
+        raise DataError(
+            f"{name}:1: {fault or doubt}; add {shlex.join(options) or '--header or --no-header'}", options=options
+        )
+
+    def propose(self, rows: Sequence[Record], *, in_table: bool = True, header: bool | None = None) -> tuple[str, ...]:
+        """Return the options that name the texts and the label which the first `rows` show, () if they do not show them.
+
+        `header`: whether row 1 of a table names the columns; None: it does if it is unlike the rows below it. Options hold for
+        all files of a command, so that there are none for rows that are to be like the training rows beside them.
+        """
+        like, is_open = self.like.columns, in_table and header is None
+        if len(rows) <= is_open * FEWEST_ROWS or (like.text and not (self.is_input and len(like.names) == 1)):
+            return ()
+        keys = dict.fromkeys(key for row in rows for key in row.fields)
+        if is_open and self.labelled and len(keys) == 1 and not (self.texts.text or self.label):
+            firsts = {str(row.fields["1"]).partition(" ")[0] for row in rows}
+            seems = len(firsts) > 1 and len(firsts) * ROWS_OF_FIRST_WORD <= len(rows)
+            return ("--delimiter", "SPACE", "--text", "2", "--label", "1", "--no-header") if seems else ()
+        for is_header in (True, False) if is_open else (in_table and header,):
+            names = {key: str(rows[0].fields.get(key, "")) if is_header else key for key in keys}
+            below = rows[1:] if is_header else rows
+            texts, labels = self.likely_columns(below, names, has_names=is_header or not in_table)
+            has_all = (texts or self.texts.text) and (labels or self.label or not self.labelled)
+            if has_all and not (is_open and is_header and is_like_others(rows[0], below, texts, labels)):
+                words = {key: name if name.strip() and not is_number(name) else key for key, name in names.items()}
+                found = [*zip(("--text", "--pair"), texts, strict=False), *(("--label", key) for key in labels)]
+                options = [word for option, key in found for word in (option, words[key])]
+                decided = ["--header" if is_header else "--no-header"]
+                return (*options, *(decided if is_open and all(is_number(words[key]) for _, key in found) else ()))
+        return ()
+
+    def likely_columns(
+        self, rows: Sequence[Record], names: Mapping[str, str], *, has_names: bool
+    ) -> tuple[list[str], list[str]]:
+        """Return the keys of the columns that seem to be the texts (two for a pair) and the label, [] for explicit ones.
+
+        `names`: the name of each key, which `has_names` says are not numbers. The text is that with a usual name if no texts
+        are clearly longer. A second text has the usual name beside it, else is of like length and named as its twin.
+        """
+        explicit = {*self.texts.names, *self.label}
+        left = {key: name for key, name in names.items() if explicit.isdisjoint((key, name))}
+        spelled = {folded(name): key for key, name in reversed(left.items())}
+        lengths = {key: length for key, length in mean_lengths(rows, left).items() if length > 1}
+        texts: list[str] = []
+        labels: list[str] = []
+        if lengths and not self.texts.text:
+            longest = next(iter(lengths))
+            text = next((spelled[name] for name in TEXT_NAMES if spelled.get(name) in lengths), longest)
+            text = longest if lengths[longest] >= CLEARLY_LONGER * lengths[text] else text
+            alike = [key for key in lengths if key != text and lengths[key] * LIKE_LENGTH >= lengths[text]]
+            pairs = [sorted((text, key), key=[*left].index) for key in alike]
+            twins = [pair for pair in pairs if not has_names or are_twins(*(names[key] for key in pair))]
+            second = spelled.get(PAIR_NAMES.get(folded(names[text]), "pair"))
+            texts = [text, second] if second else [*twins, [text]][0]
+            texts = [text] if self.is_input else texts
+        if self.labelled and not self.label:
+            labels = [spelled[name] for name in LABEL_NAMES if name in spelled][:1]
+            others = {key: name for key, name in left.items() if key not in texts}
+            labels = labels or likely_labels(rows, others, LABEL_NAMES)
+        return texts, labels
+
+    def with_likely_columns(self, records: Records, rows: Sequence[Record]) -> Self:
+        """Return what decides about `records` that are lists and have no names: the settings, else what the rows show."""
+        texts, labels = self.likely_columns(rows, {key: key for key in records.columns}, has_names=False)
+        if texts:
+            numbers = f"number {' and '.join(texts)}" + (f", the label number {' and '.join(labels)}" if labels else "")
+            records.notes.append(
+                Note(f"{records.name}: of each list the text is {numbers}; --text and --label name others")
+            )
+        found = TextColumns(tuple(texts[:1]), tuple(texts[1:])) if texts else self.texts
+        return replace(self, texts=found, label=tuple(labels) or self.label)
 
     def find_texts(self, columns: "ColumnNames", cells: Sequence[str], *, by_place: bool) -> TextColumns:
         """Find the columns of the text and of the second text: those that settings name, else those of the rows `like` these,
@@ -413,7 +520,7 @@ class _Finder:
     @property
     def label_names(self) -> tuple[str, ...]:
         """The names that a label column may have: those in the rows `like` these first, then the usual ones."""
-        return (*self.like.label, *LABEL_NAMES)
+        return (*(name for name in self.like.label if not is_number(name)), *LABEL_NAMES)
 
 
 @dataclass(frozen=True)
@@ -427,6 +534,10 @@ class ColumnNames:
     """The keys of `names` in the records."""
     is_complete: bool = True
     """Whether there are no others. JSON rows may have keys that the first one lacks."""
+    propose: Callable[[], tuple[str, ...]] = tuple
+    """Returns the options that would name the columns which are asked for."""
+    remarks: Sequence[str] = ()
+    """How the file was read, if that was not obvious."""
 
     def find(self, word: str, what: str) -> str:
         """Return the key of the column with the name `word`, else with that number from 1, which is to be the `what`.
@@ -474,11 +585,23 @@ class ColumnNames:
         """
         if not self.names:
             return DataError(f"{self.source}: has no rows, or its first rows cannot be read")
+        path = Path(self.source)
+        if format_of(self.source) is None and (other := labels_beside(path)) is not None:
+            joined = shlex.join(["paste", str(path), str(other)])
+            way_out = f"add --labels {shlex.quote(str(other))}, or join them: {joined} > train.tsv"
+            fault = f"its labels seem to be in {other.name}, which has as many lines"
+            return DataError(f"{self.source}: {fault}; {way_out}", options=("--labels", str(other)))
+        options = self.propose()
+        question = f"which column is the {what}?"
+        if {"--text", "--label"} <= {*options}:
+            question = "which columns are the text and the label?"
         answer = f"add {option(what)}" + (", a name in line 1 or a number" if cells else "")
         answer += f", or {option('delimiter', 'MARK')} if it has several columns" if len(self.names) == 1 else ""
+        answer = f"add {shlex.join(options)}" if options else answer
         shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
         columns = f"{'line 1 is' if cells else 'the columns are'}: {shown}"
-        return DataError(f"{self.source}: which column is the {what}? {answer}; {columns}")
+        remarks = "".join(f"; {remark}" for remark in self.remarks)
+        return DataError(f"{self.source}: {question} {answer}; {columns}{remarks}", options=options)
 
     def read_twice(self, name: str | None, what: str) -> DataError:
         """Return the error for the column `name`, which would be read as `what`."""
@@ -508,9 +631,16 @@ def check_same_kind(name: str, texts: TextColumns, like: Source) -> None:
     raise DataError(f"{name}: holds {kinds[bool(texts.pair)]} ({shown}), but {others}; {way_out}")
 
 
-def unread_in_words(names: Iterable[str], text: Sequence[str], read: Collection[str | None]) -> str:
-    """Return which `names`, usual ones of a text, are not `read` beside those of the `text`, or "" if there are none."""
-    unread = [name for name in names if folded(name) in {*TEXT_NAMES, *SECOND_NAMES} and name not in read]
+def unread_in_words(
+    names: Iterable[str], lengths: Mapping[str, float], text: Sequence[str], read: Collection[str | None]
+) -> str:
+    """Return which `names` are not `read` beside those of the `text`, but may be texts, too, or "" if none is.
+
+    They are usual names of a text, and those of columns whose mean length is clearly longer.
+    """
+    least = max(CLEARLY_LONGER * sum(lengths.get(name, 0) for name in text), 2)
+    usual = {*TEXT_NAMES, *SECOND_NAMES}
+    unread = [name for name in names if name not in read and (folded(name) in usual or lengths.get(name, 0) >= least)]
     shown = " and ".join(f"'{escaped(name)}'" for name in unread)
     is_not = f"{'is' if len(unread) == 1 else 'are'} not read (--text may be repeated)"
     return f"the text is '{escaped(' + '.join(text))}'; {shown} {is_not}" if unread else ""

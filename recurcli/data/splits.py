@@ -6,6 +6,7 @@ Training, `check` and `eval` read rows by these functions, so they agree on ever
 import hashlib
 import json
 import math
+import os
 import re
 import sys
 import unicodedata
@@ -13,26 +14,34 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
-from itertools import compress, islice, repeat, starmap
+from itertools import chain, compress, islice, repeat, starmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import UTF8, DataConfig
-from recurcli.data.columns import BadRow, TextColumns, Unlabelled, joined
-from recurcli.data.labels import check_known, check_labels, decided_cells, joint_doubt, kind_of_cells, label_of
+from recurcli.config import DataConfig, LabelNames, names_in
+from recurcli.data.columns import BadRow, LeftOut, TextColumns, Unlabelled, joined
+from recurcli.data.labels import (
+    answer_of,
+    check_known,
+    check_labels,
+    decided_cells,
+    joint_doubt,
+    kind_of_cells,
+    label_of,
+)
 from recurcli.data.listops import SIZES, listops_rows
-from recurcli.data.readers import with_class_names
+from recurcli.data.readers import dataset_records, format_of, parts_of_document, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.rows import Record, Records, kind_of
-from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source, read_as_in_words
-from recurcli.data.tasks import CUSTOM, PLAIN, Task, find_place, is_local, task_with_columns
-from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.files import sha256_of
+from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of, uncompressed
+from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
+from recurcli.data.tasks import CUSTOM, PLAIN, STEMS, Task, find_place, is_local, task_with_columns
+from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
+from recurcli.files import sha256_of_all
 from recurcli.log import AfterBatch, Log, Note, ignore
 from recurcli.targets import TARGETS, Cell, OneLabel, SeveralLabels, Target
 from recurcli.targets.one_label import ordered_labels
@@ -222,6 +231,8 @@ BAD_ROWS_ALLOWED = 0.01
 BAD_ROWS_SHOWN = 5
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """Maps a split to its name on the Hub."""
+OF_FILE = 1 << 40
+"""Where a split has several files, the line of a row is its line there and so many for each file before."""
 ROWS_AT_ONCE = 4096
 """Rows after which the caller of `load_split` hears of the progress."""
 
@@ -306,8 +317,8 @@ class Split:
     """Number of rows left out because they have no majority label."""
     bad: list[str] = field(default_factory=list)
     """`file:line: reason` of each row that was skipped."""
-    faults: list[str] = field(default_factory=list)
-    """Why `load_split` raises DataError for this split, if it is to `keep_faults`."""
+    faults: list[DataError] = field(default_factory=list)
+    """What `load_split` raises for this split, if it is to `keep_faults`."""
     notes: tuple[Note, ...] = ()
     unlabelled: int = 0
     """Number of rows that have no label. They are bad rows, too, unless `data.unlabelled` leaves them out."""
@@ -317,6 +328,8 @@ class Split:
     """The dev rows if this is a train split whose file holds both. None for other splits."""
     target: Target | None = None
     """How the labels are encoded, learned and scored. None: the rows have no labels."""
+    files: tuple[str, ...] = ()
+    """The names of the files in messages if there are several, of which `path` is the first."""
     y: Y = field(default_factory=lambda: np.zeros(0), compare=False)
     """The label of each example, as a target encodes it (`encoded`). It is empty before."""
 
@@ -329,6 +342,11 @@ class Split:
     def sha256(self) -> str:
         """SHA-256 of the file's bytes. If `path` is not a file, it is that of the rows."""
         return self.source.sha256
+
+    def place_of(self, line: int) -> int | str:
+        """Return the number of a line as messages show it. Where the rows are of several files, it is `file:line`."""
+        number, own = divmod(line, OF_FILE)
+        return f"{self.files[number]}:{own}" if self.files else line
 
     @property
     def count_with_dev(self) -> int:
@@ -398,8 +416,9 @@ def load_split(
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
-    The file is the one that `config.files` names. Else `config.path` is a folder with the task's files, a parent of folders
-    named by task, or one file, which is the split.
+    The file is the one that `config.files` names; the rows of several follow each other, and those after the first have its
+    columns by name. Else `config.path` is a folder with the task's files, a parent of folders named by task, or one file, which
+    is the split. The labels may be in files of their own (`config.label_files`), or be the names of the files.
     With `use_dev_split` one file holds train and dev rows (see `drawn_rows`), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
@@ -412,22 +431,24 @@ def load_split(
     """
     task = task_with_columns(task, config)
     if labelled is None:
-        labelled = task.has_labels(split) or config.named_file(split) is not None
-    rows: Path | Records
+        labelled = task.has_labels(split) or bool(config.files_of(split))
+    rows: Sequence[Path | Records]
     layout = PLAIN
-    for name, file in config.files_of_folder.items() if config.path is None else ():
-        raise UsageError(
-            f"data.files.{name}: {file} is not an absolute path, and no --data (data.path) names its folder"
-        )
+    for name, files in (config.files or {}).items() if config.path is None else ():
+        for file in names_in(files):
+            if not Path(file).is_absolute():
+                raise UsageError(
+                    f"data.files.{name}: {file} is not an absolute path, and no --data (data.path) names its folder"
+                )
     if is_local(config, split):
         rows, layout, is_divided = find_place(task, split, config, use_dev_split=use_dev_split)
         labelled = labelled and split not in layout.unlabelled
     elif task.hub is not None:
-        rows, is_divided = load_hub_split(task, split)
-        is_divided = is_divided and not config.has_own_dev_file
+        records, is_divided = load_hub_split(task, split)
+        rows, is_divided = [records], is_divided and not config.has_own_dev_file
         labelled = labelled and all(split not in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
-        raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
+        raise UsageError("task custom has no data; name a FILE (--data PATH), or --set data.hub=OWNER/NAME")
     else:
         made: Sequence[tuple[str, str]] = (
             listops_rows(task, split, close_brackets=config.close_brackets)
@@ -435,15 +456,37 @@ def load_split(
             else recurrence_rows(task, split)
         )
         numbered = (Record(line, {"text": text, "label": label}) for line, (text, label) in enumerate(made, 1))
-        rows, is_divided = Records(task.name, "jsonl", ("text", "label"), numbered), False
-    source, records = find_source(rows, task, config, layout, like=like, labelled=labelled, training=split == "train")
-    with records:
-        kept: list[Record] | None = [] if keep_records else None
-        reader = _LabelReader.of(task, config, layout.label_names, any_label=any_label)
-        everything = _read_split(records, source, reader, config, after_rows, kept)
+        rows, is_divided = [Records(task.name, "jsonl", ("text", "label"), numbered)], False
+    reader = _LabelReader.of(task, config, {**layout.label_names, **like.label_names}, any_label=any_label)
+    beside: Sequence[Path | str] = config.label_files_of(split) if labelled else ()
+    if labelled and config.label_by == "file":
+        beside = [Path(uncompressed(each.name)).stem for each in rows]
+
+    find = partial(find_source, task=task, config=config, layout=layout, training=split == "train")
+
+    def sources(like: Source) -> Iterator[tuple[Source, Records]]:
+        for each, labels in zip(rows, chain(beside, repeat(None)), strict=False):
+            is_text = labels is not None and isinstance(each, Path) and each.is_file() and format_of(each.name) is None
+            form: Format | None = "fasttext" if is_text else None  # a text a line
+            source, records = find(each, like=like, labelled=labelled and labels is None, format=form)
+            if labels is not None:
+                source = replace(source, label=("label",))
+                records.rows = with_labels(records, records.rows, labels, config.encoding)
+            yield source, records
+            like = source if like is UNKNOWN else like
+
+    paths = [file_and_part(each)[0] for each in (*rows, *beside) if isinstance(each, Path)]
+    kept: list[Record] | None = [] if keep_records else None
+    everything = _read_split(sources(like), paths, reader, config, after_rows, kept)
     if everything.faults and not keep_faults:
-        raise DataError(everything.faults[0])
-    if source.label and everything.examples:
+        raise everything.faults[0]
+    parts = parts_of_document(Path(config.path)) if split == "train" and config.path is not None else ()
+    if left := [part for part in parts if part.casefold() not in {*chain.from_iterable(STEMS.values())}]:
+        note = Note(f"{config.path}: not read: {quoted(left)}; {config.path}#{escaped(left[0])} names such rows")
+        everything = replace(everything, notes=(*everything.notes, note))
+    if config.label_names and everything.source.label and not like.label_names:
+        everything = _with_label_names(everything, config.label_names)
+    if everything.source.label and everything.examples:
         everything = _with_target(everything, reader, task, config)
     if not is_divided:
         return everything
@@ -451,7 +494,7 @@ def load_split(
     train, dev = draw_dev_rows(everything, share, config.dev_seed)
     if split == "train":
         return train
-    return check_dev_rows(dev, everything, source.name, share)
+    return check_dev_rows(dev, everything, everything.source.name, share)
 
 
 def split_in_memory(
@@ -569,9 +612,12 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) ->
     is_capped = own < (config.dev_fraction or task.dev_fraction)
     stratum = "class" if train.target is None else train.target.stratum
     share = f"the share {own:g} of each {stratum} (data.{'max_dev_rows' if is_capped else 'dev_fraction'})"
-    drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     name = train.path.name if train.path is not None else "the data" if task.hub is None else "the Hub"
-    log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
+    drawn = pluralize(len(train.dev.examples), "row", of=len(train.dev.examples) + len(train.examples))
+    log.note(f"{name}: {drawn} are held out to choose and score the model (dev rows); --dev FILE names your own")
+    log.detail(
+        f"dev rows: {share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
+    )
 
 
 def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
@@ -598,22 +644,8 @@ def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
     if hub_split not in splits:
         known = ", ".join(map(escaped, splits))
         raise DataError(f"{escaped(repository)} has no split '{hub_split}'; known: {known}")
-    rows = splits[hub_split]
-    columns = dict.fromkeys(task.id if name == "idx" and task.id is not None else name for name in rows.features)
     name = " ".join(filter(None, (repository, configuration, split)))
-    # Arrow rows share their columns, as those of a Parquet file do.
-    records = Records(name, "parquet", tuple(columns), records_of(rows, task))
-    return records, without_dev and split in ("train", "dev")
-
-
-def records_of(rows: Any, task: Task) -> Iterator[Record]:
-    """Yield the records of a `datasets.Dataset`: class numbers become names, the Hub's `idx` the row's id."""
-    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
-    for line, row in enumerate(rows, 1):
-        fields = with_class_names(dict(row), class_names)
-        if "idx" in fields and task.id is not None:
-            fields.setdefault(task.id, fields.pop("idx"))
-        yield Record(line, fields)
+    return dataset_records(name, splits[hub_split]), without_dev and split in ("train", "dev")
 
 
 def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
@@ -628,13 +660,18 @@ def kind_before_reading(task: Task, config: DataConfig) -> type[Target] | None:
         kind = TARGETS[config.target]
     elif config.label_separator is not None or len(task.label) > 1 or config.at_least_one:
         kind = SeveralLabels
-    if task.name != CUSTOM and kind not in (None, OneLabel):
+    if task.name != CUSTOM and (kind not in (None, OneLabel) or config.label_names):
         raise UsageError(
-            f"task {task.name} has one label a row; leave data.target, label_separator and at_least_one out"
+            f"task {task.name} has one label a row, and names of its own; leave data.target, label_separator, at_least_one "
+            "and label_names out, or take --task custom"
         )
     if kind is not SeveralLabels and config.at_least_one:
         raise UsageError(f"data.at_least_one is for several labels a row, and data.target is {config.target}")
     return kind
+
+
+NOT = "not "
+"""What a label begins with that an annotator rejected. Ours."""
 
 
 class _LabelReader(NamedTuple):
@@ -658,9 +695,16 @@ class _LabelReader(NamedTuple):
         return cls(task, kind, None if any_label else target, renamed, separator)
 
     def read(self, fields: dict[str, Any], columns: Sequence[str]) -> Cell | None:
-        """Return the label of a row; None: it is the task's `dropped_label`. Raises BadRow as `label_of` does."""
-        labels = self.task.labels
+        """Return the label of a row; None: it is the task's `dropped_label`. A label that is rejected becomes `not LABEL`.
+
+        Raises BadRow as `label_of` does, and LeftOut for a row of Prodigy that is ignored and for choices that are rejected.
+        """
+        labels, answer = self.task.labels, answer_of(fields)
+        if answer == "ignore" or (answer == "reject" and not isinstance(fields.get("label"), str)):
+            raise LeftOut(f"are left out, since their 'answer' is {answer}, as Prodigy has it")
         cell = label_of(fields, columns, labels, self.renamed, self.kind, self.separator)
+        if answer == "reject":
+            cell = f"{NOT}{cell}"
         if cell == self.task.dropped_label:
             return None
         if self.target is not None and cell not in labels:
@@ -676,7 +720,7 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
     if kind is None:
         name, note = kind_of_cells(split.cells)
         kind = TARGETS[name]
-        notes += [Note(f"{split.source.name}: {note}")] if note else []
+        notes += [Note(f"{split.source.name}: {note}", "detail")] if note else []
     cells = decided_cells(split.cells, kind, task.labels)
     split.examples.labels[:] = cells
     name = split.source.name
@@ -684,7 +728,7 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
         named = split.source.label if len(split.source.label) > 1 else ()
         target = kind.of(cells, config, task.labels or named)
         for cell, line in zip(cells, split.examples.lines, strict=True) if task.labels and kind is not OneLabel else ():
-            name = f"{split.source.name}:{line}"
+            name = f"{split.source.name}:{split.place_of(line)}"
             check_known(cell, task, target)
     except (DataError, BadRow) as error:
         raise DataError(f"{name}: {error}") from None
@@ -693,46 +737,69 @@ def _with_target(split: Split, reader: _LabelReader, task: Task, config: DataCon
 
 
 def _read_split(
-    records: Records,
-    source: Source,
+    sources: Iterable[tuple[Source, Records]],
+    paths: Sequence[Path],
     reader: _LabelReader,
     config: DataConfig,
     after_rows: AfterBatch,
     kept: list[Record] | None,
 ) -> Split:
-    """Read the examples of `records` from the columns that `source` names. The records are appended to `kept`, if given."""
+    """Read the examples of the records of each source, from the columns that it names. All records are appended to `kept`, if
+    given. `paths`: the files that are read, whose hash the split has if all are files."""
+    opened: list[tuple[Source, Records]] = []
+
+    def rows() -> Iterator[tuple[Source, Record]]:
+        for number, (source, records) in enumerate(sources):
+            opened.append((source, records))
+            with records:
+                for record in records:
+                    yield source, record._replace(line=record.line + number * OF_FILE) if number else record
+
     examples = Examples()
     numbers = array("q")  # of the examples among all rows
+    rejected: list[bool] = []
+    counts = Counter[str]()  # rows of which a user must know something
     bad: list[str] = []
     read = dropped = unlabelled = 0
-    name, leaves_out = records.name, config.unlabelled == "drop"
-    for read, record in enumerate(records, 1):
+    leaves_out = config.unlabelled == "drop"
+    for read, (source, record) in enumerate(rows(), 1):
         if kept is not None:
             kept.append(record)
         try:
             example = _example_of(record, source, reader)
         except BadRow as reason:
             unlabelled += isinstance(reason, Unlabelled)
-            if not (leaves_out and isinstance(reason, Unlabelled)):
-                bad.append(f"{name}:{record.line}: {reason}")
+            if isinstance(reason, LeftOut):
+                counts[str(reason)] += 1
+            elif not (leaves_out and isinstance(reason, Unlabelled)):
+                bad.append(f"{source.name}:{record.line % OF_FILE}: {reason}")
             continue
         if example is None:
             dropped += 1
         else:
             examples.append(example)
             numbers.append(read - 1)
+            rejected.append(answer_of(record.fields) == "reject")
         if read % ROWS_AT_ONCE == 0:
             after_rows(read)
     after_rows(read)
-    hint = records.hint
+    if any(rejected) and len({str(label).removeprefix(NOT) for label in examples.labels}) > 1:
+        counts["are left out, since their 'answer' is reject and there are several labels"] += sum(rejected)
+        kept_rows = ~np.array(rejected)
+        examples, numbers = examples.take(kept_rows), array("q", compress(numbers, kept_rows))
+    (first_source, first_records), *others = opened
+    name = first_source.name + (f" and {pluralize(len(others), 'more file')}" if others else "")
+    hint = next((records.hint for _, records in opened if records.hint), "")
+    guess = next((found for _, records in opened if records.decoder and (found := records.decoder.guess)), None)
     if unlabelled and not leaves_out:
-        rows = pluralize(unlabelled, "row")
-        hint += f"; a training with --set data.unlabelled=drop leaves out the {rows} without a label"
+        without = pluralize(unlabelled, "row")
+        hint += f"; a training with --set data.unlabelled=drop leaves out the {without} without a label"
         if doubt := joint_doubt(sorted(cell for cell in {*examples.labels} if isinstance(cell, str))):
             hint += f"; {doubt}"
-    faults = [bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)]
+    why = bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)
+    faults = [DataError(why, options=("--encoding", guess.encoding) if guess else ())] if why else []
     if not examples:
-        faults.append(f"{name}: no row is left of {read}" if read else f"{name}: has no rows")
+        faults.append(DataError(f"{name}: no row is left of {read}" if read else f"{name}: has no rows"))
     ids: set[str] = set()
     for row_id in examples.ids:
         if not row_id or row_id in ids:
@@ -740,36 +807,58 @@ def _read_split(
         ids.add(row_id)
     if len(ids) < len(examples):
         if config.id is not None:
-            line = examples.lines[len(ids)]
-            faults.append(
-                f"{name}:{line}: the ids in '{escaped(config.id)}' must differ, and no row may be without one"
-            )
+            number, line = divmod(examples.lines[len(ids)], OF_FILE)
+            what = f"the ids in '{escaped(config.id)}' must differ, and no row may be without one"
+            faults.append(DataError(f"{opened[number][0].name}:{line}: {what}"))
         examples.ids = numbers
-    notes = [Note(records.doubt, "warning")] if records.doubt else []
-    notes += records.notes
-    as_row = any(note.text.endswith(AS_ROW) for note in records.notes)
+    notes: list[Note] = []
+    for _, records in opened:
+        notes += [Note(records.doubt, "warning")] if records.doubt else []
+        notes += records.notes
+        counts += records.counts
+    notes += [Note(f"{name}: {count:,} of {read:,} rows {what}") for what, count in counts.items()]
+    as_row = any(note.text.endswith(AS_ROW) for note in first_records.notes)
     first = examples.labels[0] if examples and not numbers[0] and as_row else None
     if first is not None and examples.labels.count(first) == 1:
-        what = f"its label '{escaped(first, 60)}' stands in no other row; --header"
-        notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
-    if config.encoding is None and source.encoding != UTF8:
-        notes.append(Note(f"{name}: {read_as_in_words(source.encoding)}"))
+        shown = f"'{escaped(first, 60)}'"
+        what = f"its label {shown} stands in no other row; --label {shown} takes it as names"
+        notes.append(Note(f"{first_source.name}: line 1 may be a header: {what}", "warning"))
     if unlabelled and leaves_out:
         what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{name}: {what}"))
-    is_file = source.path is not None and source.format != "folders"
-    sha256 = sha256_of(Path(str(source.path))) if is_file else _sha256_of_rows(examples)
+    sha256 = sha256_of_all(paths) if paths and all(path.is_file() for path in paths) else _sha256_of_rows(examples)
+    folder = os.path.commonpath([path.parent for path in paths]) if others else ""
     return Split(
         examples=examples,
-        source=replace(source, sha256=sha256),
+        source=replace(first_source, name=name, sha256=sha256),
+        files=tuple(str(path.relative_to(folder)) for path in paths[: len(opened)]) if others else (),
         read=read,
         dropped=dropped,
         bad=bad,
-        faults=[*filter(None, faults)],
+        faults=faults,
         notes=(*notes,),
         unlabelled=unlabelled,
         records=kept or [],
     )
+
+
+def _with_label_names(split: Split, given: LabelNames) -> Split:
+    """Return training rows with the names of their labels. Raises DataError with the line of a label without a name."""
+    rows, name = split.examples, split.source.name
+    if not isinstance(given, dict):
+        if {"0", str(len(given))}.isdisjoint(split.labels):
+            what = f"no row has the label 0 or {len(given)}, so that it is not known where the {len(given)} names begin"
+            raise DataError(f"{name}: {what}; name them as lines of number TAB name")
+        given = {str(number): each for number, each in enumerate(given, 0 if "0" in split.labels else 1)}
+    known = {*given, *given.values()}
+    for row, (cell, line) in enumerate(zip(split.cells, rows.lines, strict=True)):
+        for label in labels_in(cell):
+            if label not in known:
+                what = f"the label '{escaped(label)}' has no name among the {len(given)} of --label-names (data.label_names)"
+                raise DataError(f"{name}:{split.place_of(line)}: {what}")
+        named = sorted(given.get(label, label) for label in labels_in(cell))
+        rows.labels[row] = tuple(named) if isinstance(cell, tuple) else named[0]
+    return replace(split, source=replace(split.source, label_names=given))
 
 
 def bad_rows_in_words(
@@ -783,7 +872,7 @@ def bad_rows_in_words(
     few = count <= BAD_ROWS_ALLOWED * rows
     if not bad or (skip and few):
         return ""
-    others = [row.replace(f"{name}:", "line ", 1) for row in bad[1:BAD_ROWS_SHOWN]]
+    others = [escaped(row.replace(f"{name}:", "line ", 1), 100) for row in bad[1:BAD_ROWS_SHOWN]]
     listed = "; ".join([bad[0].replace(name, Path(name).name, 1), *others, *["…"][: len(bad) > BAD_ROWS_SHOWN]])
     way_out = f"; a training with data.skip_bad_rows=true skips up to {BAD_ROWS_ALLOWED:.0%} of the rows" if few else ""
     if bad[0].endswith("is blank") and not few:

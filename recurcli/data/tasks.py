@@ -6,11 +6,13 @@ CLUE: Xu et al., COLING 2020, arXiv 2004.05986; file names and row counts are th
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
-from recurcli.data.readers import ENDINGS, is_fasttext
+from recurcli.data.readers import ENDINGS, FORMATS, is_fasttext, is_saved_dataset, parts_of_document
+from recurcli.data.rows import COMPRESSED, file_and_part, uncompressed
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 from recurcli.targets import Target
 
@@ -284,13 +286,13 @@ def task_named(name: str) -> Task:
 
 STEMS = {"train": ("train", "training"), "dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
 """Stems of the names of task `custom`'s files by split."""
-_ENDINGS = [*ENDINGS, *(f"{ending}.gz" for ending in ENDINGS if ending != ".parquet"), ""]
+_ENDINGS = [*ENDINGS, *(f"{ending}{packed}" for packed in COMPRESSED for ending in ENDINGS if ending != ".parquet"), ""]
 
 
 class Place(NamedTuple):
-    """The file or folder that holds a split, and its layout."""
+    """The file or folder that holds a split, or several files of it, and their layout."""
 
-    path: Path
+    paths: tuple[Path, ...]
     layout: Layout
     use_dev_split: bool = False
     """Whether it holds both train and dev rows."""
@@ -334,28 +336,35 @@ def check_split(task: Task, split: str, config: DataConfig) -> None:
 def find_place(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> Place:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
-    A folder of label folders counts as one file. `use_dev_split` means that a single file holds both train and dev rows. Files
-    may be gzipped. Raises UsageError for a split that the task does not have, and DataError with the expected names if no file
-    exists.
+    A folder of label folders counts as one file, a JSON document of splits as a folder of them. `use_dev_split` means that a
+    single file holds both train and dev rows. Files may be compressed. Raises UsageError for a split that the task does not
+    have, and DataError with the expected names if no file exists.
     """
     check_split(task, split, config)
-    if (named := config.named_file(split)) is not None:
-        if not named.exists():
-            raise DataError(f"{named}: does not exist; it is named for the {split} rows")
-        place = Place(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
+    if named := config.files_of(split):
+        for path in named:
+            if not file_and_part(path)[0].exists():
+                raise DataError(f"{path}: does not exist; it is named for the {split} rows")
+        if named[0].is_dir() and not is_one_file(named[0]):
+            place = _find_in_folder(task, split, named[0])
+        else:
+            place = Place(named, _layout_of(task, named[0]), use_dev_split=True)
+        place = place._replace(layout=replace(place.layout, unlabelled=()))
     elif config.path is None:
         raise DataError(f"no {split} rows are named; add --data PATH or --{split} FILE")
     else:
         path = Path(config.path)
         try:
-            if not path.exists():
+            if not file_and_part(path)[0].exists():
                 raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
-            if path.is_dir() and (config.files_of_folder or not is_label_folder(path)):
+            if path.is_dir() and (config.files_of_folder or not is_one_file(path)):
                 place = _find_in_folder(task, split, path)
             elif config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
+            elif parts := parts_of_document(path):
+                place = _find_in_document(split, path, parts)
             else:
-                place = Place(path, _layout_of(task, path), use_dev_split)
+                place = Place((path,), _layout_of(task, path), use_dev_split)
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     is_divided = place.use_dev_split and split in ("train", "dev") and not config.has_own_dev_file
@@ -366,11 +375,11 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
     """Find the `split` of a task in the folder `path`. Raises DataError with the names of what was looked for."""
     candidates = list(_candidates(task, split, path))
     for candidate in candidates:
-        if candidate.path.exists():
+        if any(file.exists() for file in candidate.paths):
             return candidate
-    names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
-    names = names or [*(f"{split}{ending}" for ending in ENDINGS), f"{split}/LABEL/*"]
-    files = sorted(entry.name for entry in path.iterdir() if entry.name.removesuffix(".gz").endswith((*ENDINGS,)))
+    names = [str(file.relative_to(path)) for (file, *_), *_ in candidates if file.suffix not in COMPRESSED]
+    names = names or [*(f"{split}{each.endings[0]}" for each in FORMATS.values() if each.endings), f"{split}/LABEL/*"]
+    files = sorted(entry.name for entry in path.iterdir() if uncompressed(entry.name).endswith((*ENDINGS,)))
     way_out = "--data (data.path) names a folder with these files, or one file"
     if files:
         shown = ", ".join([*(escaped(name, 60) for name in files[:8]), *["…"][: len(files) > 8]])
@@ -379,14 +388,27 @@ def _find_in_folder(task: Task, split: str, path: Path) -> Place:
     raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {way_out}")
 
 
+def _find_in_document(split: str, path: Path, parts: tuple[str, ...]) -> Place:
+    """Find the `split` in a JSON document with the rows of these `parts`. Raises DataError with the names of both."""
+    named = {role: part for role, stems in STEMS.items() for part in parts if part.casefold() in stems}
+    both = "dev" not in named and split in ("train", "dev")
+    if (part := named.get("train" if both else split)) is None:
+        what = f"has no {split} rows among {', '.join(map(escaped, parts))}"
+        raise DataError(f"{path}: {what}; name them, for example with --{split} {path.name}#{escaped(parts[0])}")
+    return Place((path.with_name(f"{path.name}#{part}"),), PLAIN, both)
+
+
 def is_local(config: DataConfig, split: str) -> bool:
     """Return whether the preset names a file or folder for `split`. Other rows come from the Hub or are generated."""
-    return config.path is not None or config.named_file(split) is not None
+    return config.path is not None or bool(config.files_of(split))
 
 
 def is_one_file(path: Path) -> bool:
-    """Return whether `path` is one file or a folder of label folders. Its rows are one split, or train and dev rows."""
-    return path.is_file() or is_label_folder(path)
+    """Return whether `path` is a file, a part of one, a folder of label folders, or one of `datasets`, and not a JSON document
+    of splits. Its rows are one split, or train and dev rows.
+    """
+    is_document = file_and_part(path)[0].is_file() and not parts_of_document(path)
+    return is_document or is_label_folder(path) or is_saved_dataset(path)
 
 
 def is_label_folder(path: Path) -> bool:
@@ -402,7 +424,7 @@ def is_label_folder(path: Path) -> bool:
     splits = {stem for stems in STEMS.values() for stem in stems}
     return (
         sum(map(bool, folders)) > 1
-        and not any(entry.is_dir() for entry in inside)
+        and not any(entry.is_dir() or entry.name == "state.json" for entry in inside)  # of `datasets`
         and not any(entry.name in splits or Path(entry.name).suffix in ENDINGS for entry in entries)
         and not any(Path(entry.name).suffix in ENDINGS and entry.name.partition(".")[0] in splits for entry in inside)
     )
@@ -424,7 +446,8 @@ def has_split(task: Task, split: str, config: DataConfig) -> bool:
 
 def split_named(task: Task, path: Path) -> str | None:
     """Return the split that a file holds by its name, or None if the name is not that of a split."""
-    name = path.name.removesuffix(".gz")
+    file, part = file_and_part(path)
+    name = part or uncompressed(file.name)
     known = next((split for layout in task.layouts for split, file in layout.files.items() if file == name), None)
     stem = name.partition(".")[0].casefold()
     return known or next((split for split, stems in STEMS.items() if stem in stems), None)
@@ -432,7 +455,7 @@ def split_named(task: Task, path: Path) -> str | None:
 
 def _layout_of(task: Task, path: Path) -> Layout:
     """Return the layout of a single file: the one with its name, else with its ending, else one for any file."""
-    name = Path(path.name.removesuffix(".gz"))
+    name = Path(uncompressed(file_and_part(path)[0].name))
     for layout in task.layouts:
         if name.name in layout.files.values():
             return layout
@@ -453,23 +476,30 @@ def _candidates(task: Task, split: str, path: Path) -> Iterator[Place]:
         for layout in task.layouts:
             if (name := layout.files.get(split)) is not None:
                 both = layout.files.get("train") == layout.files.get("dev") and split in ("train", "dev")
-                for ending in ("", ".gz"):
-                    yield Place(folder / f"{name}{ending}", layout, both)
-        if task.name == CUSTOM and split not in task.files:
-            both = split == "train" and not any(_custom_files(folder, "dev"))
-            for file in _custom_files(folder, split):
-                yield Place(file, PLAIN, both)
+                for ending in ("", *COMPRESSED):
+                    yield Place((folder / f"{name}{ending}",), layout, both)
+        if split not in task.files or task.files == TASKS[task.name].files:
+            both = split == "train" and not any(_usual_files(task, folder, "dev"))
+            for files in _usual_files(task, folder, split):
+                yield Place(files, _layout_of(task, files[0]), both)
             if split == "dev":
-                for file in _custom_files(folder, "train"):
-                    yield Place(file, PLAIN, use_dev_split=True)
+                for files in _usual_files(task, folder, "train"):
+                    yield Place(files, _layout_of(task, files[0]), use_dev_split=True)
 
 
-def _custom_files(folder: Path, split: str) -> Iterator[Path]:
-    """Yield the files of task `custom` that exist for a split."""
-    for stem in STEMS[split]:
-        for ending in _ENDINGS:
+def _usual_files(task: Task, folder: Path, split: str) -> Iterator[tuple[Path, ...]]:
+    """Yield what exists for a split: files of task `custom`, and those of the Hub (data/train-00000-of-00002.parquet), of
+    which one may be missing.
+    """
+    for stem in STEMS.get(split, ()):
+        for ending in _ENDINGS if task.name == CUSTOM else ("",):  # a folder of `datasets`
             if (file := folder / f"{stem}{ending}").exists():
-                yield file
-        for ending in (".txt", ".txt.gz"):  # other texts are for `recur pretrain`
-            if is_fasttext(file := folder / f"{stem}{ending}"):
-                yield file
+                yield (file,)
+        for ending in ("", *COMPRESSED) if task.name == CUSTOM else ():  # other texts are for `recur pretrain`
+            if is_fasttext(file := folder / f"{stem}.txt{ending}"):
+                yield (file,)
+        for place in (folder, folder / "data"):
+            for name in islice(sorted(path.name for path in place.glob(f"{stem}-?????-of-?????.*")), 1):
+                count, _, ending = name.partition("-of-")[2].partition(".")
+                numbers = range(int(count)) if count.isdecimal() else ()
+                yield tuple(place / f"{stem}-{number:05}-of-{count}.{ending}" for number in numbers)

@@ -16,7 +16,7 @@ from recurcli.display.screen import (
     show,
     to_rich,
 )
-from recurcli.errors import pluralize
+from recurcli.errors import pluralize, quoted
 from recurcli.evaluation.result_block import ResultBlock, metric_rows, perplexity_rows
 from recurcli.metrics import cells_of, label_names, percent, percent_interval
 from recurcli.targets import TARGETS
@@ -24,7 +24,7 @@ from recurcli.targets import TARGETS
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
 MAX_CLASSES = 20
-"""Classes up to which the whole table is printed, if it fits."""
+"""Classes up to which the whole confusion table is printed, if it fits, and of which the scores are shown without --verbose."""
 MEASURES = {
     "activation_factor": "activation factor",
     "dot_product_factor": "dot-product factor",
@@ -75,6 +75,25 @@ def class_table(report: Mapping[str, Any], intervals: Mapping[str, Sequence[floa
     return Table(["label", "precision", "recall", "F1", "rows", "predicted"], rows)
 
 
+def weakest(by_label: Mapping[str, Mapping[str, Any]]) -> list[int]:
+    """Return the places of the classes or labels, those with the lowest F1 first and those without rows last."""
+    own = [*by_label.values()]
+    return sorted(
+        range(len(own)), key=lambda place: (not own[place]["support"], own[place]["f1"], -own[place]["support"])
+    )
+
+
+def _weakest_rows(table: Table, by_label: Mapping[str, Mapping[str, Any]], *, verbose: bool) -> Table:
+    """Return the rows of the MAX_CLASSES weakest classes or labels of many, and name those without rows; `verbose`: all."""
+    if verbose or len(by_label) <= MAX_CLASSES:
+        return table
+    without = [label for label, own in by_label.items() if not own["support"]]
+    places = weakest(by_label)[: min(MAX_CLASSES, len(by_label) - len(without))]
+    notes = [f"the {len(places)} lowest F1 of {len(by_label):,}; --verbose shows all"]
+    notes += [f"without rows: {quoted(without, MAX_CLASSES)}"] if without else []
+    return Table(table.columns, [table.rows[place] for place in places], notes)
+
+
 def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: bool = False) -> None:
     """Print the `block`, with `verbose` all metrics, the labels, and the confusion table of classes, as wide as the terminal.
 
@@ -87,7 +106,9 @@ def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: 
         show(
             *block_parts(block),
             *tables,
-            label_table(report) if by_label else number_table(result["calibration"]["bins"]),
+            _weakest_rows(label_table(report), report["per_label"], verbose=verbose)
+            if by_label
+            else number_table(result["calibration"]["bins"]),
         )
         return
     labels, cells = label_names(report), cells_of(report)
@@ -96,7 +117,9 @@ def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: 
         words, confusions = "the most frequent; --json has all", _largest(labels, cells)
         if not confusions.rows:
             words = "no row is predicted wrongly"
-    tables = [*([metric_table(result)] if verbose else []), class_table(report, result["intervals"])]
+    intervals = result["intervals"] if verbose or len(report["per_class"]) <= MAX_CLASSES else {}
+    classes = _weakest_rows(class_table(report, intervals), report["per_class"], verbose=verbose)
+    tables = [*([metric_table(result)] if verbose else []), classes]
     show(*block_parts(block), *tables, heading("confusion", words), confusions)
 
 
@@ -128,7 +151,7 @@ def _largest(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Tabl
         [names[right], names[predicted], f"{count:,}", f"{count / support[right]:.1%}"]
         for count, right, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:MAX_CONFUSIONS]
     ]
-    return Table(["true label", "prediction", "rows", "share of true label"], rows)
+    return Table(["true label", "prediction", "rows", "share"], rows)
 
 
 def layer_table(diagnosis: Mapping[str, Any]) -> Table:

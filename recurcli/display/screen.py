@@ -30,8 +30,10 @@ from recurcli.runs.run_directory import training_facts
 
 UNLIMITED = 100_000
 """Width in characters of output to a pipe, and of a file: no value is cut."""
-SECONDS_BETWEEN_LINES = 5.0
-"""Seconds between two lines of progress if there is no terminal for a bar."""
+LINES = 6
+"""The most lines of progress of a work whose length is known, if there is no terminal for a bar."""
+SECONDS_BEFORE_LINE = 5.0
+"""Seconds before the first line of progress. Shorter work shows none."""
 SECONDS_BETWEEN_FRAMES = 0.1
 SECONDS_BEFORE_BAR = 0.5
 """Seconds before a bar is shown. Shorter work shows none."""
@@ -231,12 +233,14 @@ def wrapped(text: str, width: int, indent: int) -> str:
 class Screen(Log):
     """Shows the notes and the progress of a command. A terminal has one live line, which goes away: the stage, or a bar.
 
-    Without `bar` a terminal gets lines of progress, as a pipe does. `metric` is the name of the dev metric; `of` says in words
-    of what it is.
+    Without `bar` a terminal gets lines of progress, as a pipe does. `verbose` shows details too, and every evaluation of a
+    training. `metric` is the name of the dev metric; `of` says in words of what it is.
     """
 
-    def __init__(self, *, quiet: bool, bar: bool = True, metric: str = "accuracy", of: str = "") -> None:
-        self.quiet = quiet
+    def __init__(
+        self, *, quiet: bool, verbose: bool = False, bar: bool = True, metric: str = "accuracy", of: str = ""
+    ) -> None:
+        self.quiet, self.verbose = quiet, verbose
         self.of = of
         self.scored_by(metric)
         self.console = Console(stderr=True, highlight=False)
@@ -245,6 +249,8 @@ class Screen(Log):
         self.stage_shown = ""
         self.started = self.shown = time.monotonic()
         self.first: int | None = None
+        self.lines = 0
+        """The part of the work, in LINES parts, up to which lines of progress are shown."""
 
     def __enter__(self) -> Self:
         gc_between_steps()  # all that is imported at start is here
@@ -261,6 +267,11 @@ class Screen(Log):
         """Print a sentence that stays on the screen, unless `quiet` is True."""
         if not self.quiet:
             self._print(text)
+
+    def detail(self, text: str) -> None:
+        """Print a sentence that stays on the screen if `verbose` is True."""
+        if self.verbose:
+            self.note(text)
 
     def warn(self, text: str) -> None:
         """Print a warning that stays on the screen."""
@@ -308,15 +319,14 @@ class Screen(Log):
             metric, on_bar = f"  best dev {self.metric} {best}", f"best {best} (dev {self.metric})  "
         linear = progress.linear_dev_metric
         beside = "" if linear is None else f", linear model {self.format(linear)}"
-        if evaluated := progress.dev_metric is not None:
-            metric = f"  dev {self.metric} {self.format(progress.dev_metric)} (best {best}{beside})"
         if not self.has_bar:
             text = f"step {progress.step:,}/{progress.total_steps:,}  {facts}{metric}  {rate}"
-            self._line(text, now=evaluated or progress.step == progress.total_steps)
-            return
-        self._show(progress.step, progress.total_steps, f"{on_bar}{facts}  {rate}")
-        if progress.dev_metric is not None and progress.improved:
-            self.note(f"step {progress.step:,}: dev {self.metric} {best}{beside}")
+            self._line(text, progress.step, progress.total_steps)
+        else:
+            self._show(progress.step, progress.total_steps, f"{on_bar}{facts}  {rate}")
+        if progress.dev_metric is not None:
+            score = f"{self.format(progress.dev_metric)} (best {best}{beside})"
+            self.detail(f"step {progress.step:,}: dev {self.metric} {score}")
 
     def _trial(self, trial: TrialProgress) -> None:
         """Where a study stands: its trial, the step of the trial, and the best dev metric of all trials."""
@@ -325,7 +335,9 @@ class Screen(Log):
             best = f"  best dev {self.metric} {self.format(trial.best_dev_metric)}"
         at, loss = f"trial {trial.trial}/{trial.trials}", f"loss {training.loss:.4f}"
         if not self.has_bar:
-            self._line(f"{at}  step {training.step:,}/{training.total_steps:,}  {loss}{best}")
+            step, steps = training.step, training.total_steps
+            done, total = (trial.trial - 1) * steps + step, trial.trials * steps
+            self._line(f"{at}  step {step:,}/{steps:,}  {loss}{best}", done, total)
         else:
             self._show(training.step, training.total_steps, f"{at}  {loss}{best}")
 
@@ -336,14 +348,21 @@ class Screen(Log):
         seconds = time.monotonic() - self.started
         rate = f"{(rows.done - self.first) / max(seconds, 1e-9):,.0f} {rows.unit}s/s"
         if not self.has_bar:
-            self._line(f"{rows.done:,}{'' if rows.total is None else f' of {rows.total:,}'} {rows.unit}s, {rate}")
+            of = "" if rows.total is None else f" of {rows.total:,}"
+            self._line(f"{rows.done:,}{of} {rows.unit}s, {rate}", rows.done, rows.total)
         elif seconds >= SECONDS_BEFORE_BAR:
             self._show(rows.done, rows.total, rate if rows.total else f"{rows.done:,} {rows.unit}s  {rate}")
 
-    def _line(self, text: str, *, now: bool = False) -> None:
-        if now or time.monotonic() - self.shown >= SECONDS_BETWEEN_LINES:
+    def _line(self, text: str, done: int, total: int | None) -> None:
+        """Print the text if `done` is in another part of the work than the last one; without a `total`, of the time.
+
+        Each part of the time takes four times as long as the one before.
+        """
+        periods = (time.monotonic() - self.started) / SECONDS_BEFORE_LINE
+        part = LINES * done // total if total else int(periods).bit_length() // 2
+        if periods >= 1 and part > self.lines:
+            self.lines = part
             self.note(text)
-            self.shown = time.monotonic()
 
     def _show(self, done: int, total: int | None, text: str) -> None:
         if self.bar is None:
@@ -417,11 +436,12 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def print_training(result: Mapping[str, Any], output: Path, *, verbose: bool = False) -> None:
-    """Print the result of a training: the block of a classifier; with `verbose`, which a pretraining has, all numbers."""
+    """Print the result of a training: the block of a classifier; with `verbose`, and of a pretraining, all numbers."""
     first: Iterable[RenderableType] = [heading(str(output), f"{result['preset']}, seed {result['seed']}")]
-    if result["command"] == "finetune":
+    if is_classifier := result["command"] == "finetune":
         first = block_parts(result_block(output, result))
-    show(*first, *([listing([*result_rows(result), *training_facts(result)])] if verbose else []))
+    all_numbers = [listing([*result_rows(result), *training_facts(result)])]
+    show(*first, *(all_numbers if verbose or not is_classifier else []))
 
 
 def print_export(result: Mapping[str, Any]) -> None:

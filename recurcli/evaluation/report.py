@@ -33,8 +33,9 @@ class EvaluatedRows:
 
     ids: Sequence[str] | None
     """None: the rows have no ids of their own."""
-    lines: Sequence[int]
-    """The number of the first line of each row in its file, from 1; of Parquet that of the row. 0: it has no file."""
+    lines: Sequence[int | str]
+    """The number of the first line of each row in its file, from 1; of Parquet that of the row; of several files `file:line`.
+    0: it has no file."""
     texts: Sequence[tuple[str, str | None]]
     target: Target
     labels: Sequence[Cell]

@@ -14,11 +14,12 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
-from recurcli.data.readers import BadJson, json_object
-from recurcli.data.rows import BOM
+from recurcli.data.documents import BadJson, json_object
+from recurcli.data.readers import ENDINGS
+from recurcli.data.rows import BOM, name_inside, uncompressed
 from recurcli.data.tasks import TASKS, Task
 from recurcli.errors import DataError, StorageError, did_you_mean, escaped
 from recurcli.files import write_atomically
@@ -120,10 +121,9 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
             what = f"has {len(rows):,} rows; {submission.test_file} has {submission.rows:,}, and each needs its line"
             found.add("error", "count", what)
     else:
-        what = f"CLUE reads no file named '{escaped(name)}': it would score 0"
-        found.add(
-            "error", "name", what + did_you_mean(name.lower().replace("wsc_", "cluewsc_"), {*known, *OTHER_NAMES})
-        )
+        what, meant = f"CLUE reads no file named '{escaped(name)}': it would score 0", name.lower()
+        of_task = [other for other in known if meant.startswith(known[other].task.name.removeprefix("clue"))]
+        found.add("error", "name", what + did_you_mean(meant, of_task or {*known, *OTHER_NAMES}))
     _check_labels(submission and submission.task, rows, found)
     _check_ids(rows, found, counted_from_1=name == CSL)
     return found.ordered()
@@ -205,10 +205,17 @@ _DAMAGE = (
 
 
 def is_submission(path: Path) -> bool:
-    """Return whether the file is named like CLUE predictions or a zip, or its rows have only `id` and `label`."""
+    """Return whether the file is named like CLUE predictions or a zip that may hold them, or has only `id` and `label`."""
     name = path.name.lower()
-    if name.endswith(".zip") or re.search(r"_predict\.jsonl?$", name):
+    if re.search(r"_predict\.jsonl?(\.zip)?$", name):
         return True
+    if name.endswith(".zip"):  # not that of a file with rows
+        try:
+            inside = name_inside(path).lower()
+        except DataError:  # it holds several files
+            return True
+        format = ENDINGS.get(PurePath(inside).suffix)
+        return format is None or (format == "jsonl" and inside != uncompressed(name))
     if not name.endswith((".json", ".jsonl", ".ndjson")) or not path.is_file():
         return False
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.config import DataConfig
+from recurcli.data.rows import uncompressed
 from recurcli.data.splits import Split, load_split
 from recurcli.data.tasks import find_place
 from recurcli.errors import DataError, UsageError
@@ -65,7 +66,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
 def _test_rows(submission: Submission, run: TrainedRun) -> Split | str:
     """Read the rows of `submission`, or return why it is left out."""
     # The file of --test has labelled rows.
-    config = replace(run.data, files=run.data.files_of_folder or None, skip_bad_rows=False)
+    config = replace(run.data, files={**run.data.files_of_folder} or None, skip_bad_rows=False)
     if not _has_test_file(submission, config):
         return f"{submission.test_file} is missing"
     rows = load_split(submission.task, submission.split, config, like=run.predictor.source)
@@ -88,7 +89,7 @@ def _has_test_file(submission: Submission, config: DataConfig) -> bool:
         return first  # the Hub has one test set a task
     path = Path(config.path)
     if not path.is_dir():
-        name = path.name.removesuffix(".gz")
+        name = uncompressed(path.name)
         if name in (task.files["train"], task.files["dev"]):
             raise UsageError(
                 f"{path}: holds labelled rows, not test rows; {submission.name} needs {submission.test_file}"

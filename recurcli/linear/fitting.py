@@ -373,7 +373,7 @@ def fit_linear_model(
     model, words = _fit(texts, y, target, choose, depends_on, row_weights)
     if model.hyperparameters.solver == "SGD" and settings.c != "auto":
         words += "; linear.c has no effect on SGD"
-    log.note(words)
+    log.detail(words)
     return model
 
 

@@ -196,9 +196,9 @@ def resolve_vectors(config: LinearConfig, texts: Texts, log: Log) -> LinearConfi
         return replace(config, vectors=None)
     share = vectors.fallback_share(texts)
     if share > MAX_FALLBACK:
-        log.note(f"no static vectors: {PACKAGE} has no tokens for {share:.0%} of the characters")
+        log.detail(f"no static vectors: {PACKAGE} has no tokens for {share:.0%} of the characters")
         return replace(config, vectors=None)
-    log.note(f"static vectors: {vectors.name}")
+    log.detail(f"static vectors: {vectors.name}")
     return replace(config, vectors=vectors.source)
 
 

@@ -83,7 +83,7 @@ def resolve_tokens(
         log.stage("making the tokenizer")
         config = resolved_tokenizer(preset.tokenizer, single_texts(rows()))
         if config != preset.tokenizer:
-            log.note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
+            log.detail(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
         tokenizer = Tokenizer.train(single_texts(rows()), config) if build is None else build(config)
     if isinstance(preset.data.max_length, int):
         max_length = preset.data.max_length
@@ -95,7 +95,7 @@ def resolve_tokens(
             some = list(islice(counted, ROWS_COUNTED))
         chosen = choose_unseen_max_length(tokenizer.lengths(some), some, None if measured is None else config)
         max_length = min(chosen, preset.encoder["max_length"]) if preset.encoder["name"] == PRETRAINED else chosen
-        log.note(f"data.max_length auto: {max_length} tokens")
+        log.detail(f"data.max_length auto: {max_length} tokens")
         check_encoder_length(preset.encoder, max_length)
     special = sum(map(len, tokenizer.template))
     if tokenizer.template.before and max_length <= special:
@@ -153,7 +153,7 @@ def build_model(
         load_folder(model, weights)
         if kind is LanguageModel and weights.bias is None:
             tied = "" if getattr(model.encoder, "is_tied", True) else " that is tied to its word embeddings"
-            log.note(f"{preset.encoder['path']}: has no head for masked tokens{tied}, so a new one is trained")
+            log.detail(f"{preset.encoder['path']}: has no head for masked tokens{tied}, so a new one is trained")
     if preset.embedding.vectors is None:
         return model
     path, wanted, static = Path(preset.embedding.vectors), model.embedding.weight.shape[1], vectors_of_tokens(preset)
@@ -167,7 +167,7 @@ def build_model(
         )
     freeze = preset.embedding.freeze
     model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known), freeze=freeze)
-    log.note(f"{name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
+    log.detail(f"{name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
     return model
 
 
@@ -193,7 +193,7 @@ def settle(
         if config.word_dropout == "auto":
             config = replace(config, word_dropout=WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT)
             kind = "pairs" if pairs else "single texts"
-            log.note(f"finetuning.word_dropout auto: {config.word_dropout}, for {kind}")
+            log.detail(f"finetuning.word_dropout auto: {config.word_dropout}, for {kind}")
         longer = bool(config.word_dropout) and not pairs
     if config.learning_rate is None:
         rate = encoder.pretrained_learning_rate if pretrained else encoder.scratch_learning_rate
@@ -232,10 +232,10 @@ def settle_kernel(model: Classifier | LanguageModel, preset: Preset, device: tor
         if (found := difference(device)) > KERNEL_TOLERANCE:
             reason = f"the kernel differs from torch by {found:.1g}"
     if reason:
-        log.note(f"runtime.kernel auto: plain, since {reason}")
+        log.detail(f"runtime.kernel auto: plain, since {reason}")
     else:
         encoder.use_kernel()
-        log.note("runtime.kernel: the attention is computed by a Triton kernel")
+        log.detail("runtime.kernel: the attention is computed by a Triton kernel")
 
 
 def build_loop(

@@ -16,10 +16,11 @@ from recurcli.data.known import KnownRows
 from recurcli.data.splits import RowHashes, Split
 from recurcli.distributed.group import current
 from recurcli.evaluation.decision import Kept, choose
-from recurcli.evaluation.report import cut_score, report_with_parts
+from recurcli.evaluation.report import cut_score, report_of, report_with_parts
 from recurcli.files import to_json
 from recurcli.linear.model import LinearModel
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
+from recurcli.metrics import format_interval, format_score, score_in, words_of
 from recurcli.models.data import Data
 from recurcli.models.encoder import Encoder
 from recurcli.models.linear import Linear
@@ -57,6 +58,15 @@ class Choice:
         if self.linear is not None and self.linear.may_be_kept:
             return self._choose(None)
         return Kept.as_is(self.data.target)
+
+    def linear_in_words(self, linear: Linear) -> str:
+        """Return the score of what is kept of the linear model at first; with its 95 % interval by the target's headline."""
+        kept, target, metric, rows = self.first_kept, self.data.target, self.data.metric, self.data.choosing
+        logits = kept.logits(dict.fromkeys(kept.weights, linear.held_out))
+        score = format_score(metric, score_in(report_of(kept, logits, rows, metric), metric))
+        limits = target.interval(rows.y, kept.predict(logits)) if metric == target.headline else ()
+        ends = f" (95 % interval {format_interval(metric, limits)})" if limits else ""
+        return f"dev {words_of(metric)} of the linear model: {score}{ends}"
 
     def decide_and_score(self, folder: Path) -> dict[str, Any]:
         """Choose what is kept, write it and its predictions in `folder` (rank 0), and return result.json's facts.
@@ -176,7 +186,7 @@ class Choice:
             alone = {part: kept.target.probabilities(own, kept.rows) for part, own in parts.items()}
             shares |= {f"{part}_probabilities": own for part, own in alone.items()}
         ids, are_numbered = [*map(str, split.examples.ids)], data.dev is None and any(split.examples.lines)
-        lines = split.examples.lines if are_numbered else ()
+        lines = [*map(split.place_of, split.examples.lines)] if are_numbered else ()
         shown = split.texts if self.preset.finetuning.keep_texts and is_dev else None
         labels, predictions = split.cells, kept.decide(shares["probabilities"])
         least = np.minimum(kept.threshold_values or 0.5, 0.5) if isinstance(data.target, SeveralLabels) else 0.5

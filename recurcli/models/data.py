@@ -132,7 +132,7 @@ def read_splits(preset: Preset, rows: RowsInMemory | None, log: Log) -> tuple[Ta
     task, like = with_labels_of(task, train, config), train.source
     splits = {"train": train, "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, like=like)}
     for split in TEST_SPLITS if preset.finetuning.score_test else ():
-        named = config.named_file(split) is not None
+        named = bool(config.files_of(split))
         if not named and not (task.has_labels(split) and _has_test_rows(task, split, config)):
             continue
         try:
@@ -207,10 +207,8 @@ def _read_rows(
     """
     train, dev, config = splits["train"], splits.get("dev", splits["train"]), preset.data
     if train is dev:
-        few = f"fewer than {FEWEST_DEV_ROWS} dev rows would be drawn"
-        log.note(
-            f"{OUTER_FOLDS}-fold cross-validation of all {pluralize(len(train.examples), 'row')} scores the model: {few}"
-        )
+        rows = f"all {pluralize(len(train.examples), 'row')} train the model, and {OUTER_FOLDS}-fold cross-validation scores it"
+        log.note(f"{rows}; with --dev FILE its rows score it")
     notes_on_dev_rows(train, task, config, log)
     _notes_on_labels(task, splits, log)
     if train.dev is None and train is not dev:
@@ -218,7 +216,7 @@ def _read_rows(
     if config.train_share < 1:
         drawn = draw_share(train, config.train_share, config.dev_seed)
         size = pluralize(len(drawn.examples), "training row", of=len(train.examples))
-        log.note(f"{size}, drawn by data.dev_seed {config.dev_seed} from each class")
+        log.detail(f"{size}, drawn by data.dev_seed {config.dev_seed} from each class")
         train = drawn
     own, teacher = train, None
     if config.extra_rows:
@@ -244,7 +242,7 @@ def _with_teacher(
     train, file = splits["train"], Path(str(preset.finetuning.teacher))
     held_out = [split for name, split in splits.items() if name != "train"]
     for split in (name for name in TEST_SPLITS if are_files and name not in splits):
-        if preset.data.named_file(split) or _has_test_rows(task, split, preset.data):
+        if preset.data.files_of(split) or _has_test_rows(task, split, preset.data):
             with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
                 held_out.append(load_split(task, split, preset.data, labelled=False, like=train.source))
     teacher, longer = read_teacher(file, train, held_out, task, preset.data, log)
@@ -271,7 +269,7 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> S
     longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)
     reason = "each with the label of its row" if added else "since no row has a text there"
-    log.add(Note(f"train: {pluralize(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning"))
+    log.add(Note(f"train: {pluralize(added, 'extra row')} from {columns}, {reason}", "detail" if added else "warning"))
     return longer
 
 
@@ -291,7 +289,8 @@ def _notes_on_labels(task: Task, splits: Mapping[str, Split], log: Log) -> None:
     read = " and ".join(
         f"'{escaped(' + '.join(names))}'" for names in (train.source.columns.text, train.source.columns.pair) if names
     )
-    log.note(f"texts from {read}, {target.describe(' + '.join(train.source.label))}")
+    others = "" if {*train.source.explicit} >= {"text", "label"} else "; --text, --label and --target read others"
+    log.note(f"texts from {read}, {target.describe(' + '.join(train.source.label))}{others}")
     for doubt in label_doubts(target.labels) if target.has_labels else ():
         log.warn(doubt)
 

@@ -62,7 +62,7 @@ class Encoder(Network):
         tokenizer, max_length = resolve_tokens(preset, lambda: train.texts, log, tokenizer=old, measured=measured)
         self.tokens, self.split_facts = encode_splits(data.splits, tokenizer, max_length, preset.data.truncate, log)
         if (count := len(data.choosing.examples)) > (most := preset.data.max_dev_rows):
-            log.note(f"{most:,} of {count:,} dev rows choose the step (data.max_dev_rows); in the end all are scored")
+            log.detail(f"{most:,} of {count:,} dev rows choose the step (data.max_dev_rows); in the end all are scored")
         rows, pretrained = len(train.examples), init is not None
         preset = settle(preset, "finetuning", tokenizer, max_length, rows, log, pretrained=pretrained, pairs=pairs)
         config, classes = preset.finetuning, data.target.width
@@ -70,7 +70,7 @@ class Encoder(Network):
         settle_kernel(self.model, preset, device, log)
         if init is not None:
             load_pretrained(self.model, init)
-            log.note(f"starting from {init.folder}, with its tokenizer")
+            log.detail(f"starting from {init.folder}, with its tokenizer")
         self.objective = ClassificationObjective(
             self.tokens["train"], train.y, data.learner, data.weights, config, tokenizer, data.teacher
         )

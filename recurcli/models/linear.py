@@ -72,7 +72,7 @@ def fit_linear(
         reason = f"no linear model beside the encoder: {error}"
         if preset.is_linear:
             raise DataError(f"train: {reason}, and the preset has no encoder") from None
-        (log.note if preset.ensemble is None else log.warn)(reason)
+        (log.detail if preset.ensemble is None else log.warn)(reason)
         return None
     if data.dev is None:
         log.stage("cross-validating the linear model")

@@ -136,7 +136,7 @@ def _forget_replaced_data(merged: Layer, layer: Layer) -> None:
 
 
 def _absolute(file: object) -> bool:
-    return isinstance(file, str) and Path(file).is_absolute()
+    return isinstance(file, list | tuple) or (isinstance(file, str) and Path(file).is_absolute())
 
 
 @dataclass(frozen=True)

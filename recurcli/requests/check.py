@@ -16,10 +16,10 @@ class CheckRequest:
         reads(argument("PATH", "Data files, folders of a task's files, CLUE predictions or zips of them.")),
     ] = None
     train: Annotated[
-        Path | None, reads(option("FILE", "File of training rows; it is compared with those of --dev and --test."))
+        list[Path] | None, reads(option("FILE", "Training rows, compared with --dev and --test; may be repeated."))
     ] = None
-    dev: Annotated[Path | None, reads(option("FILE", "File of dev rows. Default: they are drawn from --train."))] = None
-    test: Annotated[Path | None, reads(option("FILE", "File of test rows."))] = None
+    dev: Annotated[list[Path] | None, reads(option("FILE", "Dev rows. Default: drawn from those of --train."))] = None
+    test: Annotated[list[Path] | None, reads(option("FILE", "Test rows."))] = None
     task: Annotated[
         str | None, option("NAME", "The task of the rows; default: from the name of the folder, else custom.")
     ] = None

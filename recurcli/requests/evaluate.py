@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 from recurcli.errors import UsageError, escaped
 from recurcli.metrics import LABEL_METRICS, is_of_labels
-from recurcli.requests.options import Columns, Data, File, Inference, Verbose, argument, flag, option, reads, take_file
+from recurcli.requests.options import (
+    Columns,
+    Data,
+    File,
+    Inference,
+    Verbose,
+    argument,
+    flag,
+    option,
+    reads,
+    take_file,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +66,7 @@ class EvaluateRequest:
         take_file(self)
         given = [key for key, value in vars(self.columns).items() if value is not None]
         if given and self.data is None:
-            raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
+            raise UsageError(f"--{given[0].replace('_', '-')} belongs to the rows of --data; add --data PATH")
         if self.save and self.fit_thresholds is None:
             raise UsageError("--save keeps thresholds; choose them with --fit-thresholds METRIC")
         if self.fit_thresholds is not None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from recurcli.config import Files
 from recurcli.errors import UsageError
 
 
@@ -40,8 +41,12 @@ def reads(path: Any, *, stdin: bool = False) -> Any:
 
 
 def check_exists(path: Path) -> None:
-    """Raise UsageError for a path that does not exist, but for a run that another takes the place of."""
-    if not os.path.exists(os.path.expanduser(path)):  # noqa: PTH110, PTH111 - they raise nothing for a path
+    """Raise UsageError for a path that does not exist, but for a run that another takes the place of.
+
+    A path may name a part of a file, such as book.xlsx#Sheet2.
+    """
+    name = os.path.expanduser(path)  # noqa: PTH111 - it raises nothing for a path
+    if not os.path.exists(name) and not os.path.exists(name.rpartition("#")[0]):  # noqa: PTH110
         from recurcli.runs.run_directory import is_being_replaced
 
         if not is_being_replaced(path):
@@ -90,9 +95,10 @@ Data = Annotated[
     ),
 ]
 Train = Annotated[
-    Path | None, reads(option("FILE", "File with the rows to train on. Without --dev the dev rows are drawn from it."))
+    list[Path] | None,
+    reads(option("FILE", "Training rows; may be repeated. Without --dev the dev rows are drawn from them.")),
 ]
-Dev = Annotated[Path | None, reads(option("FILE", "File with the rows that select the best model."))]
+Dev = Annotated[list[Path] | None, reads(option("FILE", "Rows that select the best model; may be repeated."))]
 Settings = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Change any key of the preset; may be repeated.", "--set", autocompletion=_keys),
@@ -113,7 +119,7 @@ batch_size_option = option(
     "N", "Rows per batch. Default: batch_size of the preset in training, else 64.", min=1, show_default=False
 )
 Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.", "-q")]
-Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and in training the size, the steps and the time too.")]
+Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and what the program chose; in training the time too.")]
 Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
 Run = Annotated[Path, reads(argument("RUN", "Run directory of `recur finetune`."))]
 
@@ -136,7 +142,7 @@ class TextColumns:
         flag("--header/--no-header", "Whether row 1 of a TSV or CSV names the columns. Default: what it holds."),
     ] = None
     delimiter: Annotated[
-        str | None, option("MARK", "Separator of the fields of a TSV or CSV, if not TAB or a comma.")
+        str | None, option("MARK", "Separator of the fields of a TSV or CSV, if not a TAB or a comma, or TAB or SPACE.")
     ] = None
     quote: Annotated[
         str | None, option("MARK", 'Quote around fields of a TSV or CSV. Default: " in a CSV, none in a TSV.')
@@ -156,6 +162,12 @@ class TextColumns:
         for key in ("text", "pair", "label"):
             if names := given.get(key):
                 given[key] = names[0] if len(names) == 1 else tuple(names)
+        if (path := given.get("label_names")) is not None:
+            from recurcli.data.labels import read_label_names
+
+            given["label_names"] = read_label_names(path)
+        if paths := given.get("label_files"):
+            given["label_files"] = tuple(str(path.expanduser().absolute()) for path in paths)
         return given
 
 
@@ -172,6 +184,10 @@ class Columns(TextColumns):
     label_separator: Annotated[
         str | None, option("MARK", "Mark that joins several labels of a row in one cell, such as a comma.")
     ] = None
+    label_files: Annotated[
+        list[Path] | None,
+        reads(option("FILE", "File with a label a line for each file of rows; may be repeated.", "--labels")),
+    ] = None
     id: Annotated[str | None, option("COLUMN", "Column of the ids.")] = None
 
 
@@ -184,6 +200,12 @@ class TrainedColumns(Columns):
         option(
             None, "What the label of a row is: one label, several, or a number to predict. Default: what they hold."
         ),
+    ] = None
+    label_names: Annotated[
+        Path | None, reads(option("FILE", "Names of numbered labels: a name, or number and name, a line; or JSON."))
+    ] = None
+    label_by: Annotated[
+        Literal["column", "file"] | None, option(None, "file: the label is the name of the row's file, as in good.txt.")
     ] = None
 
 
@@ -212,21 +234,25 @@ def take_file(request: Any) -> None:
     object.__setattr__(request, "data", request.file or request.data)
 
 
-def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
-    """Return the absolute path of each file that an option names, by the split of its rows.
+def named_files(data: Path | None, **files: Sequence[Path] | None) -> dict[str, Files]:
+    """Return the absolute path of each file that an option names, by the split of its rows; a list of several.
 
     Raises UsageError if --data and --train both name the training rows. Raises UsageError if two options name the same file,
     because rows that train or select the model must not be scored.
     """
-    if (train := files.get("train")) is not None and data is not None:
-        raise UsageError(f"FILE (--data) {data} and --train {train} both name the training rows; leave out one")
-    named = [(name, path) for name, path in {"data": data, **files}.items() if path is not None and path.exists()]
+    if (train := files.get("train")) and data is not None:
+        raise UsageError(f"FILE (--data) {data} and --train {train[0]} both name the training rows; leave out one")
+    given = {"data": () if data is None else (data,), **files}
+    named = [(name, path) for name, paths in given.items() for path in paths or () if path.exists()]
     for (one, first), (two, second) in combinations(named, 2):
         if first.samefile(second):
             raise UsageError(
                 f"--{one} {first} and --{two} {second} are the same; leave out --{two}, or name other rows"
             )
-    return {split: path and str(path.expanduser().absolute()) for split, path in files.items()}
+    found = {
+        split: tuple(str(path.expanduser().absolute()) for path in paths) for split, paths in files.items() if paths
+    }
+    return {split: paths if paths[1:] else paths[0] for split, paths in found.items()}
 
 
 def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
@@ -243,6 +269,7 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
         **dict.fromkeys(("epochs", "learning_rate", "batch_size", "teacher"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
         **dict.fromkeys(("text", "pair", "target", "label", "label_separator", "id"), "data"),
+        **dict.fromkeys(("label_files", "label_names", "label_by"), "data"),
         **dict.fromkeys(("header", "delimiter", "quote", "encoding"), "data"),
     }
     overrides = {}

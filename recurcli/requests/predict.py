@@ -23,8 +23,8 @@ class PredictRequest:
         reads(
             argument(
                 "INPUT",
-                "TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input. The rows of several files "
-                "of the same format and columns follow each other.",
+                "TSV, CSV, JSON lines, fastText (also compressed), Parquet or Excel; '-' is standard input. The rows of "
+                "several files of the same format and columns follow each other.",
             ),
             stdin=True,
         ),
@@ -33,7 +33,7 @@ class PredictRequest:
         Path,
         option(
             "FILE",
-            "File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz, or .parquet; "
+            "File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz or .zst, or .parquet; "
             "'-' is standard output.",
             *OUTPUT,
         ),
@@ -62,6 +62,14 @@ class PredictRequest:
     ] = None
     columns: TextColumns = field(default_factory=TextColumns)
     probabilities: Annotated[bool, flag("--probabilities", "Add the probability of each label.")] = False
+    output_columns: Annotated[
+        str | None,
+        option(
+            "NAME[=NEW],…",
+            "Columns of the output in this order, each under its own or a new name; default: all.",
+            "--columns",
+        ),
+    ] = None
     top_k: Annotated[int | None, option("K", "Add the K best labels with their probabilities.", min=1)] = None
     threshold: Annotated[
         float | None,
@@ -98,11 +106,21 @@ class PredictRequest:
             raise UsageError("--shard takes a part of a file, and a pipe has no parts; name the file")
         if len(self.sources) > 1 and STDIN in self.sources:
             raise UsageError("standard input cannot be one of several inputs; write it to a file")
+        if not all(map(all, self.picked)) or len({new for _, new in self.picked}) < len(self.picked):
+            raise UsageError(
+                f"--columns {escaped(self.output_columns)}: needs names that differ, such as id,prediction=target"
+            )
 
     @property
     def sources(self) -> list[Path]:
         """The inputs, or standard input."""
         return self.inputs or [STDIN]
+
+    @property
+    def picked(self) -> list[tuple[str, str]]:
+        """The columns that the output has, and their names in it; [] stands for all."""
+        parts = [] if self.output_columns is None else [part.partition("=") for part in self.output_columns.split(",")]
+        return [(name, new if mark else name) for name, mark, new in parts]
 
     @property
     def part(self) -> tuple[int, int]:

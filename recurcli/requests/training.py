@@ -90,7 +90,7 @@ class TrainingRequest(Computation, PresetRequest):
     """The options that `recur pretrain` and `recur finetune` share."""
 
     init: ClassVar[Path | None] = None
-    verbose: ClassVar[bool] = True
+    verbose: Verbose = False
     output: Annotated[
         Path | None,
         option(
@@ -167,14 +167,13 @@ class FinetuneRequest(TrainingRequest, LabelledRequest):
 
     file: File = None
     preset: Preset = "starsaber-custom"
-    verbose: Verbose = False  # type: ignore[misc]
     columns: TrainedColumns = field(default_factory=TrainedColumns)  # TrainingRequest has those of texts alone
     test: Annotated[
-        Path | None,
+        list[Path] | None,
         reads(
             option(
                 "FILE",
-                "File with labelled rows on which the chosen model is scored once, after the training. "
+                "File with labelled rows on which the chosen model is scored once, after the training; may be repeated. "
                 "Default: the task's test rows, if they have labels.",
             )
         ),

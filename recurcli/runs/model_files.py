@@ -240,7 +240,7 @@ def write_predictions(
     probabilities: Mapping[str, NDArray[np.float64]],
     predictions: Sequence[Cell],
     texts: Sequence[tuple[str, str | None]] | None = None,
-    numbers: Sequence[int] = (),
+    numbers: Sequence[int | str] = (),
     *,
     least: NDArray[np.float64] | float = 0.5,
 ) -> None:

@@ -115,7 +115,8 @@ class Number(Target):
         try:
             number = float(cell)
         except ValueError:
-            raise ValueError(f"label '{escaped(cell)}' is not a number") from None
+            way_out = "; decimals stand after a point, and a row without a number has an empty cell"
+            raise ValueError(f"label '{escaped(cell)}' is not a number{way_out}") from None
         if not math.isfinite(number):
             raise ValueError(f"label '{escaped(cell)}' is not a finite number")
         return number

@@ -321,11 +321,12 @@ class OneLabel(Target):
         support = {name: own["support"] for name, own in report["per_class"].items()}
         if missing := [name for name, rows in support.items() if not rows]:
             of = f"{len(missing):,} of {len(support):,} classes ({quoted(missing)})"
-            yield Note(f"no row for {of}, which the scores leave out")
+            yield Note(f"no row for {of}, which the scores leave out", "detail")
         if rare := {name: rows for name, rows in support.items() if 0 < rows < FEWEST_ROWS_OF_CLASS}:
-            named = escaped(", ".join(f"'{name}' has {rows}" for name, rows in rare.items()))
+            named = [f"'{escaped(name, 40)}' has {rows}" for name, rows in rare.items()]
+            shown = ", ".join([*named[:3], *["…"][: len(named) > 3]])
             few = f"{'a class has' if len(rare) == 1 else f'{len(rare):,} classes have'} fewer than {FEWEST_ROWS_OF_CLASS} rows"
-            what = f"{few} ({named}), so only the accuracy and the recall of such a class have an interval"
+            what = f"{few} ({shown}), so only the accuracy and the recall of such a class have an interval"
             yield Note(what, "warning")
 
     def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:

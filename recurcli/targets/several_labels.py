@@ -442,7 +442,7 @@ class SeveralLabels(Target):
         """Yield a note with the labels that no row has."""
         labels = report["per_label"]
         if without := [name for name, own in labels.items() if not own["support"]]:
-            yield Note(f"no row for {len(without):,} of {len(labels):,} labels ({quoted(without)})")
+            yield Note(f"no row for {len(without):,} of {len(labels):,} labels ({quoted(without)})", "detail")
 
     def mistake(self, label: Cell, y: Any, prediction: Any, probabilities: NDArray[np.float64]) -> dict[str, str]:
         """Return the labels that the row has and does not get (`missed`), and those that it gets and has not (`wrong`).

@@ -136,7 +136,8 @@ class Target(ABC):
 
     def describe(self, column: str) -> str:
         """Return in words what a `column` of training rows holds."""
-        return f"{len(self.labels)} labels from '{escaped(column)}': {quoted(self.labels)}"
+        several = ", several a row" if self.kind == "several" else ""
+        return f"{len(self.labels)} labels from '{escaped(column)}'{several}: {quoted(self.labels)}"
 
     def text_of(self, cell: Cell) -> str:
         """Return a cell as a table shows it."""

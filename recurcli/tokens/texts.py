@@ -10,6 +10,7 @@ Mikolov's RNNLM toolkit, whose counts of the Penn Treebank are the usual ones).
 
 import dataclasses
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from recurcli.cache import cached
 from recurcli.config import UTF8, DataConfig, TokenizerConfig, Truncation, canonical_encoding
 from recurcli.data.readers import is_fasttext
-from recurcli.data.rows import TextDecoder, open_file, rows_of_file
+from recurcli.data.rows import COMPRESSED, TextDecoder, open_file, rows_of_file, uncompressed
 from recurcli.data.splits import BAD_ROWS_SHOWN, bad_rows_in_words, divide_lines, hashes_of, load_split
 from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
 from recurcli.errors import DataError, UsageError, pluralize
@@ -97,9 +98,8 @@ class Corpus:
 
 
 def is_text_file(path: Path) -> bool:
-    """Return whether the name of `path` ends in .txt, .txt.gz or .txt.xz."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    return suffixes[-1:] == [".txt"] or suffixes[-2:] in ([".txt", ".gz"], [".txt", ".xz"])
+    """Return whether the name of `path` ends in .txt, or in .txt and the ending of a compression."""
+    return uncompressed(path.name).lower().endswith(".txt")
 
 
 def text_files(path: Path) -> list[Path]:
@@ -243,11 +243,12 @@ def load_texts(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     `use_dev_split`, text without a dev file holds train and dev text. The last lines, the share `data.dev_fraction`, are
     then the dev text (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
     """
-    named = config.named_file(split)
-    if named is not None and (task.plain_text or (is_text_file(named) and not is_fasttext(named))):
-        divided = use_dev_split and split != "test" and not config.has_own_dev_file
-        return _read(named, config, split, task, use_dev_split=divided)
-    if named is None and (task.plain_text or is_plain_text(task, config)):
+    named = config.files_of(split)
+    if named and (task.plain_text or (is_text_file(named[0]) and not is_fasttext(named[0]))):
+        divided, path = use_dev_split and split != "test" and not config.has_own_dev_file, named[0]
+        path = path if len(named) == 1 else Path(os.path.commonpath([file.parent for file in named]))
+        return _read(path, config, split, task, use_dev_split=divided, files=named)
+    if not named and (task.plain_text or is_plain_text(task, config)):
         return _plain_split(task, split, config, use_dev_split=use_dev_split)
     rows = load_split(task, split, config, labelled=False, use_dev_split=use_dev_split)
     bad, first = len(rows.bad), "".join(rows.bad[:1])
@@ -269,7 +270,7 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, use_dev_split: b
     for side, stems in STEMS.items():
         names[side] = [name for layout in layouts if (name := layout.files.get(side))] or [f"{x}.txt" for x in stems]
         candidates = [
-            folder / f"{name}{end}" for folder in folders for name in names[side] for end in ("", ".gz", ".xz")
+            folder / f"{name}{end}" for folder in folders for name in names[side] for end in ("", *COMPRESSED)
         ]
         usual = [file for file in candidates if file.is_file()][:1]
         files[side] = usual or [file for file, split in named.items() if split == side]
@@ -287,7 +288,7 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, use_dev_split: b
 
 def _named_split(file: Path, folder: Path) -> str | None:
     """Return the split that a text file's name or folder says, such as test for wiki.test.txt or held/test/a.txt."""
-    stem = re.sub(r"\.txt(\.gz|\.xz)?$", "", file.name, flags=re.IGNORECASE)
+    stem = Path(uncompressed(file.name)).stem
     parts = [*file.relative_to(folder).parts[:-1], re.split(r"[._-]", stem)[-1]]
     return next((split for part in parts for split, stems in STEMS.items() if part.casefold() in stems), None)
 
@@ -357,7 +358,7 @@ def windows_of_splits(
         windows[name] = cut_windows(stream, tokenizer.separator_id, length, count)
         if streams is not None and name == "train":
             each = len(stream) // streams
-            log.note(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window")
+            log.detail(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window")
             if each <= length:
                 what = f"a stream has no second window of {length:,} tokens, so the training carries no state"
                 log.warn(f"train: {what}; a smaller pretraining.batch_size makes longer streams")
@@ -370,5 +371,5 @@ def windows_of_splits(
         ends = int(np.count_nonzero(stream == tokenizer.separator_id))
         size = f"{pluralize(len(stream), 'token')} with an <eos> after each of {pluralize(ends, 'text')}"
         of = f"{unknown / max(1, len(stream)):.1%} of them not in the vocabulary, so [UNK]"
-        log.add(Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info"))
+        log.add(Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "detail"))
     return windows, data

@@ -537,7 +537,8 @@ def note_on_bad_rows(name: str, number: int, first: str, log: Log) -> None:
 
 
 def note_on_cuts(cut: int, rows: int, length: str, truncate: Truncation, log: Log, name: str = "") -> None:
-    """Log a note on how many of the `rows` of the split `name` were `cut` to a `length` in words, if there are any."""
+    """Log how many of the `rows` were `cut` to a `length` in words, if there are any, as a detail of the split `name`."""
     if cut:
         share = f"{pluralize(cut, 'row')} ({cut / rows:.1%})"
-        log.note(f"{name and f'{name}: '}{share} cut to {length} (data.truncate {truncate})")
+        tell = log.detail if name else log.note
+        tell(f"{name and f'{name}: '}{share} cut to {length} (data.truncate {truncate})")

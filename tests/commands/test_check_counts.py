@@ -1,6 +1,7 @@
 """What `recur check` counts in the rows that `load_split` reads."""
 
 import hashlib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,10 @@ def test_rows_are_those_of_a_training(header: str, second: str, tmp_path: Path) 
 def test_predictions_are_told_from_data(tmp_path: Path) -> None:
     for name, content, expected in [
         ("x.zip", "", True),
+        ("clue-1.0.zip", "", True),
+        ("x.csv.zip", "", False),
+        ("x.json.zip", "", False),
+        ("afqmc_predict.json.zip", "", True),
         ("afqmc_predict.json", "", True),
         ("a.json", '{"id": 0, "label": "1"}\n', True),
         ("b.json", '[{"label": "1"}, {"label": "0"}]', True),
@@ -96,6 +101,11 @@ def test_predictions_are_told_from_data(tmp_path: Path) -> None:
     ]:
         (tmp_path / name).write_text(content)
         assert is_submission(tmp_path / name) is expected, name
+    for members, expected in [(["x.csv"], False), (["afqmc_predict.json"], True), (["a.csv", "b.csv"], True)]:
+        with zipfile.ZipFile(tmp_path / "y.zip", "w") as archive:
+            for member in members:
+                archive.writestr(member, "")
+        assert is_submission(tmp_path / "y.zip") is expected, members
 
 
 def near(path: Path) -> dict[str, object]:

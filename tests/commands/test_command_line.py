@@ -19,6 +19,7 @@ from recurcli.cli.app import COMMANDS, OPTIONS, app
 from recurcli.config import Preset, described
 from recurcli.display.screen import Screen
 from recurcli.encoders import ENCODERS
+from recurcli.errors import DataError, way_out
 from recurcli.log import Note
 from recurcli.requests.options import Columns
 
@@ -71,7 +72,7 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
     ("arguments", "reason"),
     [
         (["predictt"], "no such command 'predictt'. Did you mean 'predict'?; see `recur --help`"),
-        (["finetune"], "task custom has no data; add --data PATH"),
+        (["finetune"], "task custom has no data; name a FILE (--data PATH)"),
         (["pretrain"], "missing option '--preset'; see `recur pretrain --help`"),
         (["finetune", "x.csv", "--data", "y.csv"], "x.csv and --data y.csv both name the data; leave out one"),
         (["eval", "x", "x.csv", "--data", "y.csv"], "x.csv and --data y.csv both name the data; leave out one"),
@@ -90,6 +91,18 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
 )
 def test_wrong_usage_is_one_line_with_the_way_out(arguments: list[str], reason: str, recur: Recur) -> None:
     recur.refused(2, reason, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["finetune", "zh.csv"], "recur: try: recur finetune zh.csv --text 'Review Text' --label '类别'"),
+        (["eval", "a b", "--", "-x"], "recur: try: recur eval 'a b' --text 'Review Text' --label '类别' -- -x"),
+        (["check", "\x1b[1m"], "recur: try: recur check '\\x1b[1m' --text 'Review Text' --label '类别'"),
+    ],
+)
+def test_the_way_out_is_the_whole_command(arguments: list[str], line: str) -> None:
+    assert way_out(arguments, DataError("x", options=("--text", "Review Text", "--label", "类别")).options) == line
 
 
 @pytest.mark.parametrize(
@@ -131,7 +144,7 @@ def test_flags_and_lists_may_be_repeated(recur: Recur) -> None:
 @pytest.mark.parametrize(("given", "stored"), [(["a"], "a"), (["a", "b"], ("a", "b")), (None, None)])
 def test_repeated_columns_are_those_of_a_list_in_a_preset(given: list[str] | None, stored: object) -> None:
     assert Columns(text=given, pair=given, label=["x"]).given() == {
-        **dict.fromkeys(("label_separator", "id", "header", "delimiter", "quote", "encoding")),
+        **dict.fromkeys(("label_separator", "label_files", "id", "header", "delimiter", "quote", "encoding")),
         **{"text": stored, "pair": stored, "label": "x"},
     }
 

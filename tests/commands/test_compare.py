@@ -444,7 +444,7 @@ def test_scores_are_shown_and_drawn_over_a_numeric_key(recur: Recur, trained: Pa
     drawn = (tmp_path / "over.svg").read_text()
     assert "learning_rate=0.01, epochs null" in drawn and key in drawn
     page = (tmp_path / "r.html").read_text()
-    assert f"Scores over {key}" in page and page.count("<img") == 2
+    assert f"Scores over {key}" in page and page.count("<svg") == 2
 
 
 def test_scores_over_the_share_are_one_line_though_the_rows_differ(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_an_ensemble_leaves_the_encoder_as_it_is(recur: Recur, joined: Path, tin
 
 def test_evaluations_are_shown_beside_the_linear_models_score(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     shown = [option for option in options(tiny_tnews, tmp_path / "run") if option != "--quiet"]
-    _, err = recur.ok("finetune", *shown)
+    _, err = recur.ok("finetune", *shown, "--verbose")
     score = result_of(tmp_path / "run")["linear_baseline"]["dev"]["accuracy"]
     assert f", linear model {100 * score:.1f})" in err
 
@@ -282,4 +282,4 @@ def test_an_explanation_names_words_of_the_row(recur: Recur, refitted: Path, tmp
     assert [row["explanation"].split(" ")[0] for row in rows] == ["good", "", "bad"]
     lines = lines_of(tmp_path / "y.jsonl")
     assert [" | ".join(line["explanation"]) for line in lines] == [row["explanation"] for row in rows]
-    recur.refused(2, "leave out --probabilities, --top-k, --explain", *line, "--format", "clue", "--explain")
+    recur.refused(2, "leave out --columns, --probabilities, --top-k, --explain", *line, "--format", "clue", "--explain")

@@ -66,7 +66,7 @@ def test_the_resolved_preset_repeats_the_run(recur: Recur, trained: Path, tmp_pa
 
 def test_finetuning_starts_from_pretraining(recur: Recur, pretrained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     step = options(tiny_tnews, tmp_path / "x", "finetuning.max_steps=1")
-    _, err = recur.ok("finetune", *step, "--init", pretrained)
+    _, err = recur.ok("finetune", *step, "--init", pretrained, "--verbose")
     assert f"starting from {pretrained}, with its tokenizer" in err
     before, after = (read_model(run).of_encoder() for run in (pretrained, tmp_path / "x"))
     assert before.tokenizer.to_json() == after.tokenizer.to_json()
@@ -161,9 +161,9 @@ def test_bad_input_is_one_line_with_the_way_out(
 
 
 def test_classes_without_a_dev_row_are_named(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", "finetuning.max_steps=1"))
+    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", "finetuning.max_steps=1"), "--verbose")
     assert "no dev row for 12 of 15 classes ('103', '104', '106', '107', " in err
-    assert "no row for 12 of 15 classes ('103'," in recur.ok("eval", tmp_path / "run")[1]
+    assert "no row for 12 of 15 classes ('103'," in recur.ok("eval", tmp_path / "run", "--verbose")[1]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_auto_settles_tokens_and_length_by_the_texts(text: str, kind: str, recur
         "--set",
         "finetuning.encoder=always",
     )
-    _, err = recur.ok("finetune", "--preset", "starsaber-custom", *data, "--set", "finetuning.max_steps=1")
+    _, err = recur.ok("finetune", "--preset", "starsaber-custom", *data, "--set", "finetuning.max_steps=1", "--verbose")
     assert f"tokenizer.kind auto: {kind}" in err
     assert "data.max_length auto: 8 tokens" in err
     assert json.loads((tmp_path / "x" / "config.json").read_text())["network"]["max_length"] == 8
@@ -192,7 +192,7 @@ def notes_of_dry_run(recur: Recur, folder: Path) -> str:
     """The notes of a training of an encoder on the rows of x.tsv."""
     keys = ("--set", "encoder.hidden_size=16", "--set", "finetuning.encoder=always")
     line = ("finetune", "--preset", "starsaber-custom", "--data", folder / "x.tsv", "--output", folder / "x", *keys)
-    return recur.ok(*line, "--dry-run")[1]
+    return recur.ok(*line, "--dry-run", "--verbose")[1]
 
 
 def test_auto_measures_a_sample_of_a_whole_file(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_a_run_keeps_which_tokens_of_a_long_row_its_encoder_reads(
     recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     settings = ("data.max_length=8", "data.truncate=tail", "finetuning.max_steps=2", "ensemble=null")
-    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings))
+    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--verbose")
     assert re.search(r"train: \d+ rows \(\d+\.\d%\) cut to data.max_length 8 \(data.truncate tail\)\n", err)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["network"]["truncate"] == "tail"
     (tmp_path / "x.txt").write_text("".join(f"{start * 20}龙蛇马羊龙蛇马羊\n" for start in ("", "鼠", "猴")))
@@ -266,7 +266,7 @@ def test_few_rows_of_a_long_dev_file_choose_the_step_and_all_are_scored(
     recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     settings = ("data.max_dev_rows=8", "ensemble=null", "finetuning.linear_baseline=false")
-    out, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json")
+    out, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json", "--verbose")
     assert "8 of 24 dev rows choose the step (data.max_dev_rows); in the end all are scored" in err
     scores = [line["dev_metric"] for line in lines_of(tmp_path / "run" / "metrics.jsonl") if "dev_metric" in line]
     assert scores and all(8 * score == round(8 * score) for score in scores)
@@ -275,7 +275,7 @@ def test_few_rows_of_a_long_dev_file_choose_the_step_and_all_are_scored(
 
 def test_a_score_below_a_baseline_is_told(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = ("finetuning.max_steps=1", "finetuning.learning_rate=1e-30")
-    out, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json")
+    out, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json", "--verbose")
     result = json.loads(out)
     accuracy, baselines = result["parts"]["encoder"]["accuracy"], result["baselines"]
     assert accuracy < baselines["majority"] < baselines["linear"] <= result["dev"]["accuracy"]

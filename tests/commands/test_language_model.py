@@ -337,7 +337,7 @@ def carrying(data: Path, output: Path, preset: str, *more: str) -> list[object]:
 @pytest.mark.parametrize("preset", slow_but(["lstm-ptb"], CARRYING))
 def test_a_run_that_carries_is_resumed_exactly(preset: str, recur: Recur, treebank: Path, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    out, err = recur.ok("pretrain", *carrying(treebank, whole, preset), "--json")
+    out, err = recur.ok("pretrain", *carrying(treebank, whole, preset), "--json", "--verbose")
     result, data = json.loads(out), json.loads(out)["data"]["train"]
     assert f"4 streams of {data['tokens'] // 4:,} tokens" in err
     windows = -(-(data["tokens"] // 4) // 8)

@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def finetune(recur: Recur, output: Path, *options: object, settings: list[str] = SETTINGS) -> dict[str, Any]:
-    out, err = recur.ok(*LINE, "--output", output, *options, *settings, "--json")
+    out, err = recur.ok(*LINE, "--output", output, *options, *settings, "--json", "--verbose")
     return {**json.loads(out), "err": err}
 
 
@@ -158,7 +158,7 @@ def test_a_resume_compares_named_files_by_their_hash(recur: Recur, files: Path) 
         ("--train a.csv --dev b.csv --test b.csv", 2, "--dev b.csv and --test b.csv are the same"),
         ("--train a.csv --set finetuning.early_stopping_patience=3", 2, "did you mean 'finetuning.patience'?"),
         ("--train a.csv --set early_stopping=3", 2, "did you mean 'finetuning.patience'?"),
-        ("--test a.csv", 2, "task custom has no data; add --data PATH"),
+        ("--test a.csv", 2, "task custom has no data; name a FILE (--data PATH)"),
         ("--train a.csv --set data.files.train=b.csv", 2, "--train and --set data.files.train set the same key"),
         ("--train a.csv --seed 3 --set runtime.seed=4", 2, "--seed and --set runtime.seed set the same key"),
         ("--train a.csv --text txt", 3, "has no column 'txt'; did you mean 'text'?"),
@@ -235,11 +235,11 @@ def test_no_row_of_files_without_a_header_is_lost_by_any_command(recur: Recur, t
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("".join(f"is {line}" for line in lines[4:] + lines[:4]))
     output = ["--output", tmp_path / "run", *tiny("finetuning.max_steps=2")]
-    out, err = recur.ok(*LINE, *files, *columns, *output, "--json")
+    out, err = recur.ok(*LINE, *files, *columns, *output, "--json", "--verbose")
     assert [facts["rows"] for facts in json.loads(out)["data"].values()] == [40, 40]
     taken = "line 1 is taken as a row"
     assert [f"recur: {tmp_path / name}: {taken}" in err for name in ("train.tsv", "dev.tsv")] == [True, True]
-    out, err = recur.ok("eval", tmp_path / "run", "--data", tmp_path / "dev.tsv", "--json")
+    out, err = recur.ok("eval", tmp_path / "run", "--data", tmp_path / "dev.tsv", "--json", "--verbose")
     assert json.loads(out)["rows"] == 40
     assert taken in err
     out = recur("check", tmp_path / "dev.tsv", *columns, "--json")[1]

@@ -69,6 +69,34 @@ def test_a_pipe_has_a_line_for_each_note_and_no_stage(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == f"recur: {note}\n"
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_pipe_has_six_lines_of_a_training_and_each_evaluation_if_verbose(
+    verbose: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recurcli.display.screen.SECONDS_BEFORE_LINE", 1e-9)
+    with Screen(quiet=False, verbose=verbose) as log:
+        for step in range(1, 681):
+            score = 0.5 if step % 34 == 0 else None
+            log.progress(Progress(step=step, total_steps=680, dev_metric=score, best_dev_metric=score, **STATE))
+    lines = capsys.readouterr().err.splitlines()
+    shown = [line.split()[2] for line in lines if "tokens/s" in line]
+    assert shown == [f"{step}/680" for step in (114, 227, 340, 454, 567, 680)]
+    assert len(lines) - len(shown) == 20 * verbose
+
+
+def test_a_pipe_of_unknown_length_is_told_of_ever_less_often(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with Screen(quiet=False) as log:
+        for second in range(3600):
+            now = float(second)
+            log.rows(second)
+    rows = [int(line.split()[1].replace(",", "")) for line in capsys.readouterr().err.splitlines()]
+    assert rows == [10, 40, 160, 640, 2560]
+
+
 def test_the_stage_is_the_last_line_until_it_is_over(terminal: Callable[[int], Terminal]) -> None:
     screen = terminal(30)
     with Screen(quiet=False) as log:

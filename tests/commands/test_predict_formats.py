@@ -1,7 +1,6 @@
 """CSV and Parquet go into `recur predict`, and CSV comes out: a row for each row, their values as they were."""
 
 import csv
-import gzip
 import io
 import json
 from datetime import datetime
@@ -12,11 +11,12 @@ import pytest
 from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
+from workbooks import write_workbook
 
 from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.rows import Input, RowWriter
 from recurcli.data.columns import TextColumns
-from recurcli.data.rows import Record, Records
+from recurcli.data.rows import Record, Records, open_file
 from recurcli.data.source import Source
 from recurcli.errors import DataError
 from recurcli.evaluation.inference import Prediction
@@ -84,8 +84,8 @@ FORMATS = ("tsv", "csv", "jsonl")
 @pytest.mark.parametrize(
     ("form", "ending"),
     slow_but(
-        [("tsv", "csv.gz"), ("csv", "jsonl.gz"), ("csv", "tsv"), ("jsonl", "csv"), ("jsonl", "tsv.gz")],
-        [(form, f"{name}{packed}") for form in FORMATS for name in FORMATS for packed in ("", ".gz")],
+        [("tsv", "csv.gz"), ("csv", "jsonl.zst"), ("csv", "tsv"), ("jsonl", "csv"), ("jsonl", "tsv.gz")],
+        [(form, f"{name}{packed}") for form in FORMATS for name in FORMATS for packed in ("", ".gz", ".zst")],
         unpack=True,
     ),
 )
@@ -100,10 +100,10 @@ def test_an_outputs_ending_is_its_format(ending: str, form: str, recur: Recur, t
     objects = (json.dumps({"key": "1", "sentence": row}) for row in rows)
     source.write_text("".join(f"{line}\n" for line in (objects if mark is None else map(mark.join, lines))))
     recur.ok("predict", trained, source, "--output", output, "--quiet")
-    content = gzip.decompress(output.read_bytes()) if ending.endswith("gz") else output.read_bytes()
-    assert recur("predict", trained, source, "--format", ending.removesuffix(".gz"))[1].encode() == content
-    text = content.decode()
-    kind = ending.removesuffix(".gz")
+    with open_file(output) as file:
+        content = file.read()
+    text, kind = content.decode(), ending.partition(".")[0]
+    assert recur("predict", trained, source, "--format", kind)[1] == text
     if kind == "jsonl":
         found = [list(json.loads(line).values()) for line in text.splitlines()]
     else:
@@ -116,6 +116,14 @@ def test_a_name_without_an_ending_keeps_the_format_of_the_input(recur: Recur, tr
     source = write_csv(tmp_path / "x.csv")
     recur.ok("predict", trained, source, "--output", tmp_path / "out", "--quiet")
     assert (tmp_path / "out").read_text(encoding="utf-8") == recur("predict", trained, source)[1]
+
+
+def test_a_workbook_gives_a_csv(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "x.csv")
+    book = write_workbook(tmp_path / "x.xlsx", {"Notes": [], "Rows": [["key", "sentence"], *ROWS]})
+    assert recur.ok("predict", trained, f"{book}#Rows")[0] == recur.ok("predict", trained, source)[0]
+    recur.ok("predict", trained, f"{book}#Rows", "--output", tmp_path / "out.jsonl", "--quiet")
+    assert (tmp_path / "out.jsonl").read_text() == recur.ok("predict", trained, source, "--format", "jsonl")[0]
 
 
 def test_a_piped_csv_is_named(recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,3 +235,43 @@ def test_parquet_is_a_file(recur: Recur, trained: Path, tmp_path: Path) -> None:
         tmp_path / "y.parquet",
     )
     assert not (tmp_path / "y.parquet").exists()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("written", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_columns_are_picked_and_renamed_in_every_format(
+    ending: str, written: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    rows = [{"key": f"{n}", "sentence": text, "other": "x"} for n, text in enumerate(["股市", "电影", "球赛"])]
+    source, output = tmp_path / f"x{ending}", tmp_path / f"y{written}"
+    if ending == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), source)
+    elif ending == ".jsonl":
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        mark = "," if ending == ".csv" else "\t"
+        source.write_text("".join(f"{mark.join(line)}\n" for line in [[*rows[0]], *(row.values() for row in rows)]))
+    line = ("predict", trained, source, "--output", output, "--overwrite")
+    recur.ok(*line, "--columns", "score,key,prediction=target")
+    if written == ".parquet":
+        found = parquet.read_table(output).to_pylist()
+    elif written == ".jsonl":
+        found = [json.loads(each) for each in output.read_text().splitlines()]
+    else:
+        found = [*csv.DictReader(output.read_text().splitlines(), delimiter="," if written == ".csv" else "\t")]
+    assert [[*row] for row in found] == [["score", "key", "target"]] * 3
+    assert [row["key"] for row in found] == ["0", "1", "2"] and all(row["target"] and row["score"] for row in found)
+    recur.refused(3, "--columns: has no column 'keys'; did you mean 'key'?", *line, "--columns", "keys,prediction")
+
+
+@pytest.mark.parametrize("picked", ["", "key,", "key=", "key,prediction=key", "=key"])
+def test_columns_without_names_that_differ_are_wrong_usage(picked: str, recur: Recur, trained: Path) -> None:
+    recur.refused(2, "needs names that differ, such as id,prediction=target", "predict", trained, "--columns", picked)
+
+
+def test_picked_columns_have_a_header_and_the_reason_if_it_is_picked(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.txt").write_text("股市\n电影\n")
+    out, _ = recur.ok("predict", trained, tmp_path / "x.txt", "--columns", "prediction,reason=why")
+    assert out.splitlines()[0] == "prediction\twhy" and all(line.endswith("\t") for line in out.splitlines()[1:])

@@ -81,7 +81,7 @@ def left_in(folder: Path) -> set[str]:
         ("fp32", "tsv", ""),
         pytest.param("bf16", "jsonl", ".csv.gz", marks=pytest.mark.slow),
         pytest.param("fp32", "jsonl", "", marks=pytest.mark.slow),
-        pytest.param("bf16", "tsv", ".tsv.gz", marks=pytest.mark.slow),
+        pytest.param("bf16", "tsv", ".tsv.zst", marks=pytest.mark.slow),
     ],
 )
 def test_a_stop_in_any_window_resumes_byte_for_byte(
@@ -149,6 +149,7 @@ def test_no_row_is_lost(recur: Recur, trained: Path, sources: Sources, whole: di
         (["--explain"], "--explain was "),
         (["--top-k", 2], "--top-k was "),
         (["--probabilities"], "--probabilities was "),
+        (["--columns", "prediction"], "--columns was "),
         (["--format", "jsonl"], "--format was "),
         (["--text", "id"], "--text was "),
         (["--no-header"], "--header was "),

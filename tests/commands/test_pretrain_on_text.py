@@ -36,7 +36,7 @@ def options(texts: Path, output: Path, *more: str) -> list[object]:
 @pytest.mark.parametrize(("part", "rows"), [(".", 120), ("part 0/text.txt", 40)])
 def test_a_folder_of_text_files_or_one_file_is_read(part: str, rows: int, recur: Recur, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "texts") / part
-    out, err = recur.ok("pretrain", *options(texts, tmp_path / "run", "pretraining.max_steps=2"), "--json")
+    out, err = recur.ok("pretrain", *options(texts, tmp_path / "run", "pretraining.max_steps=2"), "--json", "--verbose")
     found = json.loads(out)["data"]["text"]
     assert (found["rows"], found["path"]) == (rows, str(texts))
     assert rows == 40 or "3 text files" in err

@@ -61,6 +61,8 @@ def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> No
 
     words = "x.tsv: the text is 'title'; 'body' is not read (--text may be repeated)"
     assert unread("title\tbody\tlabel\tlength") == [words]
+    long = "x.tsv: the text is 'title'; 'story' is not read (--text may be repeated)"
+    assert unread("title\tstory\tlabel\na\tone long story of a kettle\tb") == [long]
     assert unread("title\tbody\tlabel", text="title") == unread("title\tbody\tlabel", label="body") == []
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from cases import slow_but
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.readers import COST_OF_LINE, MAX_QUOTED, read_records
+from recurcli.data.readers import COST_OF_LINE, MAX_QUOTED, needs_quotes, read_records
 from recurcli.data.rows import Record
 
 Read = tuple[list[list[str]], list[str | None]]
@@ -106,6 +107,29 @@ def test_a_bad_row_is_a_fault_of_its_own_line_alone(body: str | bytes, faults: l
     good = [record for record in found if record.fault is None]
     assert [record.fault for record in found][: len(faults)] == faults
     assert all(record.fields["b"].isdigit() for record in good)
+
+
+def test_a_file_of_excel_may_tell_its_delimiter(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes('sep=;\r\ntext;label\r\n"größer;\r\nals";a, b\r\n'.encode())
+    with read_records(tmp_path / "x.csv") as found:
+        found.take_header()
+        assert [(row.line, row.fields) for row in found] == [(3, {"text": "größer;\r\nals", "label": "a, b"})]
+
+
+def test_a_tsv_has_quotes_where_its_rows_fit_only_with_them(tmp_path: Path) -> None:
+    for text, expected in {
+        '"a\tb"\tx\nc\ty\n': True,
+        '"a"\tx\n': False,
+        'a"\t"\nb\t"c" d\n': False,
+        "a\tb\nc\n": False,
+    }.items():
+        (tmp_path / "x.tsv").write_text(text)
+        assert needs_quotes(tmp_path / "x.tsv", "utf-8", None) == expected, text
+
+
+def test_a_space_separates_a_label_from_the_rest_of_the_line() -> None:
+    found = read_records(io.BytesIO(b'NUM:date When , "or" where ?\nDESC:def What\n'), "tsv", delimiter=" ")
+    assert [[*row.fields.values()] for row in found] == [["NUM:date", 'When , "or" where ?'], ["DESC:def", "What"]]
 
 
 def test_what_could_be_read_of_a_bad_row_is_shown() -> None:

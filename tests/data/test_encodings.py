@@ -74,9 +74,21 @@ def test_rows_are_split_after_decoding_however_the_bytes_arrive(lines: list[str]
 @pytest.mark.parametrize(
     ("rows", "encoding", "message"),
     [
-        (FRENCH, "latin-1", r"x.tsv:2: is not UTF-8 at byte 3 \(0xe8\); .* latin-1: --encoding latin-1$"),
-        ([("it’s “fine”", "a"), ("so–so", "b")], "cp1252", "the file may be cp1252: --encoding cp1252$"),
-        ([("plain", "a"), ("图书", "b")], "gb18030", "x.tsv:3: .*; the file may be gb18030: --encoding gb18030$"),
+        (
+            FRENCH,
+            "latin-1",
+            r"x.tsv:2: is not UTF-8 at byte 3 \(0xe8\); .* cp1252 \('très', 'déçu', 'naïf'\): --encoding cp1252$",
+        ),
+        (
+            [("it’s “fine”", "a"), ("so–so", "b")],
+            "cp1252",
+            r"cp1252 \('it’s', '“fine”', 'so–so'\): --encoding cp1252$",
+        ),
+        (
+            [("plain", "a"), ("图书", "b")],
+            "gb18030",
+            r"x.tsv:3: .*; the file may be gb18030 \('图书'\): --encoding gb18030$",
+        ),
         (CHINESE, "gb18030", "looks like GBK; name it with --encoding gb18030"),
         (RUSSIAN, "cp1251", "; name the encoding of the file with --encoding$"),
         (FRENCH, "utf-16", "is UTF-16; name it with --encoding utf-16"),
@@ -88,6 +100,45 @@ def test_a_file_that_is_not_utf8_names_a_likely_encoding(
 ) -> None:
     with pytest.raises(DataError, match=message):
         load(written(tmp_path / "x.tsv", rows, encoding))
+
+
+def test_a_file_is_read_in_the_only_likely_encoding_with_a_note(tmp_path: Path) -> None:
+    german = [("Die Größe ist für uns völlig in Ordnung", "a"), ("Müll, würde ich nie wieder kaufen – nie", "b")] * 5
+    spam = [("You have won a £2000 prize, call now", "spam"), ("free £100 cash, å£750", "spam"), ("home?", "ham")] * 5
+    russian = [("Товар пришёл вовремя, всё отлично", "a"), ("Не советую никому, деньги на ветер", "b")] * 5
+    korean = [("배송이 빨라서 좋았습니다", "a"), ("고장나서 환불했어요", "b")] * 5
+    forms = [
+        (german, "cp1252", "cp1252 ('Größe', 'für', 'völlig')"),
+        (spam, "latin-1", "cp1252 ('£2000', '£100', 'å£750')"),
+    ]
+    forms += [
+        (russian, "cp1251", "cp1251 ('Товар', 'пришёл', 'вовремя')"),
+        (korean, "euc_kr", "cp949 ('배송이', '빨라서', "),
+    ]
+    forms += [(CHINESE, "gb18030", "gb18030 ('今天天气很好', '新闻', '股市大涨')")]
+    for rows, encoding, note in forms:
+        path = written(tmp_path / "x.tsv", rows, encoding)
+        found = load_split(TASKS["custom"], "train", DataConfig(path=str(path)))
+        assert [(example.text, example.label) for example in found.examples] == rows
+        assert f"x.tsv: not UTF-8, read as {note}" in found.notes[0].text
+        assert canonical_encoding(encoding) in (found.source.encoding, "iso8859-1", "euc_kr")
+
+
+def test_a_file_is_not_read_where_other_encodings_are_as_likely(tmp_path: Path) -> None:
+    japanese = [("とても良い商品です", "a"), ("品質が悪くて使えません", "b")] * 5
+    for rows, encoding, likely in ((japanese, "shift_jis", "cp932"), ([("图书", "a")], "gb18030", "gb18030")):
+        path = written(tmp_path / "x.tsv", rows, encoding)
+        with pytest.raises(DataError, match=rf"the file may be {likely} \('{rows[0][0]}'.*\): --encoding {likely}$"):
+            load_split(TASKS["custom"], "train", DataConfig(path=str(path)))
+
+
+def test_a_row_that_is_utf8_by_chance_does_not_hide_the_encoding(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", [*FRENCH, ("Ã©", "pos")], "latin-1")
+    assert encoding_of(path, "utf-8")[0] == "cp1252"
+    mixed = written(tmp_path / "x.tsv", FRENCH, "latin-1")
+    mixed.write_bytes(mixed.read_bytes() + "".join(f"{text}\t{label}\n" for text, label in FRENCH).encode())
+    with pytest.raises(DataError, match=r"20 of 40 rows cannot be used.*…$"):
+        load_split(TASKS["custom"], "train", DataConfig(path=str(mixed)))
 
 
 def test_damage_in_a_utf8_file_suggests_no_encoding(tmp_path: Path) -> None:
@@ -114,20 +165,20 @@ def test_a_file_has_the_encoding_with_fewer_faults(
     rows: list[tuple[str, str]], encoding: str, likely: str, expected: str, tmp_path: Path
 ) -> None:
     path = written(tmp_path / "x.tsv", rows, encoding)
-    assert encoding_of(path, likely) == expected
+    assert encoding_of(path, likely)[0] == expected
 
 
 @pytest.mark.parametrize("likely", ["latin-1", "cp1252", "gb18030"])
 def test_one_bad_byte_does_not_turn_a_utf8_file(likely: str, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", FRENCH[:1], "utf-8")
     path.write_bytes(path.read_bytes() + b"caf\xe9 bar\tpos\n")
-    assert encoding_of(path, likely) == "utf-8"
+    assert encoding_of(path, likely)[0] == "utf-8"
 
 
 def test_rows_that_were_cut_within_a_character_stay_utf8(tmp_path: Path) -> None:
     rows = [f"Grüße aus Köln, für Zeile {number} é".encode()[:-1] for number in range(20)]
     (tmp_path / "x.txt").write_bytes(b"\n".join(rows))
-    assert encoding_of(tmp_path / "x.txt", "cp1252") == "utf-8"
+    assert encoding_of(tmp_path / "x.txt", "cp1252")[0] == "utf-8"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +208,7 @@ def test_bad_bytes_in_another_encoding_are_faults_of_their_rows() -> None:
 def test_a_corpus_has_an_encoding(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("café\n".encode("latin-1"))
     assert list(read_corpus(tmp_path, encoding="latin-1").texts()) == ["café"]
-    with pytest.raises(DataError, match="the file may be latin-1"):
+    with pytest.raises(DataError, match=r"the file may be cp1252 \('café'\): --encoding cp1252"):
         list(read_corpus(tmp_path).texts())
 
 

@@ -1,9 +1,13 @@
 """Row 1 of a TSV or CSV is taken as column names by one rule, so that no row is lost in silence."""
 
+import csv
 import io
+import json
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from logs import Kept
+from pyarrow import Table, parquet
 from sources import found, like
 
 from recurcli.commands.check import inspect, read_splits
@@ -29,7 +34,7 @@ ON_TEXT, ON_QUESTION, ON_PAIRS, ON_NUMBER, ON_TWO = (
     like("question"),
     like("sentence1", "sentence2"),
     like("1"),
-    like(("utterance", "context")),
+    like(("phrase", "context")),
 )
 Found = tuple[list[list[str]], str]
 """The rows that are left, and the note on line 1."""
@@ -60,7 +65,7 @@ def left_of(content: str, **told: Any) -> Found:
         ("label\nid\n", ON_TEXT, {}),
         ("sentence1\nb\n", like(), {}),
         ("1\tgood\n2\tbad\n", ON_NUMBER, {}),
-        ("utterance\n", ON_TWO, {}),
+        ("phrase\n", ON_TWO, {}),
         ("foo\tbar\na\tb\n", ON_TEXT, {}),
     ],
 )
@@ -73,7 +78,7 @@ def test_a_row_is_not_swallowed_as_a_header(content: str, trained: Source, told:
     [
         *[(name, ON_TEXT) for name in ("text", "sentence", " Text")],
         *[("question", ON_QUESTION), ("question\tid", ON_TEXT), ("x\tQuestion", ON_QUESTION)],
-        *[("utterance\tx\tcontext", ON_TWO), ("sentence1\tsentence2", ON_PAIRS), ("premise\thypothesis", ON_PAIRS)],
+        *[("phrase\tx\tcontext", ON_TWO), ("sentence1\tsentence2", ON_PAIRS), ("premise\thypothesis", ON_PAIRS)],
     ],
 )
 def test_an_input_has_a_header_by_the_names_of_the_training_or_by_usual_ones(header: str, trained: Source) -> None:
@@ -101,7 +106,7 @@ def test_training_rows_whose_first_may_be_a_header_are_refused_with_the_ways_out
 def test_an_input_whose_first_row_may_be_a_header_is_refused() -> None:
     for content, trained, why in (
         ("a\ttext\nb\ttext\n", ON_TEXT, "'text' seems to name a column, but line 2 has it, too"),
-        ("utterance\tb\n", ON_TWO, "'utterance' seems to name a column, but no cell names 'context'"),
+        ("phrase\tb\n", ON_TWO, "'phrase' seems to name a column, but no cell names 'context'"),
     ):
         with pytest.raises(DataError, match=rf"^x.tsv:1: {why}; add --header or --no-header$"):
             as_input(content, trained)
@@ -145,7 +150,7 @@ def test_a_file_without_a_header_may_hold_a_cell_twice(tmp_path: Path) -> None:
     path.write_text("OTHER\tit is\tOTHER\ngood\tso so\tb\n")
     split = load_split(CUSTOM, "train", DataConfig(path=str(path), text="2", label="1"))
     assert [(row.text, row.label) for row in split.examples] == [("it is", "OTHER"), ("so so", "good")]
-    assert [note.text for note in split.notes if note.level == "info"] == [f"{path}: {AS_ROW}"]
+    assert [note.text for note in split.notes if note.level != "warning"] == [f"{path}: {AS_ROW}"]
     for told in ({"header": True}, {"text": "it is"}):
         with pytest.raises(
             DataError, match=r"has the column 'OTHER' twice; rename one, or add --no-header if line 1 is"
@@ -154,10 +159,10 @@ def test_a_file_without_a_header_may_hold_a_cell_twice(tmp_path: Path) -> None:
 
 
 def test_dev_rows_have_a_header_by_the_names_of_the_training_rows() -> None:
-    trained = like("utterance")
-    assert as_training_rows("label\tutterance\na\tb\n", trained=trained) == ([["a", "b"]], AS_NAMES)
+    trained = like("phrase")
+    assert as_training_rows("label\tphrase\na\tb\n", trained=trained) == ([["a", "b"]], AS_NAMES)
     with pytest.raises(DataError, match="'label' seems to name a column, but no cell names the text"):
-        as_training_rows("label\tutterance\na\tb\n")
+        as_training_rows("label\tphrase\na\tb\n")
 
 
 CELLS = ("y", "topic", "class", "question", "text", "label", "Sentence", "sentence1", "sentence2", "review", "id", "1")
@@ -256,9 +261,9 @@ def test_a_column_is_read_for_one_thing(told: dict[str, object], message: str) -
 def test_a_label_of_line_1_that_stands_in_no_other_row_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("समीक्षा,लेबल\n" + "".join(f"अच्छा {n},{n % 2}\n" for n in range(9)))
-    with pytest.raises(DataError, match=r"add --text COLUMN, a name in line 1 .*: समीक्षा, लेबल$"):
+    with pytest.raises(DataError, match=r"add --text 'समीक्षा' --label 'लेबल'; line 1 is: समीक्षा, लेबल$"):
         load_split(CUSTOM, "train", DataConfig(path=str(path)))
-    doubt = "line 1 may be a header: its label 'लेबल' stands in no other row; --header"
+    doubt = "line 1 may be a header: its label 'लेबल' stands in no other row; --label 'लेबल' takes it as names"
     told = DataConfig(path=str(path), text="1", label=2)
     warnings = [note.text for note in load_split(CUSTOM, "train", told).notes if note.level == "warning"]
     assert warnings == [f"{path}: {doubt}"]
@@ -276,3 +281,207 @@ def inspected(config: DataConfig) -> tuple[dict[str, Any], list[Finding]]:
     splits, findings = read_splits(task, config, Kept())
     facts, more = inspect(task, config, splits, None)
     return facts, [*findings, *more]
+
+
+THINGS = ("kettle", "lamp", "desk", "chair", "shelf", "rug", "mirror", "clock", "stool", "vase", "sofa")
+WORDS = ("loud and wobbly, sent it back", "good value for the price", "arrived scratched, very sad", "works well")
+LINK = "https://example.org/the/long/address/of/a/page/that/nobody/reads/"
+
+
+def cell_of(kind: str, row: int) -> str:
+    """The cell of a row in a column of this kind: a text (T, t, s: long, middle, short), an id, one of few values, …"""
+    text = f"the {THINGS[row % 11]} number {row} {WORDS[row % 4]}"
+    return {
+        **{
+            "T": f"{text}, and I would not buy it again in that shop",
+            "t": text,
+            "s": f"note {row}",
+            "zh": f"很好的水壶{row}",
+        },
+        **{"id": str(row), "word": f"u{row}", "link": f"{LINK}{row}", "time": f"2015-02-{row % 9 + 1:02} 11:35:52"},
+        **{"01": str(row % 2), "10": str(row // 2 % 2), "0": "0", "5": str(row % 5 + 1), "abc": "abc"[row % 3], "": ""},
+        **{"yn": ("No", "Yes")[row % 2], "0.": f"0.{row * 7919 % 997}"},
+    }[kind]
+
+
+PUBLIC = {
+    "Kaggle: SMS spam": ("v1:01, v2:t, :, :, :", "v2 > v1", "--text v2 --label v1"),
+    "Kaggle: spam": ("Category:01, Message:t", "Message > Category", ""),
+    "UCI: sentences": ("Sentence:t, Label:01", "Sentence > Label", ""),
+    "Kaggle: airlines": (
+        "tweet_id:id, airline_sentiment:abc, airline_sentiment_confidence:0., negativereason:5, airline:abc, name:word, "
+        "retweet_count:0, text:t, tweet_created:time",
+        "text > airline_sentiment",
+        "--text text --label airline_sentiment",
+    ),
+    "CFPB: complaints": (
+        "Date received:time, Product:abc, Sub-product:5, Consumer complaint narrative:T, Timely response?:yn, Complaint ID:id",
+        "Consumer complaint narrative > Product",
+        "--text 'Consumer complaint narrative' --label Product",
+    ),
+    "CFPB: two columns": (
+        "Consumer complaint narrative:T, Product:abc",
+        "Consumer complaint narrative > Product",
+        "--text 'Consumer complaint narrative' --label Product",
+    ),
+    "Kaggle: clothes": (
+        ":id, Clothing ID:id, Age:5, Title:s, Review Text:T, Rating:5, Recommended IND:01, Positive Feedback Count:0",
+        "Review Text > Rating",
+        "",
+    ),
+    "Kaggle: toxic comments": (
+        "id:word, comment_text:t, toxic:01, severe_toxic:0, obscene:10, threat:0, insult:01, identity_hate:0",
+        "comment_text > toxic severe_toxic obscene threat insult identity_hate",
+        "--text comment_text "
+        "--label toxic --label severe_toxic --label obscene --label threat --label insult --label identity_hate",
+    ),
+    "Kaggle: hateful tweets": ("id:id, label:01, tweet:t", "tweet > label", ""),
+    "Kaggle: offensive tweets": (
+        ":id, count:5, hate_speech:0, offensive_language:5, neither:0, class:abc, tweet:t",
+        "tweet > class",
+        "",
+    ),
+    "intents": ("utterance:t, intent:abc", "utterance > intent", ""),
+    "banking77": ("text:t, category:abc", "text > category", ""),
+    "QQP": (
+        "id:id, qid1:id, qid2:id, question1:t, question2:t, is_duplicate:01",
+        "question1 | question2 > is_duplicate",
+        "",
+    ),
+    "MNLI": ("premise:t, hypothesis:t, gold_label:abc", "premise | hypothesis > gold_label", ""),
+    "RTE": ("index:id, sentence1:t, sentence2:t, label:yn", "sentence1 | sentence2 > label", ""),
+    "MRPC": (
+        "Quality:01, #1 ID:id, #2 ID:id, #1 String:t, #2 String:t",
+        "#1 String | #2 String > Quality",
+        "--text '#1 String' --pair '#2 String' --label Quality",
+    ),
+    "SICK": (
+        "pair_ID:id, sentence_A:t, sentence_B:t, entailment_judgment:abc",
+        "sentence_A | sentence_B > entailment_judgment",
+        "--text sentence_A --pair sentence_B --label entailment_judgment",
+    ),
+    "Amazon: fine food": (
+        "Id:id, ProductId:word, UserId:word, ProfileName:word, HelpfulnessNumerator:5, Score:5, Time:time, Summary:s, Text:T",
+        "Text > Score",
+        "",
+    ),
+    "Amazon: reviews": (
+        "marketplace:abc, customer_id:id, star_rating:5, helpful_votes:0, review_headline:s, review_body:T, review_date:time",
+        "review_body > star_rating",
+        "",
+    ),
+    "Amazon: reviewText": (
+        "reviewerID:word, asin:word, reviewText:T, overall:5, summary:s",
+        "reviewText > overall",
+        "--text reviewText --label overall",
+    ),
+    "Kaggle: sarcasm": (
+        "article_link:link, headline:t, is_sarcastic:01",
+        "headline > is_sarcastic",
+        "--text headline --label is_sarcastic",
+    ),
+    "AG News": (
+        "Class Index:5, Title:s, Description:t",
+        "Description > Class Index",
+        "--text Description --label 'Class Index'",
+    ),
+    "DBpedia": ("label:abc, title:s, content:T", "content > label", ""),
+    "IMDb": ("review:T, sentiment:yn", "review > sentiment", ""),
+    "Kaggle: movie phrases": (
+        "PhraseId:id, SentenceId:id, Phrase:t, Sentiment:5",
+        "Phrase > Sentiment",
+        "--text Phrase --label Sentiment",
+    ),
+    "Kaggle: SentimentText": (
+        "ItemID:id, Sentiment:01, SentimentText:t",
+        "SentimentText > Sentiment",
+        "--text SentimentText --label Sentiment",
+    ),
+    "Kaggle: disasters": ("id:id, keyword:word, location:word, text:t, target:01", "text > target", ""),
+    "Kaggle: tweet extraction": ("textID:word, text:t, selected_text:s, sentiment:abc", "text > sentiment", ""),
+    "TREC": (
+        "text:t, coarse_label:abc, fine_label:5",
+        "text > coarse_label",
+        "--text text --label coarse_label",
+    ),
+    "restaurants": ("Review:t, Liked:01", "Review > Liked", "--text Review --label Liked"),
+    "HF: sms": ("sms:t, label:01", "sms > label", "--text sms --label label"),
+    "BoolQ": ("question:t, title:s, answer:yn, passage:T", "passage > answer", "--text passage --label answer"),
+    "Chinese reviews": ("内容:zh, 类别:abc", "内容 > 类别", "--text 内容 --label 类别"),
+    "ChnSentiCorp": ("label:01, review:zh", "review > label", ""),
+    "weibo": ("label:01, 微博 内容:zh", "微博 内容 > label", "--text '微博 内容' --label label"),
+}
+"""Headers of well-known files with the kind of each column, the columns as they should be read, and the options needed."""
+NAMELESS = {
+    "Sentiment140": ("0, id, time, word, link, t", "6 > 1", "--text 6 --label 1 --no-header"),
+    "Yelp": ("5, T", "2 > 1", "--text 2 --label 1 --no-header"),
+    "AG News": ("5, s, t", "3 > 1", "--text 3 --label 1 --no-header"),
+    "LCQMC": ("zh, zh, 01", "1 | 2 > 3", "--text 1 --pair 2 --label 3 --no-header"),
+}
+
+
+def settings_of(options: Sequence[str]) -> dict[str, Any]:
+    """The keys of DataConfig that these options set."""
+    told: dict[str, Any] = {"header": "--header" in options or None}
+    if "--no-header" in options:
+        told["header"] = False
+    for option, word in pairwise(options):
+        if option in ("--text", "--pair", "--label"):
+            told[option[2:]] = (*told.get(option[2:], ()), word)
+        if option == "--delimiter":
+            told["delimiter"] = word
+    return told
+
+
+def write_table(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]], *, with_names: bool = True) -> Path:
+    """Write the rows as CSV, TSV, JSON lines or Parquet, as the name says."""
+    if path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="", encoding="utf-8") as file:
+            mark = "," if path.suffix == ".csv" else "\t"
+            csv.writer(file, delimiter=mark).writerows([names, *rows] if with_names else rows)
+        return path
+    records = [{name: cell for name, cell in zip(names, row, strict=True) if name} for row in rows]
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    else:
+        parquet.write_table(Table.from_pylist(records), path)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("title", [*PUBLIC, *(f"{title} without names" for title in NAMELESS)])
+def test_a_public_file_is_read_or_answered_once_with_what_reads_it(title: str, ending: str, tmp_path: Path) -> None:
+    nameless = title.endswith(" without names")
+    columns, wanted, answer = NAMELESS[title.removesuffix(" without names")] if nameless else PUBLIC[title]
+    if nameless and ending not in (".csv", ".tsv"):
+        return
+    names, kinds = zip(*(each.rpartition(":")[::2] for each in columns.split(", ")), strict=True)
+    rows = [[cell_of(kind, row).replace(",", "" if ending == ".tsv" else ",") for kind in kinds] for row in range(40)]
+    path = write_table(tmp_path / f"x{ending}", names, rows, with_names=not nameless)
+    options: tuple[str, ...] = ()
+    try:
+        split = load_split(CUSTOM, "train", DataConfig(path=str(path)))
+    except DataError as error:
+        options = error.options
+        assert shlex.join(options).replace("'", "") == answer.replace("'", "")
+        assert f"add {shlex.join(options)}" in str(error)
+        split = load_split(CUSTOM, "train", DataConfig(path=str(path), **settings_of(options)))
+    source = split.source
+    read = " | ".join(filter(None, map(" ".join, (source.columns.text, source.columns.pair))))
+    assert (f"{read} > {' '.join(source.label)}", len(split.examples)) == (wanted, 40)
+    assert bool(options) == bool(answer)
+
+
+def test_a_label_before_the_first_space_is_proposed_where_it_stands_in_many_rows(tmp_path: Path) -> None:
+    path = tmp_path / "trec.txt"
+    path.write_text(
+        "".join(f"{('NUM:count', 'DESC:manner')[row % 2]} How many{' ,' * (row % 3)} {row} ?\n" for row in range(40))
+    )
+    with pytest.raises(DataError, match="add --delimiter SPACE --text 2 --label 1 --no-header") as error:
+        load_split(CUSTOM, "train", DataConfig(path=str(path)))
+    split = load_split(CUSTOM, "train", DataConfig(path=str(path), **settings_of(error.value.options)))
+    assert split.labels == ("DESC:manner", "NUM:count") and split.texts[1] == ("How many , 1 ?", None)
+    path.write_text("".join(f"word{row} is the first of line {row}\n" for row in range(40)))
+    with pytest.raises(DataError, match="which column is the text") as error:
+        load_split(CUSTOM, "train", DataConfig(path=str(path)))
+    assert error.value.options == ()

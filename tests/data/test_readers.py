@@ -1,7 +1,6 @@
 """Each row of a file becomes a record, and a fault concerns its row alone; see dirty_files.py for more cases."""
 
 import contextlib
-import gzip
 import io
 import time
 import tracemalloc
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packing import PACK, zipped
 from sources import like
 
 from recurcli.config import DataConfig
@@ -123,16 +123,19 @@ def test_json_values_keep_their_types_and_escapes() -> None:
     ],
 )
 def test_the_name_says_the_format_or_else_the_first_byte(tmp_path: Path, name: str, data: bytes, format: str) -> None:
-    for path, content in ((tmp_path / name, data), (tmp_path / f"{name}.gz", gzip.compress(data, mtime=0))):
+    contents = {tmp_path / f"{name}{ending}": pack(data) for ending, pack in PACK.items()}
+    for path, content in {tmp_path / name: data, tmp_path / "an archive.zip": zipped(data, name), **contents}.items():
         path.write_bytes(content)
         with read_records(path) as found:
             assert found.format == format
 
 
 def test_a_format_that_is_not_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.xlsx").write_text("a,b\n")
-    with pytest.raises(DataError, match=r"x\.xlsx: \.xlsx files are not read; write TSV, CSV, JSON lines or Parquet"):
-        read_records(tmp_path / "x.xlsx")
+    (tmp_path / "x.feather").write_text("a,b\n")
+    with pytest.raises(
+        DataError, match=r"x\.feather: \.feather files are not read; write TSV, CSV, JSON lines or Parquet"
+    ):
+        read_records(tmp_path / "x.feather")
 
 
 @pytest.mark.parametrize(

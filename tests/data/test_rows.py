@@ -1,16 +1,19 @@
 """Rows end at LF alone, and files that are not text are refused with their kind; see dirty_files.py for more cases."""
 
-import gzip
+import gc
 import io
 import os
+import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packing import PACK, zipped
 
 from recurcli.data import rows
-from recurcli.data.rows import open_file, rows_of
+from recurcli.data.rows import COMPRESSED, chunks_of, open_file, rows_of
 from recurcli.errors import DataError
 
 
@@ -85,15 +88,52 @@ def test_a_bad_byte_among_good_rows_is_left_to_its_row(data: bytes) -> None:
     assert len(contents(data)) == data.count(b"\n")
 
 
-@pytest.mark.parametrize("damage", ["cut", "foreign", "flipped"])
-def test_a_damaged_gzip_file_is_no_traceback(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "x.tsv.gz"
-    whole = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
+@pytest.mark.parametrize(
+    ("ending", "damage"),
+    [
+        (ending, damage)
+        for ending in COMPRESSED
+        for damage in ("cut", "foreign", "flipped")[: 2 if ending == ".zst" else 3]
+    ],
+)  # a zstd file need not have a checksum
+def test_a_damaged_compressed_file_is_no_traceback(tmp_path: Path, ending: str, damage: str) -> None:
+    path = tmp_path / f"x.tsv{ending}"
+    whole = PACK[ending](b"".join(b"%d\n" % number for number in range(5000)))
     flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 0xFF
+    flipped[len(whole) // 3] ^= 0xFF
     path.write_bytes({"cut": whole[: len(whole) // 2], "foreign": b"a\nb\n", "flipped": bytes(flipped)}[damage])
-    with open_file(path) as file, pytest.raises(DataError, match=r"x\.tsv\.gz: is not a complete compressed file"):
+    message = rf"x\.tsv\{ending}: (is not a complete compressed file|cannot be read: (Invalid data|ZSTD|Truncated))"
+    with pytest.raises(DataError, match=message), open_file(path) as file:
         list(rows_of(file, str(path)))
+
+
+@pytest.mark.parametrize("ending", COMPRESSED)
+def test_a_compressed_file_that_is_very_large_unpacked_is_read_in_constant_memory(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x{ending}"
+    path.write_bytes(PACK[ending](b"\n" * (64 << 20)))
+    gc.collect()
+    tracemalloc.start()
+    with open_file(path) as file:
+        assert sum(len(chunk) for chunk in chunks_of(file, "x")) == 64 << 20
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_a_zip_of_several_files_or_a_password_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(zipped(b"a", "train.csv", "test.csv"))
+    with pytest.raises(
+        DataError, match=r"x.zip: holds 2 files, not one; unpack it and name a file: train.csv, test.csv$"
+    ):
+        open_file(path)
+    path.write_bytes(zipped(b"a"))
+    with pytest.raises(DataError, match="holds 0 files, not one"):
+        open_file(path)
+    with_flag = re.sub(rb"(PK\x01\x02.{4}).", b"\\1\x01", zipped(b"a", "x.csv"), flags=re.DOTALL)  # of each member
+    path.write_bytes(with_flag)
+    with pytest.raises(DataError, match=r"x.zip: is encrypted; unpack it"):
+        open_file(path)
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:

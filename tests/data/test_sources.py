@@ -1,16 +1,18 @@
 """The file of a split is found under the names that the task, the preset or the usual habits give it."""
 
-import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from logs import Kept
+from packing import PACK
 
 from recurcli.config import DataConfig
 from recurcli.data import source
 from recurcli.data.readers import read_records
+from recurcli.data.source import find_source
 from recurcli.data.splits import Split, load_split, notes_on_dev_rows
 from recurcli.data.tasks import TASKS, has_split
 from recurcli.errors import DataError
@@ -22,7 +24,7 @@ ENDINGS = {".tsv": "text\tlabel\n{}\ta\n", ".csv": 'text,label\n"{}",a\n', ".jso
 def put(path: Path, text: str, ending: str = ".tsv") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = ENDINGS[ending].format(text).encode()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    path.write_bytes(PACK[path.suffix](content) if path.suffix in PACK else content)
     return path
 
 
@@ -34,7 +36,7 @@ def texts(split: Split) -> list[str]:
     return [example.text for example in split.examples]
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("packed", ["", *PACK])
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(
     ("split", "stem"),
@@ -89,7 +91,8 @@ def test_at_most_max_dev_rows_are_drawn_of_each_class_its_share(tmp_path: Path) 
     assert len(load(path, "dev", max_dev_rows=20, dev_fraction=0.2).examples) == 80, "a fraction that is given holds"
     log = Kept()
     notes_on_dev_rows(train, TASKS["custom"], DataConfig(max_dev_rows=20), log)
-    assert "20 dev rows, the share 0.05 of each class (data.max_dev_rows), drawn by" in log.notes[0]
+    assert "x.tsv: 20 of 400 rows are held out" in log.notes[0]
+    assert "the share 0.05 of each class (data.max_dev_rows), drawn by" in log.notes[1]
 
 
 def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> None:
@@ -105,8 +108,10 @@ def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> 
     log = Kept()
     notes_on_dev_rows(train, TASKS["custom"], DataConfig(), log)
     assert [*log.notes, *log.warnings] == [
-        f"x.tsv holds train and dev rows: {len(train.dev.examples)} dev rows, the share 0.1 of each class "
-        "(data.dev_fraction), drawn by data.dev_seed 0; equal or nearly equal texts stay together",
+        f"x.tsv: {len(train.dev.examples)} of 40 rows are held out to choose and score the model (dev rows); --dev FILE "
+        "names your own",
+        "dev rows: the share 0.1 of each class (data.dev_fraction), drawn by data.dev_seed 0; equal or nearly equal texts "
+        "stay together",
     ]
 
 
@@ -204,3 +209,42 @@ def test_a_later_file_is_read_by_its_own_delimiter_or_that_of_the_training_rows(
     split = load_split(TASKS["custom"], "test", DataConfig(path=str(later)), like=trained)
     assert [(example.text, example.label) for example in split.examples] == [("a", "p")]
     assert (split.source.delimiter, split.source.quote) == (mark, None if name == "x.tsv" else "'")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['"text"\t"label"\n"good"\t"a"\n"fine"\t"b"\n', 'text\tlabel\n"""good"" film"\ta\nfine\tb\n'],
+    ids=["all fields", "doubled quotes"],
+)
+def test_quotes_that_are_no_text_are_not_read(content: str, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text(content)
+    source, records = find_source(tmp_path / "x.tsv", TASKS["custom"], DataConfig(), labelled=True)
+    with records:
+        texts = [record.fields["text"] for record in records]
+    assert (source.quote, source.label, texts[1]) == ('"', ("label",), "fine")
+    assert texts[0] in ("good", '"good" film')
+
+
+def test_a_quote_that_is_text_stays(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text('text\tlabel\n"good" film\ta\n"""\tb\n"so"\ta\n')
+    source, records = find_source(tmp_path / "x.tsv", TASKS["custom"], DataConfig(), labelled=True)
+    with records:
+        assert [record.fields["text"] for record in records] == ['"good" film', '"""', '"so"']
+    assert source.quote is None
+
+
+def test_a_run_without_a_header_reads_its_file_again(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("1,good film,indeed\n2,bad film,really\n1,fine film,truly\n")
+    plain = DataConfig(path=str(tmp_path / "x.csv"))
+    first = load_split(TASKS["custom"], "train", replace(plain, text=(2, 3), label=1, header=False))
+    again = load_split(TASKS["custom"], "test", plain, labelled=True, like=first.source)
+    assert again.source.columns == first.source.columns and again.cells == first.cells == ["1", "2", "1"]
+
+
+def test_splits_of_a_document_that_are_not_read_are_named(tmp_path: Path) -> None:
+    rows = [{"text": f"text {row}", "label": "ab"[row % 2]} for row in range(4)]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"train": rows, "test": rows, "oos_train": rows[:2]}))
+    found = load_split(TASKS["custom"], "train", DataConfig(path=str(path)))
+    assert [note.text for note in found.notes] == [f"{path}: not read: 'oos_train'; {path}#oos_train names such rows"]
+    assert not load_split(TASKS["custom"], "train", DataConfig(path=f"{path}#oos_train")).notes

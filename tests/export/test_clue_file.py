@@ -51,6 +51,8 @@ def test_writes_the_lines_that_clue_reads() -> None:
         ("tnews_predict.json", "did you mean 'tnews11_predict.json'?"),
         ("afqcm_predict.json", "did you mean 'afqmc_predict.json'?"),
         ("wsc_predict.json", "did you mean 'cluewsc1"),
+        ("ocnli_predict.json", "did you mean 'ocnli_50k_predict.json'?"),
+        ("answers.json", "; known: afqmc_predict.json"),
     ],
 )
 def test_a_name_that_clue_does_not_read_gets_the_right_one(name: str, way_out: str) -> None:

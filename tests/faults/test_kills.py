@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked import Child, ForkServer
+from running import Recur
 from small_runs import COMMANDS, Prints, fingerprint, options
 
 from recurcli.files import sha256_of
@@ -57,6 +58,26 @@ def test_one_kill_at_every_kind_of_moment_changes_no_bit(
     ended = forks.run(command, *killed, "--resume")
     assert ended.code == 0, ended.err
     assert fingerprint(tmp_path / "killed") == untouched[command]
+
+
+def test_a_run_predicts_by_its_linear_model_while_the_encoder_trains_and_after_a_kill(
+    recur: Recur, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
+) -> None:
+    run, new = tmp_path / "run", tmp_path / "new.txt"
+    arguments = [option for option in options(tiny_tnews, run) if option != "--quiet"]
+    new.write_text("鼠牛虎兔\n龙蛇马羊\n", encoding="utf-8")
+    child = forks.start("finetune", *arguments)
+    child.said(f"it can be used while the encoder trains: recur predict {run} NEW.txt")
+    child.send(signal.SIGSTOP)
+    during, err = recur.ok("predict", run, new)
+    assert "its training is under way" in err
+    child.send(signal.SIGKILL)
+    assert child.end().code == -signal.SIGKILL
+    after, err = recur.ok("predict", run, new)
+    assert "its training is not finished" in err
+    assert during == after and during.count("\n") == 2
+    recur.ok("finetune", *arguments, "--resume")
+    assert fingerprint(run) == untouched["finetune"]
 
 
 @pytest.mark.parametrize("to", [".killed.old", "/killed"])

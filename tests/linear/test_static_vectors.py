@@ -338,7 +338,7 @@ def test_an_encoder_reads_words_of_no_training_row(folder: Path, recur: Recur, r
     """Its run labels and exports without the folder, and is repeated with it alone."""
     source, run = shutil.copytree(folder, tmp_path / "own"), tmp_path / "run"
     train = ("finetune", "--data", rows_file, *encoder_options(source))
-    _, err = recur.ok(*train, "--output", run)
+    _, err = recur.ok(*train, "--output", run, "--verbose")
     assert f"own: vectors for {len(WORDS)} of {len(WORDS) + 3} tokens" in err
     assert f"vectors: {source}@" in (run / "preset.yaml").read_text(encoding="utf-8")
     assert result_of(run)["embedding_vectors"] == {"source": str(source), "licence": "mit"}
@@ -425,7 +425,7 @@ def test_what_is_no_source_of_tokens_and_vectors_is_refused(
 
 def test_the_package_gives_tokens_and_vectors(wordllama: None, recur: Recur, rows_file: Path, tmp_path: Path) -> None:
     run, own = tmp_path / "run", encoder_options("wordllama", "finetuning.max_steps=1")
-    _, err = recur.ok("finetune", "--data", rows_file, *own, "--output", run)
+    _, err = recur.ok("finetune", "--data", rows_file, *own, "--output", run, "--verbose")
     assert "vectors for 32,000 of 32,004 tokens" in err
     assert "vectors: wordllama==" in (run / "preset.yaml").read_text(encoding="utf-8")
     assert read_model(run).of_encoder().tokenizer.encode([("a Cat's [MASK] 龘", None)], 99).ids.max() < 32000

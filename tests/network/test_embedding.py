@@ -192,7 +192,7 @@ def options(data: Path, output: Path, vectors: Path) -> list[object]:
 def test_a_run_keeps_its_orthonormal_table_and_what_was_frozen(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("2 8\n" + "".join(f"{word} {' '.join(['0.25'] * 8)}\n" for word in "鼠龙"), encoding="utf-8")
-    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "x", words))
+    _, err = recur.ok("finetune", *options(tiny_tnews, tmp_path / "x", words), "--verbose")
     assert "vectors for 2 of" in err
     files = read_model(tmp_path / "x").of_encoder()
     assert json.loads((tmp_path / "x" / "config.json").read_text())["network"]["embedding_orthonormal"] is True

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -49,7 +49,19 @@ from recurcli.runs.run_directory import Facts, as_stored, check_same, first_diff
 from recurcli.targets.target import Cell, labels_in
 
 MAX_BYTES = 16 << 20
-GZIPPED = ".gz"
+
+
+def _zst(data: bytes) -> bytes:
+    import pyarrow
+
+    return bytes(pyarrow.compress(data, codec="zstd", asbytes=True))
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": lambda data: gzip.compress(data, mtime=0),
+    ".zst": _zst,
+}
+"""What compresses a window of rows, by the ending of the output. The compressed windows of a file follow each other."""
 PARQUET = ".parquet"
 BATCHES_OF_GROUP = 64
 """Windows of rows in a row group of Parquet."""
@@ -168,7 +180,7 @@ class OutputStream:
     def __init__(self, stream: BinaryIO, output: Path) -> None:
         self._stream = stream
         self._terminal = is_terminal(output)
-        self._gzipped = has_ending(output) and output.name.endswith(GZIPPED)
+        self._compress = COMPRESS.get(output.suffix) if has_ending(output) else None
         self.output = output
 
     def begin(self, facts: dict[str, Facts]) -> PredictionProgress:
@@ -182,11 +194,11 @@ class OutputStream:
         """Store the progress after all rows of a window are written."""
 
     def write(self, data: bytes) -> None:
-        """Write and flush `data`, as a member of its own in a gzip file, so that a resume continues to the same bytes.
+        """Write and flush `data`, compressed on its own in a compressed file, so that a resume continues to the same bytes.
 
         Raises BrokenPipeError if the reader has closed the pipe, StorageError for other failures.
         """
-        self._append(gzip.compress(data, mtime=0) if self._gzipped else _shown(data) if self._terminal else data)
+        self._append(self._compress(data) if self._compress else _shown(data) if self._terminal else data)
 
     def _append(self, data: bytes) -> None:
         left = memoryview(data)

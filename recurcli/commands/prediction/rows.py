@@ -13,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
-from recurcli.commands.prediction.output import GZIPPED, PARQUET, PredictionProgress, make_blocking
+from recurcli.commands.prediction.output import COMPRESS, PARQUET, PredictionProgress, make_blocking
 from recurcli.config import QUOTE
-from recurcli.data.readers import escapes_of
-from recurcli.data.rows import Record, Records, first_repeated
+from recurcli.data.readers import escapes_of, is_table
+from recurcli.data.rows import Record, Records, file_and_part, first_repeated
 from recurcli.data.source import Source
-from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
@@ -34,7 +34,7 @@ ENDINGS: dict[OutputFormat, tuple[str, ...]] = {
     "parquet": (PARQUET,),
     "clue": (".json", ".jsonl"),
 }
-"""The endings of an output file by its format; each but that of Parquet may be followed by .gz."""
+"""The endings of an output file by its format; each but that of Parquet may be followed by that of a compression."""
 _NO_TSV = "which no TSV can hold; write a CSV (--output x.csv) or JSON lines"
 
 
@@ -51,7 +51,7 @@ def opened(source: Path, stack: contextlib.ExitStack) -> tuple[Path | BinaryIO, 
 def is_file(source: Path) -> bool:
     """Whether `source` can be read twice: it is neither standard input nor a FIFO. Reading tells what is wrong with it."""
     try:
-        return source != STDIN and not stat.S_ISFIFO(source.stat().st_mode)
+        return source != STDIN and not stat.S_ISFIFO(file_and_part(source)[0].stat().st_mode)
     except (OSError, ValueError):
         return True
 
@@ -90,7 +90,7 @@ def state_of(source: Path) -> tuple[int, ...] | None:
     """Return what tells whether a file has changed: its size, time and number; None for a pipe."""
     if not is_file(source):
         return None
-    found = source.stat()
+    found = file_and_part(source)[0].stat()
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
@@ -145,23 +145,29 @@ class Input(NamedTuple):
     @property
     def typed(self) -> bool:
         """Whether rows have values of several types (JSON, Parquet) rather than strings in columns."""
-        return self.source.delimiter is None
+        return not is_table(self.source.format)
+
+    @property
+    def same_form(self) -> bool:
+        """Whether the output separates fields as the input does. A space before the rest of the line becomes a TAB."""
+        return self.format == self.source.format and self.source.delimiter != " "
 
 
-def scan(input: Input, progress: PredictionProgress, *, strict: bool) -> tuple[str, ...]:
+def scan(input: Input, progress: PredictionProgress, *, strict: bool, all_keys: bool = False) -> tuple[str, ...]:
     """Count the rows and faults of a file in `progress`, before any output is written. Return the names of its columns.
 
-    For JSON and Parquet they are the keys of all rows if the output is a table; for JSON lines only the keys that the output
-    adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row, and as `check_holdable` does.
+    For JSON and Parquet they are the keys of all rows with `all_keys` or if the output is a table; for JSON lines only the
+    keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row, and as
+    `check_holdable` does.
     """
-    format, records = input.format, input.records
-    delimiter = records.delimiter if format == records.format else None
-    names = dict.fromkeys(key for key in records.types if format in TABLES or key in JSON_ADDED)
+    records, all_keys = input.records, all_keys or input.format in TABLES
+    delimiter = records.delimiter if input.same_form else None
+    names = dict.fromkeys(key for key in records.types if all_keys or key in JSON_ADDED)
     for record in records:
         check_holdable(record, input, name=records.name, delimiter=delimiter)
         progress.count(records.name, record, input.source.columns.read_for_label(record).fault)
         if input.typed:
-            names.update(dict.fromkeys(key for key in record.fields if format in TABLES or key in JSON_ADDED))
+            names.update(dict.fromkeys(key for key in record.fields if all_keys or key in JSON_ADDED))
             if len(names) > MAX_COLUMNS:
                 raise DataError(f"{records.name}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
     if strict and progress.first_fault:
@@ -173,7 +179,7 @@ def output_names(source: Source, names: tuple[str, ...], like: Source) -> tuple[
     """Return the names of an input's columns in the output: its own, else those of the training rows for the texts."""
     texts, before = source.columns, like.columns
     alike = len(texts.text) == len(before.text) and len(texts.pair) == len(before.pair)
-    if source.delimiter is None or source.header or not alike:
+    if not is_table(source.format) or source.header or not alike:
         return names
     known = dict(zip(texts.names, before.names, strict=True))
     as_before = tuple(known.get(name, name) for name in names)
@@ -185,13 +191,13 @@ def output_kind(format: OutputFormat | None) -> OutputKind:
     title = "an output" if format is None else f"an output of --format {format}"
     named = [format] if format else [each for each in ENDINGS if each != "clue"]
     endings = [ending for each in named for ending in ENDINGS[each]]
-    gzipped = [ending + GZIPPED for ending in endings if ending != PARQUET]
-    return OutputKind(title, (*endings, *gzipped), bare=format != "parquet")
+    packed = [ending + each for each in COMPRESS for ending in endings if ending != PARQUET]
+    return OutputKind(title, (*endings, *packed), bare=format != "parquet")
 
 
 def named_format(output: Path) -> OutputFormat | None:
     """Return the format that the ending of `output` names, or None if it names none."""
-    ending = Path(output.name.removesuffix(GZIPPED)).suffix
+    ending = (output.with_suffix("") if output.suffix in COMPRESS else output).suffix
     return next((format for format, endings in ENDINGS.items() if ending in endings), None)
 
 
@@ -201,7 +207,7 @@ def check_holdable(record: Record, input: Input, *, name: str, delimiter: str | 
     `name` is the name of the input, `delimiter` what separates the fields of the TSV in place of a TAB.
     """
     place = f"{escaped(name, limit=4000)}:{record.line}"
-    if input.format == "tsv" and input.source.format != "tsv":
+    if input.format == "tsv" and not input.same_form:
         fields = record.fields.items() if input.typed else zip(input.names, record.fields.values(), strict=False)
         for column, value in fields:
             if isinstance(value, str) and (found := tsv_obstacle(value, delimiter or "\t")):
@@ -234,28 +240,36 @@ class RowWriter:
     def __init__(self, request: PredictRequest, input: Input, target: Target) -> None:
         self.request, self.input, self.target, self.labels = request, input, target, target.labels
         self.name, self.format = input.source.name, input.format
-        same_format = input.format == input.source.format
-        self.quote = (input.source.quote if same_format else None) or (QUOTE if self.format == "csv" else None)
+        self.quote = (input.source.quote if input.same_form else None) or (QUOTE if self.format == "csv" else None)
         self.least_score = request.threshold if target.has_score else None
         """The score below which a row has no prediction."""
         self.with_reason = input.counted is None or input.counted.faults > 0 or self.least_score is not None
+        self.with_reason = self.with_reason or "reason" in dict(request.picked)
         """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
-        more = request.probabilities or request.top_k or request.explain or request.threshold is not None
-        if self.format == "clue" and more:
+        more = request.picked or request.probabilities or request.top_k or request.explain
+        if self.format == "clue" and (more or request.threshold is not None):
             raise UsageError(
-                "--format clue has a label for each row; leave out --probabilities, --top-k, --explain and --threshold"
+                "--format clue has a label for each row; leave out --columns, --probabilities, --top-k, --explain "
+                "and --threshold"
             )
-        delimiter = input.source.delimiter if same_format else None
+        delimiter = input.source.delimiter if input.same_form else None
         self._mark = delimiter or ("\t" if self.format == "tsv" else ",")
         self._escapes = escapes_of(self._mark) if self.format == "tsv" and self.quote is None else {}
         self._best = min(request.top_k or 0, len(self.labels))
         self._added = self._names_added()
         self._check_no_added(self.input.names)
-        if self.format in ("jsonl", "parquet") and (twice := first_repeated(self.input.names)) is not None:
+        written = [name for name in self.input.names if not request.picked or name in dict(request.picked)]
+        if self.format in ("jsonl", "parquet") and (twice := first_repeated(written)) is not None:
             title = "JSON" if self.format == "jsonl" else "Parquet"
             raise DataError(
                 f"{self.name}: has the column '{escaped(twice)}' twice, which {title} cannot hold; rename one"
             )
+        self._all = [*self.input.names, *(self._added if self.with_reason else self._added[:-1])]
+        """The names of all columns that the output may have."""
+        for name in dict(request.picked).keys() - {*self._all}:
+            raise DataError(f"{self.name}: --columns: has no column '{escaped(name)}'{did_you_mean(name, self._all)}")
+        self._output_columns = [(self._all.index(name), new) for name, new in request.picked] or [*enumerate(self._all)]
+        """The place of each column of the output among all, and its name."""
 
     def _names_added(self) -> list[str]:
         """Return the columns that a table adds, or the keys that JSON lines add. The last one is `reason`."""
@@ -276,13 +290,11 @@ class RowWriter:
 
     def head(self) -> bytes:
         """Return the header row. It is empty if the format has none, and if the input has none and no class is to be named."""
-        has_names = self.input.source.header or self.input.typed or self.request.probabilities
+        has_names = self.input.source.header or self.input.typed or self.request.probabilities or self.request.picked
         if self.format not in ("tsv", "csv") or not has_names:
             return b""
-        added = self._added if self.with_reason else self._added[:-1]
-        return self._line(
-            [*self.input.names], added, f"{self.name}: the header", check_all=self.input.source.format != "tsv"
-        )
+        names = [name for _, name in self._output_columns]
+        return self._line(names, names, f"{self.name}: the header")
 
     def row(
         self, number: int, record: Record, prediction: Prediction, fault: str | None, why: Explanation | None = None
@@ -335,25 +347,26 @@ class RowWriter:
         """Return a row of a TSV or CSV: the values of the input and the added `cells`."""
         values = [record.fields.get(key, "") for key in self.input.keys]
         added = [f"{cell:.6f}" if isinstance(cell, float) else cell or "" for cell in cells]
-        return self._line([*map(as_text, values)] if self.input.typed else values, added, place)
+        every = [*(map(as_text, values) if self.input.typed else values), *added]
+        return self._line([every[each] for each, _ in self._output_columns], added, place)
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
         return self.least_score is not None and prediction.score is not None and prediction.score < self.least_score
 
-    def _line(self, values: list[str], added: list[str], place: str, *, check_all: bool = False) -> bytes:
-        """One row: the values of the input and the added ones. A CSV quotes delimiters and line ends in them.
+    def _line(self, cells: list[str], added: list[str], place: str) -> bytes:
+        """Return a row of these cells. A CSV quotes delimiters and line ends in them.
 
-        Raises DataError, which names the `place`, for an added value that a TSV cannot hold, such as a label with a TAB.
+        Raises DataError, which names the `place`, for an `added` value that a TSV cannot hold, such as a label with a TAB.
         """
         if self.quote is not None:
             buffer = io.StringIO()
-            csv.writer(buffer, delimiter=self._mark, quotechar=self.quote, lineterminator="\n").writerow(values + added)
+            csv.writer(buffer, delimiter=self._mark, quotechar=self.quote, lineterminator="\n").writerow(cells)
             return buffer.getvalue().encode()
-        for value in values + added if check_all else added:
+        for value in added:
             if found := tsv_obstacle(value, self._mark):
                 raise DataError(f"{place}: '{escaped(value)}' holds {found}, {_NO_TSV}")
-        return (self._mark.join(values + added) + "\n").encode()
+        return (self._mark.join(cells) + "\n").encode()
 
     def _json_row(self, record: Record, answer: dict[str, Any], fault: str | None) -> bytes:
         fields = record.fields
@@ -362,10 +375,17 @@ class RowWriter:
         else:
             fields = dict(zip(self.input.names, fields.values(), strict=False))
         try:
-            return _json_line({**fields, **answer, **({"reason": fault} if fault else {})})
+            return self._json_line({**fields, **answer, **({"reason": fault} if fault else {})})
         except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is not JSON
             kept = {key: _or_null(value) for key, value in fields.items()}
-            return _json_line({**kept, **answer, "reason": fault or "holds a value that cannot be written as JSON"})
+            return self._json_line(
+                {**kept, **answer, "reason": fault or "holds a value that cannot be written as JSON"}
+            )
+
+    def _json_line(self, fields: dict[str, Any]) -> bytes:
+        if self.request.picked:
+            fields = {new: fields.get(name) for name, new in self.request.picked}
+        return _json_line(fields)
 
 
 class ParquetWriter(RowWriter):
@@ -379,13 +399,14 @@ class ParquetWriter(RowWriter):
         import pyarrow as pa
 
         super().__init__(request, input, target)
-        added = self._added if self.with_reason else self._added[:-1]
+        added = self._all[len(self.input.names) :]
         types = {name: pa.float64() if name.startswith(("score", "probability_")) else pa.string() for name in added}
         if not target.has_score:
             types["prediction"] = pa.list_(pa.string()) if target.has_labels else pa.float64()
         own = [(name, input.types.get(name, pa.string())) for name in self.input.names]
-        self._schema = pa.schema([*own, *types.items()])
-        self._is_text = [type == pa.string() for type in self._schema.types]
+        fields = [*own, *types.items()]
+        self._is_text = [type == pa.string() for _, type in fields]
+        self._schema = pa.schema([(name, fields[place][1]) for place, name in self._output_columns])
         self._rows: list[list[Any]] = []
 
     def head(self) -> bytes:
@@ -403,13 +424,11 @@ class ParquetWriter(RowWriter):
 
     def _table_row(self, record: Record, cells: list[str | float | None], place: str) -> bytes:
         values = [record.fields.get(key) for key in self.input.keys]
-        self._rows.append(
-            [
-                as_text(value) if value is not None and is_text else value
-                for value, is_text in zip(values, self._is_text, strict=False)
-            ]
-            + cells
-        )
+        values = [
+            as_text(value) if value is not None and is_text else value
+            for value, is_text in zip(values, self._is_text, strict=False)
+        ]
+        self._rows.append([[*values, *cells][each] for each, _ in self._output_columns])
         return b""
 
 

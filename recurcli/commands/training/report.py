@@ -24,7 +24,7 @@ def notes_on_result(result: Mapping[str, Any], log: Log) -> None:
     if result["command"] == "pretrain":
         return
     if "parts" in result:
-        log.note(kept_in_words(result["kept"]))
+        log.detail(kept_in_words(result["kept"]))
     of, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
     target = TARGETS[result["target"]]
     headline, is_lower = target.headline, metric_named(target.headline).minimize
@@ -36,7 +36,8 @@ def notes_on_result(result: Mapping[str, Any], log: Log) -> None:
     ]
     if better:
         words, score = words_of(headline), format_score(headline, scores[headline])
-        log.note(f"the {of}{words}, {score}, is {'above' if is_lower else 'below'} that of {' and '.join(better)}")
+        tell = log.detail if "parts" in result else log.note
+        tell(f"the {of}{words}, {score}, is {'above' if is_lower else 'below'} that of {' and '.join(better)}")
     log.add(*target.notes(result["dev"]))
     warn_of_thresholds(result.get("thresholds"), "leave finetuning.thresholds out", log)
 

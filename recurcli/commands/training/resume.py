@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recurcli.config import SOURCE_DIGEST, UTF8, DataConfig, Preset, Section, canonical_encoding
+from recurcli.config import SOURCE_DIGEST, UTF8, Preset, Section, canonical_encoding, names_in
+from recurcli.data.tasks import find_place, task_named, task_with_columns
 from recurcli.distributed.group import current
-from recurcli.errors import ModelError, UsageError
-from recurcli.files import sha256_of
+from recurcli.errors import DataError, ModelError, UsageError
+from recurcli.files import sha256_of, sha256_of_all
 from recurcli.log import Log
 from recurcli.requests.training import TrainingRequest
 from recurcli.runs.predictions import read_current_result
@@ -57,7 +58,7 @@ def check_inputs(output: Path, preset: Preset, init: Path | None = None, content
     """Raise UsageError if a training to the folder `output`, of which it replaces the `contents`, would replace what it reads:
     what `preset` names, or the pretrained run `init`."""
     data, finetuning = preset.data, preset.finetuning
-    named = (Path(data.path or "", file) for file in (data.files or {}).values())
+    named = (Path(data.path or "", name) for files in (data.files or {}).values() for name in names_in(files))
     static = [source and SOURCE_DIGEST.sub("", source) for source in (preset.linear.vectors, preset.embedding.vectors)]
     files = (data.path, *named, finetuning.teacher, preset.tokenizer.vocabulary, *static)
     runs, own = (init, finetuning.teacher_run, preset.encoder.get("path")), output.resolve()
@@ -95,7 +96,7 @@ def finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
     ranks, run = current(), RunDirectory(request.folder)
     result = read_current_result(Run(run.path)) if ranks.is_main else {}
     if ranks.is_main:
-        _compare_data(run, result, request.resolved.preset.data, log)
+        _compare_data(run, result, request.resolved.preset, log)
         teacher, before = request.resolved.preset.finetuning.teacher, result.get("teacher") or {}
         if result["command"] == "finetune" and (teacher is None or Path(teacher).exists()):
             now = None if teacher is None else sha256_of(Path(teacher))
@@ -107,21 +108,20 @@ def finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
     return result
 
 
-def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConfig, log: Log) -> None:
-    """Compare the files that `config` names with those of the finished run by hash; warn if none can be compared.
+def _compare_data(run: RunDirectory, result: Mapping[str, Any], preset: Preset, log: Log) -> None:
+    """Compare the files that `preset` names with those of the finished run by hash; warn if none can be compared.
 
     Raises UsageError if a file differs, or if the run has no rows of its split.
     """
-    before, compared = run.read_data_config(), False
+    config, before, compared = preset.data, run.read_data_config(), False
+    task = task_with_columns(task_named(preset.task), config)
     for split in dict.fromkeys([*result["data"], *config.named_files]):
-        facts, file = result["data"].get(split), config.named_file(split)
-        if file is None and split == "train" and config.path and Path(config.path).is_file():
-            file = Path(config.path)
-        elif file is None and facts and facts["path"] and config.path and before.path:
-            here, folder = Path(facts["path"]), Path(before.path)
-            file = Path(config.path, here.relative_to(folder)) if here.is_relative_to(folder) else None
-        if file is not None and file.is_file():
+        facts, files = result["data"].get(split), list[Path]()
+        with contextlib.suppress(DataError):
+            place = find_place(task, "train" if split == "text" else split, config)
+            files += [*place.paths, *config.label_files_of(split)]
+        if files and all(file.is_file() for file in files):
             name, compared = f"{split} sha256", True
-            check_same({} if facts is None else {name: facts["sha256"]}, {name: sha256_of(file)}, run.path)
+            check_same({} if facts is None else {name: facts["sha256"]}, {name: sha256_of_all(files)}, run.path)
     if (config.path, config.files) != (before.path, before.files) and not compared:
         log.warn(f"{run.path}: its result comes from {before.path or 'other files'}; the data named now were not read")

@@ -27,7 +27,6 @@ from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
 from recurcli.evaluation.report import DevPerplexity
 from recurcli.files import MANIFEST, to_json
 from recurcli.log import Log
-from recurcli.metrics import format_score, words_of
 from recurcli.models.candidate import Candidate
 from recurcli.models.choice import Choice
 from recurcli.models.linear import Linear
@@ -134,6 +133,8 @@ class Training:
     texts too, with `keep_texts: false`, and where the rows of the run of --init are not known."""
     teacher: Mapping[str, Any] | None = None
     init_sha256: str | None = None
+    is_of_user: bool = True
+    """Whether the user knows the run directory. False: it is that of an estimator or of a trial."""
     has_published: bool = False
 
     @property
@@ -157,12 +158,14 @@ class Training:
                     candidate.restore(begin, self.publish, log)
                 if ranks.is_main and self.status != "new":
                     self.run.write_preset(values, command)
-                if self.linear is not None and self.dev is not None:  # on rank 0 alone
-                    if self.linear.may_be_kept and not self.run.has(MANIFEST):
+                if isinstance(self.dev, Choice) and self.dev.linear is not None:  # on rank 0 alone
+                    if self.dev.linear.may_be_kept and not self.run.has(MANIFEST):
                         self.publish({})
-                    metric = self.dev.metric_name
-                    score = format_score(metric, self.linear.scores[metric])
-                    log.note(f"dev {words_of(metric)} of the linear model: {score}")
+                    if self.dev.encoder is not None:  # else the result comes at once
+                        log.note(self.dev.linear_in_words(self.dev.linear))
+                        if self.dev.linear.may_be_kept and self.is_of_user and self.run.replaces is None:
+                            folder = quote(str(self.request.folder))
+                            log.note(f"it can be used while the encoder trains: recur predict {folder} NEW.txt")
                 trackers = self.request.track if ranks.is_main else None
                 title, settled = self.request.folder.name, self.preset.to_dict()
                 with tracking(trackers or (), self.run, title, settled, log) as track:

@@ -1,6 +1,7 @@
 """The page of `recur eval --report`: the answer first, then mistakes, classes, calibration, data, training and layers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recurcli.commands.training.report import model_facts
-from recurcli.display.evaluation import class_table, label_table, layer_table, metric_table, number_table
+from recurcli.display.evaluation import class_table, label_table, layer_table, metric_table, number_table, weakest
 from recurcli.display.report.page import (
     Chart,
     Curve,
@@ -32,8 +33,8 @@ from recurcli.targets.one_label import BINS
 from recurcli.targets.target import labels_in
 
 MAX_MISTAKES = 30
-MAX_CLASSES, MAX_NUMBERS = 100, 25
-"""The largest numbers of classes for which the page has the map of confusions, and the numbers in it."""
+MAX_CLASSES = 25
+"""The number of classes in the map of confusions. Of more it has those with most confusions."""
 MAX_PAIRS, SHOWN_PAIRS, ROWS_OF_PAIR = 250, 10, 20
 """The numbers of pairs of label and prediction that the page has, of those that it shows unfolded, and of rows of each."""
 WEAKEST, WORST = 3, 10
@@ -53,10 +54,10 @@ class Confusions(NamedTuple):
     """The number of rows of each."""
     predictions: Sequence[str]
     """The names of the predicted labels (P)."""
-    counts: Sequence[Sequence[int]] | None
-    """The rows by both (L, P); on the diagonal they are right. None: they are too many."""
-    places_of: Callable[[int], tuple[Sequence[int], Sequence[int]]]
-    """The places of the labels, and of those that are predicted in their place, of a wrongly predicted row."""
+    right: Sequence[int]
+    """The number of rows of each label of the run that is predicted rightly."""
+    wrong: Mapping[tuple[int, int], Sequence[int]]
+    """The wrongly predicted rows by the places of a label and of what is predicted in its place."""
 
 
 def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
@@ -91,8 +92,8 @@ def _of_labels(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str, Any]
     metrics, is_one = result["metrics"], "per_class" in result["metrics"]
     confusions = _of_classes(rows, metrics) if is_one else _of_several(rows, metrics)
     pairs, by_label = _pairs(rows, confusions), metrics["per_class" if is_one else "per_label"]
-    own = [*by_label.values()]
-    order = sorted(range(len(own)), key=lambda place: (not own[place]["support"], own[place]["f1"]))
+    anchors = {pair["anchor"] for pair in pairs}
+    order = weakest(by_label)
     table = class_table(metrics, result["intervals"]) if is_one else label_table(metrics)
     worst, others = ([table.rows[place] for place in part] for part in (order[:WORST], order[WORST:]))
     axes = () if is_one else ("probability of a label", "share of rows that have it")
@@ -100,14 +101,12 @@ def _of_labels(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str, Any]
         "charts": _charts(rows) if is_one else [label_chart(by_label)],
         "coverage": _coverage(rows, rows.target.hits(rows.y, rows.predictions)) if is_one else None,
         "findings": [*_findings(rows, by_label, pairs)],
-        "support": confusions.support,
         "fewest": FEWEST_ROWS_OF_CLASS,
-        "names": confusions.predictions,
-        "label_names": confusions.labels,
-        "confusion": confusions.counts,
-        "has_numbers": len(rows.target.labels) <= MAX_NUMBERS,
+        "confusion": _map(rows.target, confusions, anchors),
+        "most": MAX_CLASSES,
+        "classes": len(rows.target.labels),
         "pairs": pairs,
-        "anchors": {pair["anchor"] for pair in pairs},
+        "anchors": anchors,
         "worst": Table(table.columns, worst),
         "others": Table(table.columns, others),
         "ece": percent(result["calibration"]["ece"]),
@@ -148,35 +147,60 @@ def _of_classes(rows: EvaluatedRows, metrics: Mapping[str, Any]) -> Confusions:
         **metrics.get("unknown_labels", {}),
     }
     names, places = rows.target.labels, {name: place for place, name in enumerate(support)}
-    return Confusions(
-        [*support],
-        [*support.values()],
-        names,
-        metrics["confusion"] if len(names) <= MAX_CLASSES else None,
-        lambda row: ([places[str(rows.labels[row])]], [int(rows.predictions[row])]),
-    )
+    right = np.bincount(rows.predictions[rows.predictions == rows.y], minlength=len(names)).tolist()
+    wrong = _by_pair(rows, lambda row: ([places[str(rows.labels[row])]], [int(rows.predictions[row])]))
+    return Confusions([*support], [*support.values()], names, right, wrong)
 
 
 def _of_several(rows: EvaluatedRows, metrics: Mapping[str, Any]) -> Confusions:
     """Return which labels are missed in the rows that get which others wrongly, of rows with several labels.
 
-    The diagonal has the rows that get a label rightly. NOTHING is missed or wrongly given in the other rows.
+    NOTHING is missed or wrongly given in the other rows.
     """
     has, gets, unknown = rows.y[:, :-1] > 0, rows.predictions[:, :-1] > 0, rows.y[:, -1:] > 0
     missed, wrong = np.hstack([has & ~gets, *([unknown] if unknown.any() else [])]), gets & ~has
     missed, wrong = (np.column_stack([each, ~each.any(axis=1)]) for each in (missed, wrong))
-    support = [own["support"] for own in metrics["per_label"].values()]
-    counts = None
-    if len(names := rows.target.labels) <= MAX_CLASSES:
-        counts = missed.T.astype(np.int64) @ wrong
-        np.fill_diagonal(counts[: len(names)], (has & gets).sum(axis=0))
+    support, names = [own["support"] for own in metrics["per_label"].values()], rows.target.labels
     return Confusions(
         [*names, *([UNKNOWN] if unknown.any() else []), NOTHING],
         [*support, *missed[:, len(names) :].sum(axis=0).tolist()],
         [*names, NOTHING],
-        None if counts is None else counts.tolist(),
-        lambda row: (np.flatnonzero(missed[row]).tolist(), np.flatnonzero(wrong[row]).tolist()),
+        (has & gets).sum(axis=0).tolist(),
+        _by_pair(rows, lambda row: (np.flatnonzero(missed[row]).tolist(), np.flatnonzero(wrong[row]).tolist())),
     )
+
+
+def _by_pair(
+    rows: EvaluatedRows, places_of: Callable[[int], tuple[Sequence[int], Sequence[int]]]
+) -> dict[tuple[int, int], list[int]]:
+    """Return the wrongly predicted rows by the pairs of `places_of` a row: of its labels, and of those in their place."""
+    members: dict[tuple[int, int], list[int]] = {}
+    for row in rows.mistakes.tolist():
+        for pair in product(*places_of(row)):
+            members.setdefault(pair, []).append(row)
+    return members
+
+
+def _map(target: Target, confusions: Confusions, anchors: Container[str]) -> dict[str, Any]:
+    """Return the names of the columns and the rows of the map of confusions, whose numbers lead to `anchors` of the page."""
+    classes, involved = len(target.labels), Counter[int]()
+    for pair, members in confusions.wrong.items():
+        involved.update(dict.fromkeys(pair, len(members)))
+    chosen = sorted(sorted(range(classes), key=lambda place: -involved[place])[:MAX_CLASSES])
+    down, across = (
+        [*chosen, *range(classes, len(names))][: 2 * MAX_CLASSES]
+        for names in (confusions.labels, confusions.predictions)
+    )
+    lines = []
+    for label in down:
+        cells, support = [], confusions.support[label]
+        for prediction in across:
+            is_right, anchor = label == prediction < classes, f"rows-{label}-{prediction}"
+            count = confusions.right[label] if is_right else len(confusions.wrong.get((label, prediction), ()))
+            share, link = 0.7 * count / max(1, support), anchor if anchor in anchors else None
+            cells.append({"count": count, "is_right": is_right, "share": f"{share:.3f}", "link": link})
+        lines.append({"name": confusions.labels[label], "is_few": support < FEWEST_ROWS_OF_CLASS, "cells": cells})
+    return {"names": [confusions.predictions[place] for place in across], "lines": lines}
 
 
 def _answer(block: ResultBlock, target: Target) -> str:
@@ -279,11 +303,7 @@ def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> l
 
 def _pairs(rows: EvaluatedRows, confusions: Confusions) -> list[dict[str, Any]]:
     """Return the most frequent pairs of a label and what is wrongly predicted in its place, with their first rows."""
-    members: dict[tuple[int, int], list[int]] = {}
-    for row in rows.mistakes.tolist():
-        for pair in product(*confusions.places_of(row)):
-            members.setdefault(pair, []).append(row)
-    ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+    ordered = sorted(confusions.wrong.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
         {
             "label": confusions.labels[label],

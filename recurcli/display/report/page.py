@@ -1,11 +1,12 @@
 """A report: one HTML page with charts, without scripts and network access. Texts of the data are escaped."""
 
-import base64
 import io
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ MAX_BARS = 40
 """The most labels of a chart of labels."""
 LONGEST_NAME = 24
 """The number of characters of a label's name beside its bar."""
+LONGEST_LINE, LINE_HEIGHT = 44, 0.2
+"""The number of characters of a line of a legend, and its height in inches."""
 WIDTH = 4.4
 """The width of a chart in inches. On a screen of 390 pixels its text has 12 pixels."""
 SETTINGS = {
@@ -59,10 +62,10 @@ def write_page(output: Path, template: str, **values: Any) -> None:
 
 
 class Chart:
-    """A chart of a page: its numbers in words, which screen readers read, and its SVG as the address of an image."""
+    """A chart of a page: its numbers in words, which screen readers read, and its SVG, whose black is the colour of texts."""
 
     def __init__(self, words: str) -> None:
-        self.words, self.address = escaped(words, limit=10_000), ""
+        self.words, self.svg = escaped(words, limit=10_000), ""
 
 
 class Scores(NamedTuple):
@@ -103,8 +106,11 @@ def drawing(height: float, words: str) -> Iterator[tuple[Any, Chart]]:
     chart, paper = Chart(words), io.BytesIO()
     with styled_figure(WIDTH, height) as figure:
         yield figure.subplots(), chart
-        figure.savefig(paper, format="svg", metadata={"Date": None})
-    chart.address = f"data:image/svg+xml;base64,{base64.b64encode(paper.getvalue()).decode()}"
+        figure.savefig(
+            paper, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")), transparent=True
+        )
+    svg = paper.getvalue().decode()
+    chart.svg = re.sub('<g id="[^"]*">', "<g>", svg[svg.index("<svg") :])  # which would stand in every chart of a page
 
 
 def in_percent(*axes: Any) -> None:
@@ -114,8 +120,13 @@ def in_percent(*axes: Any) -> None:
 
 
 def add_legend(axis: Any) -> None:
-    """Draw the legend above the axes."""
-    axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
+    """Draw the legend above the axes, in a figure that grows by its lines. Long names are broken."""
+    handles, names = axis.get_legend_handles_labels()
+    broken = [fill(name, LONGEST_LINE) for name in names]
+    columns = 2 if all(len(name) <= LONGEST_LINE // 2 for name in names) else 1
+    lines = sum(name.count("\n") + 1 for name in broken) / columns
+    axis.figure.set_figheight(axis.figure.get_figheight() + LINE_HEIGHT * max(0, lines - 1))
+    axis.figure.legend(handles, broken, loc="outside upper left", frameon=False, ncols=columns)
 
 
 def is_share(metric: str) -> bool:
