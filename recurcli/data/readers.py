@@ -38,6 +38,7 @@ from recurcli.data.rows import (
     first_repeated,
     name_inside,
     open_file,
+    path_shown,
     rows_in,
     rows_of_file,
     text_chunks,
@@ -573,7 +574,7 @@ def read_records(
     with contextlib.ExitStack() as on_error:
         chunks: Iterator[bytes] = iter(())
         if isinstance(source, str | Path):
-            name = str(Path(source))
+            name = path_shown(Path(source))
             if format != "folders":
                 chunks = text_chunks(on_error.enter_context(open_file(Path(source))), name, decoder)
         else:

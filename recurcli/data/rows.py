@@ -387,6 +387,13 @@ def file_and_part(path: Path) -> tuple[Path, str | None]:
     return (path.with_name(name), part) if mark and name and not path.exists() else (path, None)
 
 
+def path_shown(path: Path) -> str:
+    """Return the path of a file as messages name it: from the working directory, if it is inside."""
+    with contextlib.suppress(OSError, ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
 def open_file(path: Path) -> BinaryIO:
     """Open a regular file, decompressed if its name ends as in COMPRESSED; the caller closes it. `path` may name a part of it.
 
