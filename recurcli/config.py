@@ -136,8 +136,8 @@ class DataConfig:
     labels: Annotated[tuple[str | int, ...], MinLen(2)] | None = None
     """Labels in the order of the classes; null: those of the task, or of the training rows."""
     label_files: tuple[Name, ...] = ()
-    """Files with a label a line, where no column has the labels: one for each file of train, dev and test rows, in this order.
-    A name that is no path is one in the folder `path`."""
+    """Files with one label a line, for rows that have no label column: one for each file of train, dev and test rows, in this
+    order. Relative names are of files in the folder `path`."""
     label_by: Literal["column", "file"] = "column"
     """Whether the label of a row is in a column, or is the name of its file without its ending."""
     label_names: LabelNames | None = None
@@ -187,7 +187,7 @@ class DataConfig:
 
     @property
     def named_files(self) -> dict[str, tuple[Path, ...]]:
-        """The paths of the splits whose file is named by an absolute path, or which have a list of files."""
+        """Maps a split to its files. Splits with one file whose path is relative are in `files_of_folder`."""
         own = {split: names for split, names in (self.files or {}).items() if split not in self.files_of_folder}
         return {split: tuple(Path(self.path or "", name) for name in names_in(names)) for split, names in own.items()}
 

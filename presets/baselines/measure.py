@@ -411,7 +411,7 @@ def scores_of(folder: Path, name: str) -> dict[str, Any]:
 
 
 def parts_of(run: Path, target: Target) -> dict[str, Any]:
-    """Return what the linear model of the default predicts, before it is fitted again on the dev rows too ("linear").
+    """Return the predictions of the default's linear model ("linear"), as it was fitted on the training rows alone.
 
     Of several labels there is also what the default predicts without a threshold of its own ("at 0.5").
     """

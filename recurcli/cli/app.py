@@ -55,18 +55,8 @@ OPTIONS = {
     "Model": ("preset", "settings", "init", "teacher", "match_parameters", "hidden_size", "layers", "fast"),
     "Training": ("seed", "epochs", "learning_rate", "trials", "ranges", "storage", "fit_thresholds", "save"),
     "Output": (
-        *(
-            "output",
-            "format",
-            "output_columns",
-            "report",
-            "errors",
-            "suspects",
-            "out_of_fold",
-            "probabilities",
-            "top_k",
-        ),
-        *("threshold", "explain", "resume", "overwrite", "track", "verbose", "json", "quiet"),
+        *("output", "format", "output_columns", "report", "errors", "suspects", "out_of_fold"),
+        *("probabilities", "top_k", "threshold", "explain", "resume", "overwrite", "track", "verbose", "json", "quiet"),
     ),
     "Machine": ("device", "precision", "batch_size"),
 }

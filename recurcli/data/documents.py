@@ -44,7 +44,7 @@ class BadJson(Exception):
 
 
 class Json(NamedTuple):
-    """What a file or stream of JSON holds: rows, or a document, the only object."""
+    """The content of a JSON file or stream: rows, or one document that holds lists of rows."""
 
     rows: Iterator[tuple[str, str | None]]
     """The text of each row, and its fault."""
@@ -169,8 +169,8 @@ def tables_of(text: str) -> dict[str, list[str]]:
 
 
 def _rows_of(value: Any) -> list[Any]:
-    """Return the rows that a value holds: a list of objects or lists, or columns of one length (lists, or pandas' objects with
-    a key for each row), or pandas' rows by number.
+    """Return the rows of a value that is a list of objects or lists, or a table: an object of columns, which are lists of one
+    length or pandas' objects of row to cell, or pandas' object of row to cells. Return [] for any other value.
     """
     if not isinstance(value, dict):
         return value if isinstance(value, list) and all(isinstance(row, dict | list) for row in value) else []

@@ -370,8 +370,8 @@ def uncompressed(name: str) -> str:
 
 
 def name_inside(path: Path) -> str:
-    """Return the name that tells the format of a file: its own without a part and the ending of a compression, or that of the
-    file in a zip whose own name tells none.
+    """Return the name of a file without the ending of its compression, such as rows.csv for rows.csv.gz: its ending tells the
+    format. A zip without a second ending has the name of the file in it.
     """
     path, _ = file_and_part(path)
     name = uncompressed(path.name)
@@ -382,7 +382,7 @@ def name_inside(path: Path) -> str:
 
 
 def file_and_part(path: Path) -> tuple[Path, str | None]:
-    """Return the file that `path` names, and its part: the sheet or split after the last "#", if no file has the whole name."""
+    """Split a path such as book.xlsx#Sheet2 into the file and its part, which is None if a file has the whole name."""
     name, mark, part = path.name.rpartition("#")
     return (path.with_name(name), part) if mark and name and not path.exists() else (path, None)
 

@@ -232,7 +232,7 @@ BAD_ROWS_SHOWN = 5
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """Maps a split to its name on the Hub."""
 OF_FILE = 1 << 40
-"""Where a split has several files, the line of a row is its line there and so many for each file before."""
+"""A split of several files stores line n of its file number f, counted from 0, as f * OF_FILE + n."""
 ROWS_AT_ONCE = 4096
 """Rows after which the caller of `load_split` hears of the progress."""
 

@@ -290,7 +290,7 @@ _ENDINGS = [*ENDINGS, *(f"{ending}{packed}" for packed in COMPRESSED for ending 
 
 
 class Place(NamedTuple):
-    """The file or folder that holds a split, or several files of it, and their layout."""
+    """The files of a split, or its folder, and their layout."""
 
     paths: tuple[Path, ...]
     layout: Layout

@@ -31,7 +31,7 @@ from recurcli.runs.run_directory import training_facts
 UNLIMITED = 100_000
 """Width in characters of output to a pipe, and of a file: no value is cut."""
 LINES = 6
-"""The most lines of progress of a work whose length is known, if there is no terminal for a bar."""
+"""Largest number of progress lines where stderr is not a terminal and the number of steps or rows is known."""
 SECONDS_BEFORE_LINE = 5.0
 """Seconds before the first line of progress. Shorter work shows none."""
 SECONDS_BETWEEN_FRAMES = 0.1
