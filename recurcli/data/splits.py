@@ -37,7 +37,7 @@ from recurcli.data.labels import (
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import dataset_records, format_of, parts_of_document, with_labels
 from recurcli.data.recurrence_tasks import recurrence_rows
-from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of, uncompressed
+from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of, path_shown, uncompressed
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
 from recurcli.data.tasks import CUSTOM, PLAIN, STEMS, Task, find_place, is_local, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize, quoted
@@ -482,7 +482,8 @@ def load_split(
         raise everything.faults[0]
     parts = parts_of_document(Path(config.path)) if split == "train" and config.path is not None else ()
     if left := [part for part in parts if part.casefold() not in {*chain.from_iterable(STEMS.values())}]:
-        note = Note(f"{config.path}: not read: {quoted(left)}; {config.path}#{escaped(left[0])} names such rows")
+        name = path_shown(Path(str(config.path)))
+        note = Note(f"{name}: not read: {quoted(left)}; {name}#{escaped(left[0])} names such rows")
         everything = replace(everything, notes=(*everything.notes, note))
     if config.label_names and everything.source.label and not like.label_names:
         everything = _with_label_names(everything, config.label_names)
