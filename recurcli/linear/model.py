@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.errors import pluralize
 from recurcli.files import OpenedFile, naming_damage, stored_arrays
+from recurcli.linear.bags import sums
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, row_blocks
 from recurcli.linear.static_vectors import StaticVectors
@@ -107,14 +106,10 @@ class LinearModel:
 
     def logits(self, texts: Texts) -> Logits:
         """Return the logits (N, C) of `texts`."""
-        weights, logits = torch.from_numpy(self.weights), [np.zeros((0, len(self.bias)))]
+        logits = [np.zeros((0, len(self.bias)))]
         for block in row_blocks(texts):
             offsets, columns, values = self.ngrams.transform(block)
-            bags, ngrams, tfidf = map(torch.from_numpy, (offsets.astype(np.int32), columns, values))
-            sums = F.embedding_bag(
-                ngrams, weights, bags, mode="sum", per_sample_weights=tfidf, include_last_offset=True
-            )
-            logits.append(sums.double().numpy() + self.bias)
+            logits.append(sums(offsets, columns, self.weights, values).astype(np.float64) + self.bias)
             if self.vectors is not None:
                 logits[-1] += self.vector_logits(block)
         return np.concatenate(logits)
@@ -124,7 +119,7 @@ class LinearModel:
         if self.vectors is None or self.vector_weights is None:
             return np.zeros((len(texts), len(self.bias)))
         features = self.vectors.features(self.vectors.tokenize(texts))
-        return features.double().numpy() @ self.vector_weights.astype(np.float64)
+        return features.astype(np.float64) @ self.vector_weights.astype(np.float64)
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recurcli.config import SOURCE_DIGEST, LinearConfig, Preset
 from recurcli.encoders.folder import folder_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import OpenedFile, naming_damage, read_limited, stored_arrays
+from recurcli.linear.bags import sums, unit
 from recurcli.linear.ngram_hashes import MAX_TEXT, Texts
 from recurcli.linear.ngrams import row_blocks
 from recurcli.log import Log
@@ -47,8 +45,8 @@ class Tokens(NamedTuple):
 
     ids: NDArray[np.uint16] | NDArray[np.int32]
     """(M,)"""
-    offsets: Tensor
-    """(N + 1,) int32."""
+    offsets: NDArray[np.int32]
+    """(N + 1,)"""
 
 
 class StaticVectors:
@@ -109,8 +107,8 @@ class StaticVectors:
         return f"{self.name}@{self.digest}"
 
     @cached_property
-    def _table(self) -> Tensor:
-        return torch.from_numpy(self.values).float().mul_(torch.from_numpy(self.scales)[:, None])
+    def _table(self) -> NDArray[np.float32]:
+        return self.values * self.scales[:, None]
 
     def tokenize(self, texts: Texts) -> list[Tokens]:
         """Return the tokens of the rows' first texts; of pairs, those of their second texts too."""
@@ -124,15 +122,14 @@ class StaticVectors:
             for encoding in self.backend.encode_batch_fast(own, add_special_tokens=False):
                 ids.extend(encoding.ids)
                 lengths.append(len(encoding))
-        counts = torch.from_numpy(np.frombuffer(lengths, np.int32))
-        return Tokens(np.frombuffer(ids, np.dtype(kind)), counts.cumsum(0, dtype=torch.int32))
+        return Tokens(np.frombuffer(ids, np.dtype(kind)), np.cumsum(np.frombuffer(lengths, np.int32), dtype=np.int32))
 
-    def means(self, tokens: Tokens) -> Tensor:
+    def means(self, tokens: Tokens) -> NDArray[np.float32]:
         """Return the mean (N, S) of the vectors of each text's tokens; 0 for a text without a token."""
-        ids = torch.from_numpy(tokens.ids.astype(np.int32))
-        return F.embedding_bag(ids, self._table, tokens.offsets, mode="mean", include_last_offset=True)
+        lengths = np.maximum(np.diff(tokens.offsets), 1).astype(np.float32)
+        return sums(tokens.offsets, tokens.ids, self._table) / lengths[:, None]
 
-    def features(self, sides: Sequence[Tokens], rows: slice = slice(None)) -> Tensor:
+    def features(self, sides: Sequence[Tokens], rows: slice = slice(None)) -> NDArray[np.float32]:
         """Return the features (N, F) of `rows` whose texts have the tokens `sides`: v, each vector scaled to norm 1.
 
         For pairs with the vectors u and v: u, v, |u - v| and u * v.
@@ -140,10 +137,10 @@ class StaticVectors:
         parts = []
         for ids, offsets in sides:
             own = offsets[rows.start or 0 : None if rows.stop is None else rows.stop + 1]
-            parts.append(F.normalize(self.means(Tokens(ids[own[0] : own[-1]], own - own[0]))))
+            parts.append(unit(self.means(Tokens(ids[own[0] : own[-1]], own - own[0]))))
         if len(parts) == 2:
-            parts += [F.normalize((parts[0] - parts[1]).abs()), F.normalize(parts[0] * parts[1])]
-        return torch.cat(parts, dim=1)
+            parts += [unit(np.abs(parts[0] - parts[1])), unit(parts[0] * parts[1])]
+        return np.concatenate(parts, axis=1)
 
     def shares(self, text: str, weights: NDArray[np.float32], side: int) -> list[tuple[tuple[int, int], float]]:
         """Return the place of each token of a text, and its share of the logit that the text's vector has with `weights` (F,).
@@ -154,14 +151,12 @@ class StaticVectors:
         own, size = self._table[encoding.ids], self.values.shape[1]
         if not len(own):
             return []
-        parts = (
-            own @ torch.from_numpy(weights[side * size : (side + 1) * size]) / own.sum(dim=0).norm().clamp(min=1e-12)
-        )
+        parts = own @ weights[side * size : (side + 1) * size] / max(float(np.linalg.norm(own.sum(axis=0))), 1e-12)
         return list(zip(encoding.offsets, parts.tolist(), strict=True))
 
     def of_tokens(self, tokens: Sequence[str], size: int) -> Vectors:
         """Return the vectors of `tokens`, or their principal components if `size` is below S. No others are known."""
-        table, vocab = self._table.numpy(), self.backend.get_vocab()
+        table, vocab = self._table, self.backend.get_vocab()
         if size < table.shape[1]:
             table = principal_components(table, size)
         ids = np.array([vocab.get(token, -1) for token in tokens])
