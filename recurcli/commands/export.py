@@ -8,7 +8,7 @@ from typing import Any
 
 from recurcli.commands.trained_run import data_config, known_task, note_on_fast, task_of
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, TrainedRun
 from recurcli.export.onnx import export_onnx

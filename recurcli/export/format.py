@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
 from recurcli.data.tasks import Task
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.files import OutputKind
 from recurcli.runs.run_directory import Run
 

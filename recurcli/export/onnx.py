@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from recurcli.encoders.registry import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, require_extra
-from recurcli.evaluation.inference import Predictor, TrainedEncoder, read_kept
+from recurcli.evaluation.inference import TrainedEncoder
+from recurcli.evaluation.predictor import Predictor, read_kept
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
