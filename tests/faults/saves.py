@@ -46,7 +46,7 @@ def replacement(arguments: list[str]) -> int:
 
 
 def model(arguments: list[str]) -> int:
-    """Make the weights of the model in `folder` that number: [folder, number]."""
+    """Make the weights of the model in `folder` that number: [folder, number]. Number 1 is the first model of a training."""
     folder, number = Path(arguments[0]), int(arguments[1])
     tokenizer = Tokenizer.train(["鼠牛虎兔"], TokenizerConfig(min_frequency=1))
     config = ModelConfig(
@@ -58,12 +58,10 @@ def model(arguments: list[str]) -> int:
         num_classes=2,
     )
     weights = partial(save_tensors, {"weight": torch.full((64,), float(number))})
-    files: Files = {
-        "tokenizer.json": tokenizer.to_json(),
-        "model.safetensors": weights,
-        KNOWN_ROWS: known_to_bytes(None),
-    }
-    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files, first=number == 0)
+    files: Files = {"model.safetensors": weights}
+    if number == 1:
+        files = {**files, "tokenizer.json": tokenizer.to_json(), KNOWN_ROWS: known_to_bytes(None)}
+    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files, first=number == 1)
     return 0
 
 
