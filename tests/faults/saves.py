@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from recurcli.config import ModelConfig, RunConfig, TokenizerConfig
+from recurcli.files import MANIFEST
 from recurcli.runs.model_files import Files, known_to_bytes, save_tensors, write_model
 from recurcli.runs.run_directory import KNOWN_ROWS, RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
@@ -46,7 +47,7 @@ def replacement(arguments: list[str]) -> int:
 
 
 def model(arguments: list[str]) -> int:
-    """Make the weights of the model in `folder` that number: [folder, number]. Number 1 is the first model of a training."""
+    """Make the weights of the model in `folder` that number: [folder, number]. The first one of a folder brings all files."""
     folder, number = Path(arguments[0]), int(arguments[1])
     tokenizer = Tokenizer.train(["鼠牛虎兔"], TokenizerConfig(min_frequency=1))
     config = ModelConfig(
@@ -59,9 +60,9 @@ def model(arguments: list[str]) -> int:
     )
     weights = partial(save_tensors, {"weight": torch.full((64,), float(number))})
     files: Files = {"model.safetensors": weights}
-    if number == 1:
+    if first := not (folder / MANIFEST).exists():
         files = {**files, "tokenizer.json": tokenizer.to_json(), KNOWN_ROWS: known_to_bytes(None)}
-    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files, first=number == 1)
+    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files, first=first)
     return 0
 
 
