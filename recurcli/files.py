@@ -351,8 +351,7 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
                 write(temporary / name)
                 sync_file(temporary / name)
         with storage_errors(target):
-            write_manifest(temporary, writers)
-            sync_directory(temporary)
+            write_manifest(temporary, writers)  # and syncs the folder
             if replace and os.path.lexists(target):
                 target.rename(older)
             temporary.rename(target)

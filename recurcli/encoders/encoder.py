@@ -63,6 +63,8 @@ class Encoder(nn.Module):
     """Names of matrices that have no weight decay."""
     scratch_learning_rate: ClassVar[float] = 1e-3
     """Learning rate from fresh weights where the preset says null; ours."""
+    rate_factor_with_word_dropout: ClassVar[float] = 1.0
+    """Factor of `scratch_learning_rate` for single texts with word dropout, of which `epochs: auto` then shows fewer."""
     pretrained_learning_rate: ClassVar[float] = 1e-4
     """Learning rate after pre-training where the preset says null (Xu, Hu & Tang, 2021, section 4: StarSaber)."""
     min_effective_length: int | None = None

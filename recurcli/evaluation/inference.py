@@ -232,7 +232,6 @@ class DevPerplexity:
     """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
     metric_name: str = PERPLEXITY
     linear: None = None
-    first_kept: None = None
 
     def score(self) -> DevScore:
         """Return the perplexity and the loss of the dev text. Raises what `check_stop` raises."""

@@ -23,6 +23,7 @@ from recurcli.files import (
     OpenedFile,
     extend_manifest,
     naming_damage,
+    read_manifest,
     stored_arrays,
     to_json,
     write_atomically,
@@ -34,7 +35,6 @@ from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
 from recurcli.runs.run_directory import (
     CANDIDATE_FILES,
-    KEPT,
     KNOWN_ROWS,
     LINEAR_FIRST_FIT,
     LINEAR_MODEL,
@@ -113,15 +113,19 @@ Files = Mapping[str, bytes | str | Callable[[Path], None]]
 def write_model(folder: Path, config: RunConfig, files: Files, *, first: bool) -> None:
     """Write the model `files` into `folder`. The manifest is removed first and written last, so no partial model verifies.
 
-    The `first` model of a training brings all files. Those that later ones do not bring stay as they are.
+    The `first` model of a training brings all files. Those that later ones do not bring stay as they are, with their hashes.
     """
-    old = CANDIDATE_FILES if first else ()  # a training before may have had other candidates
-    for name in (MANIFEST, *WRITTEN_AFTER_MODEL, *old):  # all but the first belong to the model before
-        (folder / name).unlink(missing_ok=True)
-    for name, content in {"config.json": to_json(config_to_dict(config)), **files}.items():
+    listed: Mapping[str, tuple[int, str]] = {}
+    if first:  # a training before may have had other candidates, and more than a model
+        for name in (MANIFEST, *WRITTEN_AFTER_MODEL, *CANDIDATE_FILES):
+            (folder / name).unlink(missing_ok=True)
+        files = {"config.json": to_json(config_to_dict(config)), **files}
+    else:
+        listed = read_manifest(folder)
+        (folder / MANIFEST).unlink()
+    for name, content in files.items():
         write_atomically(folder / name, content)
-    present = (name for name in (*CANDIDATE_FILES, KNOWN_ROWS, KEPT) if (folder / name).is_file())
-    write_manifest(folder, ("config.json", *present))
+    write_manifest(folder, files, listed)
 
 
 def read_linear_model(folder: CommittedFolder, num_classes: int, *, first_fit: bool = False) -> LinearModel | None:

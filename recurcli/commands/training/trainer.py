@@ -297,8 +297,8 @@ class Training:
             files[KNOWN_ROWS] = known_to_bytes(self.known)
             for candidate in self.candidates:
                 files |= candidate.files()
-        if self.dev is not None and self.dev.first_kept is not None:
-            files[KEPT] = to_json(self.dev.first_kept.to_json())
+            if isinstance(self.dev, Choice):
+                files[KEPT] = to_json(self.dev.first_kept.to_json())
         write_model(self.run.path, self.config, {**files, **changed}, first=not self.has_published)
         self.has_published = True
 
@@ -309,7 +309,7 @@ class Training:
             changed |= candidate.finish()
         try:
             self.stop.raise_if_agreed()
-            if ranks.is_main:
+            if ranks.is_main and (changed or not self.has_published):
                 self.publish(changed)
             report = {} if self.dev is None else self.dev.decide_and_score(self.run.path)
         except StopTraining:
