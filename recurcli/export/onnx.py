@@ -25,7 +25,7 @@ from recurcli.evaluation.predictor import Predictor, read_kept
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
-from recurcli.linear import ngram_hashes
+from recurcli.linear import features, ngram_hashes, word_tokens
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
 from recurcli.network import Classifier
@@ -93,8 +93,13 @@ def export_onnx(
                 f"static vectors of {vectors.name}",
             )
             files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
-        files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
-        files["ngram_hashes.py"] = Path(ngram_hashes.__file__).read_bytes(), "numpy code of its n-grams"
+        files["linear_model.py"] = (
+            (SCRIPTS / "linear_model.py").read_bytes(),
+            "reads the linear model and its numpy code",
+        )
+        for module in (features, ngram_hashes, word_tokens):
+            own = Path(str(module.__file__)).read_bytes().replace(b"from recurcli.linear.", b"from ")
+            files[f"{module.__name__.rpartition('.')[2]}.py"] = own, "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
         agreement = _compare(run, dev, encoder, fp32, graph)

@@ -471,7 +471,7 @@ def test_a_linear_model_runs_without_torch(
     expected = {
         ("-c", COMMAND, "predict", run, texts, "--device", "cpu"): "good",
         ("-c", COMMAND, "predict", trained, texts, "--fast"): "film1 good1 film2\t",
-        ("-c", COMMAND, "eval", run): "accuracy",
+        ("-c", COMMAND, "eval", run, rows_file): "linear model",
         ("-c", load): "good",
     }
     for arguments, word in expected.items():
