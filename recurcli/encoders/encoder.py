@@ -184,13 +184,9 @@ class Mixer(nn.Module):
         parts = [at_least_float32(part) for part in self.inputs(x)]
         with without_autocast(x):  # a recurrence adds up its rounding errors
             if self.causal:
-                states = self.recur(*parts, channels=slice(None))
+                states = self.recur(*parts)
             else:
-                half = parts[-1].shape[-1] // 2
-                ahead, back = zip(*(part.chunk(2, dim=-1) for part in parts), strict=True)
-                turned = self.recur(*(reversed_sequences(part, mask) for part in back), channels=slice(half, None))
-                both = [self.recur(*ahead, channels=slice(half)), reversed_sequences(turned, mask)]
-                states = torch.cat(both, dim=-1)
+                states = _half_reversed(self.recur(*(_half_reversed(part, mask) for part in parts)), mask)
         return self.output(states, x)
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -208,8 +204,8 @@ class Mixer(nn.Module):
         """Return what `recur` takes of x (B, T, D): tensors (B, T, …) whose first half of columns reads forwards."""
         raise NotImplementedError
 
-    def recur(self, *parts: Tensor, channels: slice) -> Tensor:
-        """Return the states (B, T, C) of C of the D channels, which `channels` selects."""
+    def recur(self, *parts: Tensor) -> Tensor:
+        """Return the states (B, T, D) of all channels, each read forwards."""
         raise NotImplementedError
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
@@ -219,6 +215,12 @@ class Mixer(nn.Module):
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return nothing: there are no weights on single tokens."""
         return {}
+
+
+def _half_reversed(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x (B, T, C) with the second half of its columns read from each text's last real token on."""
+    ahead, back = x.chunk(2, dim=-1)
+    return torch.cat([ahead, reversed_sequences(back, mask)], dim=-1)
 
 
 class BlockLayer(nn.Module):
