@@ -25,6 +25,7 @@ from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.features import Vectors, characters_read
+from recurcli.linear.inner_products import MAX_ROWS, TOLERANCE_OF_CHOICE, fit_parts, inner_products
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, ngram_sets
@@ -46,7 +47,7 @@ LEARNING_RATE = 0.2
 BATCH_SIZE = 32
 CENTERED_ROWS = 4096
 """Rows whose mean is subtracted from static vectors in SGD."""
-FORMAT = 18
+FORMAT = 19
 """Version of the fitting; the cache does not reuse models of another version."""
 MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
@@ -155,8 +156,8 @@ def fit_model(
     if solver == "SGD":
         weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
-        joined = matrix if dense is None else _with_dense(matrix, dense(slice(None)))
-        weights, bias = target.fit_linear(joined, labels, hyperparameters.c, row_weights)
+        features = None if dense is None else dense(slice(None))
+        weights, bias = _fit_linear(matrix, features, labels, target, hyperparameters.c, row_weights)
     found = replace(hyperparameters, solver=solver)
     if static is None:
         found = replace(found, vectors=None, vector_scale=0.0)
@@ -164,6 +165,25 @@ def fit_model(
     return (
         model if static is None else replace(model, vectors=static, vector_weights=scale * weights[len(ngrams.keys) :])
     )
+
+
+def _fit_linear(
+    vectors: "csr_matrix",
+    features: NDArray[np.float32] | None,
+    y: Y,
+    target: Target,
+    c: float,
+    row_weights: RowWeights,
+) -> LinearWeights:
+    """Return the weights of the `vectors` (N, V), and after them those of the `features` (N, F)."""
+    if len(y) > MAX_ROWS:
+        return target.fit_linear(vectors if features is None else _with_dense(vectors, features), y, c, row_weights)
+    products = inner_products(vectors)
+    if features is not None:
+        products += features @ features.T
+    coefficients, bias, _ = fit_parts(products, y, target, c, row_weights, np.ones((1, len(y)), bool))
+    parts = [vectors] if features is None else [vectors, features]
+    return np.concatenate([part.T @ coefficients[0].T for part in parts]), bias[0]
 
 
 def _scaled_features(static: StaticVectors, texts: Texts, scale: float) -> Callable[[slice], NDArray[np.float32]]:
@@ -239,19 +259,38 @@ def search_hyperparameters(
         few = min(every, int(MAX_CHOICE_WORK / (values * target.width)))
 
     @functools.cache
+    def products_of(ngrams: NgramConfig | None) -> NDArray[np.float32]:
+        """Return the inner products of as many rows as have them: of their n-grams, or of the static vectors for None."""
+        if ngrams is None:
+            return features[:MAX_ROWS] @ features[:MAX_ROWS].T
+        return inner_products(matrices[ngrams][: min(every, MAX_ROWS)])
+
+    @functools.cache
     def held_out_losses(
         ngrams: NgramConfig, c: float, scale: float, rows: int, fitted_folds: int
     ) -> tuple[NDArray[np.float64], float]:
         """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the headline metric."""
-        vectors, logits, own = matrices[ngrams][:rows], np.empty((rows, target.width)), labels[:rows]
-        if scale:
-            vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
-        for fold in range(FOLDS):
-            held_out, fitted = folds[:rows] == fold, (folds[:rows] - fold - 1) % FOLDS < fitted_folds
-            weights, bias = target.fit_linear(vectors[fitted], own[fitted], c, factors[:rows][fitted])
-            logits[held_out] = vectors[held_out] @ weights + bias
-        logits *= fit_calibration(logits, own, target, 1.0, factors[:rows])
-        losses = factors[:rows] * target.losses_and_gradient(logits, own)[0]
+        logits, own, weights_of_rows = np.empty((rows, target.width)), labels[:rows], factors[:rows]
+        distances = (folds[:rows] - np.arange(FOLDS)[:, None] - 1) % FOLDS
+        fitted, held_out = distances < fitted_folds, distances == FOLDS - 1
+        if rows <= MAX_ROWS:
+            products = products_of(ngrams)[:rows, :rows]
+            if scale:
+                products = products + np.float32(scale**2) * products_of(None)[:rows, :rows]
+            found = fit_parts(products, own, target, c, weights_of_rows, fitted, TOLERANCE_OF_CHOICE)[2]
+            for fold in range(FOLDS):
+                logits[held_out[fold]] = found[fold].T[held_out[fold]]
+        else:
+            vectors = matrices[ngrams][:rows]
+            if scale:
+                vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
+            for fold in range(FOLDS):
+                weights, bias = target.fit_linear(
+                    vectors[fitted[fold]], own[fitted[fold]], c, weights_of_rows[fitted[fold]]
+                )
+                logits[held_out[fold]] = vectors[held_out[fold]] @ weights + bias
+        logits *= fit_calibration(logits, own, target, 1.0, weights_of_rows)
+        losses = weights_of_rows * target.losses_and_gradient(logits, own)[0]
         return losses, target.score(target.headline, own, target.decide(target.probabilities(logits)))
 
     def expected_losses(ngrams: NgramConfig, scale: float, rows: int) -> NDArray[np.float64]:
@@ -271,13 +310,14 @@ def search_hyperparameters(
     best, c, rows_used = next(iter(matrices)), first, every
     if len(matrices) > 1:
         best = min(matrices, key=lambda ngrams: expected_losses(ngrams, 0.0, every).mean())
-    c = choose_c(0.0, every)
     if scale and not can_tell(few):
-        return unchosen(best, c)
-    if scale and config.vector_scale == "auto":
-        scale = _choose_scale(lambda scale: expected_losses(best, scale, few))
+        return unchosen(best, choose_c(0.0, every))
     if scale:
-        c, rows_used = choose_c(scale, few), few
+        rows_used = few
+        if config.vector_scale == "auto":
+            scale = _choose_scale(lambda scale: expected_losses(best, scale, few))
+            rows_used = few if scale else every
+    c = choose_c(scale, rows_used)
     score = held_out_losses(best, c, scale, rows_used, FOLDS - 1)[1]
     return replace(unchosen(best, c), vector_scale=scale, score=score, rows=rows_used)
 

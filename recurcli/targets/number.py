@@ -216,6 +216,10 @@ class Number(Target):
         ridge.fit(features, self._standardized(y).astype(np.float32), row_weights)
         return ridge.coef_[:, None].astype(np.float32), np.array([ridge.intercept_], np.float32)
 
+    def linear_goals(self, y: Y) -> NDArray[np.float64]:
+        """Return the numbers in deviations from their mean (N, 1)."""
+        return self._standardized(y)[:, None]
+
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, 1) of half the squared error, LARGEST_ERROR at most, with which no step of SGD diverges."""
         return (logits - self._standardized(y).to(logits.dtype)[:, None]).clamp(-LARGEST_ERROR, LARGEST_ERROR)

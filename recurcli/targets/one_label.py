@@ -223,6 +223,10 @@ class OneLabel(Target):
         all_weights[:, classes], all_bias[classes] = weights.T, bias
         return all_weights, all_bias
 
+    def linear_goals(self, y: Y) -> NDArray[np.float64]:
+        """Return 1 for the class of a row, and -1 for the others (N, C)."""
+        return np.where(y[:, None] == np.arange(self.width), 1.0, -1.0)
+
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, C) of the squared hinge loss of each class against the rest."""
         import torch.nn.functional as F

@@ -283,6 +283,14 @@ class SeveralLabels(Target):
                 weights[:, label], bias[label] = solver.coef_[0], solver.intercept_[0]
         return weights, bias
 
+    def linear_goals(self, y: Y) -> NDArray[np.float64]:
+        """Return 1 for the labels of a row, and -1 for the others (N, C)."""
+        return 2.0 * y[:, :-1] - 1
+
+    def linear_factors(self, y: Y, row_weights: RowWeights = None) -> NDArray[np.float64]:
+        """Return the factors (N, C) of the losses of each row's labels, with their `weights`."""
+        return self._factors(y, row_weights)
+
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, C) of the squared hinge loss of each label."""
         import torch

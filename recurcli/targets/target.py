@@ -255,6 +255,14 @@ class Target(ABC):
         """Fit a linear model on `features` (N, V). `c` is the factor of the rows' losses beside the penalty."""
 
     @abstractmethod
+    def linear_goals(self, y: Y) -> NDArray[np.float64]:
+        """Return the logits (N, C) with which a row costs the linear model nothing. Those of a `LinearSVC` are 1 and -1."""
+
+    def linear_factors(self, y: Y, row_weights: RowWeights = None) -> NDArray[np.float64]:
+        """Return the factors (N, 1) or (N, C) of the losses of each row's logits in `fit_linear`."""
+        return (np.ones(len(y)) if row_weights is None else row_weights)[:, None]
+
+    @abstractmethod
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, C), with respect to the logits, of the losses that `fit_linear` minimizes, for SGD."""
 
