@@ -42,7 +42,7 @@ from recurcli.commands.prediction.rows import (
 )
 from recurcli.commands.trained_run import note_on_fast
 from recurcli.config import UTF8, DataConfig, with_options
-from recurcli.data.readers import is_table
+from recurcli.data.readers import Place, is_table
 from recurcli.data.rows import Record
 from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_source
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
@@ -232,22 +232,30 @@ def _open_input(
         like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if is_table(source.format) else "jsonl"
         format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
         names = output_names(source, records.names, like)
-        found = Input(records, records, source, names, records.columns, format, at_once)
+        found = Input(
+            records, lambda first: islice(records, first, None), source, names, records.columns, format, at_once
+        )
         if not is_file(path):
             stack.enter_context(on_error.pop_all())
             return found
         before = counted.rows
-        names = scan(found, counted, strict=request.strict, all_keys=bool(request.picked))
+        names, places = scan(found, counted, strict=request.strict, all_keys=bool(request.picked))
         keys = names if found.typed else found.keys
     return found._replace(
-        unread=_unread(source), names=names, keys=keys, counted=counted, rows=counted.rows - before, state=state
+        unread=partial(_unread, source, places),
+        names=names,
+        keys=keys,
+        counted=counted,
+        rows=counted.rows - before,
+        state=state,
     )
 
 
-def _unread(source: Source) -> Iterator[Record]:
-    """Yield the rows of a file, which is opened when the first one is asked for."""
-    with read_source(source) as records:
-        yield from records
+def _unread(source: Source, places: Mapping[int, Place], first: int) -> Iterator[Record]:
+    """Yield the rows of a file from number `first` on, which is opened when the first one is asked for."""
+    start = places.get(first)
+    with read_source(source, start) as records:
+        yield from islice(records, 0 if start else first, None)
 
 
 def _own_rows(inputs: Sequence[Input], part: tuple[int, int]) -> range:
@@ -266,7 +274,7 @@ def _windows(writers: Sequence[RowWriter], own: range | None, digest: Any) -> It
         each, stop = writer.input, start + writer.input.rows
         first, last = (0, None) if own is None else (max(own.start, start) - start, min(own.stop, stop) - start)
         if last is None or first < last or not each.rows:
-            for window in windows(islice(each.unread, first, last), digest, at_once=each.at_once):
+            for window in windows(islice(each.unread(first), last and last - first), digest, at_once=each.at_once):
                 yield writer, window
             if each.state is not None and each.state != state_of(Path(each.records.name)):
                 name = each.records.name
