@@ -180,9 +180,9 @@ def sums(
         bags = order[start : start + at_once]  # the longest first
         firsts, left, total = offsets[bags], lengths[bags], np.zeros((len(bags), table.shape[1]), np.float32)
         for place in range(left[0]):  # the items at this place of all bags that have one
-            items = firsts[: int((left > place).sum())] + place
-            own = table.take(rows[items], axis=0)
-            total[: len(items)] += own if weights is None else own * weights[items, None]
+            at = firsts[: int((left > place).sum())] + place
+            own = table.take(rows[at], axis=0)
+            total[: len(at)] += own if weights is None else own * weights[at, None]
         found[bags] = total
     return found
 

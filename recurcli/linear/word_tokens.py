@@ -74,14 +74,6 @@ class WordTokens(dict[str, bytes]):
         whole = (array(kind, backend.encode(text, add_special_tokens=False).ids).tobytes() for text in SAMPLE)
         return cache if cache.tokens(SAMPLE)[0] == b"".join(whole) else None
 
-    def __missing__(self, word: str) -> bytes:
-        ids = array(self.kind, self.backend.encode(word, add_special_tokens=False).ids).tobytes()
-        if len(self) >= MAX_WORDS:
-            self.clear()
-        if len(word) <= MAX_LENGTH:
-            self[word] = ids
-        return ids
-
     def tokens(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.integer]]:
         """Return the ids of the tokens of all texts, one after the other, and the number of each text's (N,)."""
         words: list[str] = []
@@ -89,6 +81,12 @@ class WordTokens(dict[str, bytes]):
         for text in texts:
             firsts.append(len(words))
             words += words_of(text)
+        new = [*{word: None for word in words if word not in self}]
+        for word, encoding in zip(new, self.backend.encode_batch_fast(new, add_special_tokens=False), strict=True):
+            self[word] = array(self.kind, encoding.ids).tobytes()
         found = [*map(self.__getitem__, words)]
+        for word in new if len(self) <= MAX_WORDS else [*self]:
+            if len(word) > MAX_LENGTH or len(self) > MAX_WORDS:
+                del self[word]
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         return b"".join(found), np.add.reduceat(sizes, firsts) // array(self.kind).itemsize
