@@ -3,18 +3,19 @@
 Shapes: N rows, V features, C logits of a row, P parts of the rows, R = P C models of one logit each.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.targets import Target
-from recurcli.targets.target import Logits, RowWeights, Y
+from recurcli.targets.target import RowWeights, Y
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
+"""Of 32 bits."""
 
 MAX_ROWS = 4096
 """With more rows their inner products take longer than LIBLINEAR. Ours: 64 MB."""
@@ -24,7 +25,7 @@ STEPS, DIRECTIONS, HALVINGS = 30, 5, 10
 """The largest numbers of Newton's steps, of conjugate gradients in each, and of halvings of its length. Ours."""
 TOLERANCE, TOLERANCE_OF_CHOICE = 1e-3, 1e-2
 """The gradient's norm at the end, relative to that without weights: of a model that is kept, and of one that is compared. Ours:
-no smaller one has a lower held-out loss."""
+with C 0.5 and five classes held-out logits differ by 0.004 and by 0.02 from those at the minimum (root mean square)."""
 
 
 def inner_products(vectors: "csr_matrix") -> Floats:
@@ -43,7 +44,7 @@ def fit_parts(
     row_weights: RowWeights,
     parts: NDArray[np.bool_],
     tolerance: float = TOLERANCE,
-) -> tuple[Floats, Floats, Logits]:
+) -> tuple[Floats, Floats, Floats]:
     """Fit a model on each of the `parts` (P, N) of the rows, whose inner products are (N, N), with the loss of the `target`.
 
     Return the coefficients (P, C, N), the biases (P, C), and the logits (P, C, N) of all rows. A logit whose goal is the same
@@ -54,8 +55,8 @@ def fit_parts(
     alike = ~differ.any(axis=2)  # (P, C)
     factors = 2 * c * target.linear_factors(y, row_weights).T * parts[:, None] * ~alike[..., None]
     shape = *alike.shape, len(y)
-    flat = (np.broadcast_to(each, shape).reshape(-1, len(y)).astype(np.float32) for each in (goals, factors))
-    found = fit_coefficients(products, *flat, tolerance, hinge=target.linear_solver == "LinearSVC")
+    flat = [np.broadcast_to(each, shape).reshape(-1, len(y)).astype(np.float32) for each in (goals, factors)]
+    found = fit_coefficients(products, flat[0], flat[1], tolerance, hinge=target.linear_solver == "LinearSVC")
     coefficients, logits = (each.reshape(shape) for each in found)
     constant = np.where(alike, [target.constant_logits(y[part]) for part in parts], 0).astype(np.float32)
     return coefficients, coefficients.sum(axis=2) + constant, logits + constant[..., None]

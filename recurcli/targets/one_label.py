@@ -218,10 +218,10 @@ class OneLabel(Target):
         weights, bias = solver.coef_, solver.intercept_
         if len(classes) == 2:  # one vector stands for both classes
             weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
-        all_weights = np.zeros((features.shape[1], self.width), np.float32)
+        all_weights = np.zeros((self.width, features.shape[1]), np.float32)
         all_bias = np.full(self.width, UNSEEN, np.float32)
-        all_weights[:, classes], all_bias[classes] = weights.T, bias
-        return all_weights, all_bias
+        all_weights[classes], all_bias[classes] = weights, bias
+        return np.ascontiguousarray(all_weights.T), all_bias
 
     def linear_goals(self, y: Y) -> NDArray[np.float64]:
         """Return 1 for the class of a row, and -1 for the others (N, C)."""

@@ -252,7 +252,7 @@ class Target(ABC):
 
     @abstractmethod
     def fit_linear(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
-        """Fit a linear model on `features` (N, V). `c` is the factor of the rows' losses beside the penalty."""
+        """Fit a linear model on the `features` (N, V) of many rows; `c` is a factor of the rows' losses beside the penalty."""
 
     @abstractmethod
     def linear_goals(self, y: Y) -> NDArray[np.float64]:
