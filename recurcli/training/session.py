@@ -61,7 +61,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     """
     _check_no_link(folder)
     for name, tensor in checkpoint.model.items():
-        if not tensor.isfinite().all():
+        if tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():  # makes no tensor of bools
             raise NumericError(
                 f"step {checkpoint.state.step}: {name} is not finite, so no checkpoint is written; "
                 "try a smaller learning rate"

@@ -39,7 +39,7 @@ def test_inverse_divides_the_rate_by_the_number_of_the_epoch() -> None:
         *(("bilstm", 100, 0.0, False, 20, 1e-3), ("bilstm", 53_000, 0.5, False, 3, 1e-3)),
         *(("bilstm", 10_000, 0.5, False, 6, 1e-3), ("bilstm", 10_000, 0.2, True, 3, 1e-3)),
         *(("starsaber", 2_500, 0.0, False, 8, 1e-3), ("starsaber", 2_500, 0.2, True, 8, 1e-3)),
-        *(("starsaber", 2_500, 0.5, False, 8, 3e-3), ("starsaber", 4_000, 0.2, False, 5, 3e-3)),
+        *(("starsaber", 2_500, 0.5, False, 6, 4e-3), ("starsaber", 4_000, 0.2, False, 4, 4e-3)),
     ],
 )
 def test_auto_epochs_follow_the_rows_word_dropout_and_the_rate_that_it_allows(
