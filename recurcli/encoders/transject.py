@@ -136,16 +136,11 @@ class _MaxOverTime(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, of_y: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         place, chosen, r = ctx.saved_tensors
+        rows = [part.transpose(0, 1) for part in (place.squeeze(2), gradient)]  # (B, E, D)
+        of_h = gradient.new_zeros(ctx.shape).scatter_add_(1, *rows)
         gradient = gradient[:, :, None]
-        of_h = gradient.new_zeros(ctx.shape).scatter_add_(
-            1, place[:, :, 0].transpose(0, 1), gradient[:, :, 0].transpose(0, 1)
-        )
-        return (
-            of_h,
-            of_y.scatter_add(2, place, (r * gradient).to(of_y.dtype)),
-            (gradient * chosen).sum().to(r.dtype),
-            None,
-        )
+        of_y = of_y.scatter_add(2, place, (r * gradient).to(of_y.dtype))
+        return of_h, of_y, (gradient * chosen).sum().to(r.dtype), None
 
 
 def _shifted(h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> Tensor:
