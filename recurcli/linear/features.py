@@ -52,11 +52,10 @@ class Vocabulary:
     def count(self, texts: Texts) -> Vectors:
         """Return how often each n-gram of the vocabulary occurs in each of `texts`: vectors (N, V) of 1 + ln tf."""
         found, rows = hash_ngrams(texts, self.config)
-        columns, size = self.columns_of(found), max(1, len(self.keys))
-        cells, counts = np.unique((rows * size + columns)[columns >= 0], return_counts=True)
-        rows, columns = np.divmod(cells, size)
-        offsets = np.append(0, np.cumsum(np.bincount(rows, minlength=len(texts))))
-        return Vectors(offsets, columns.astype(np.int32), (1 + np.log(counts)).astype(np.float32))
+        columns, bits = self.columns_of(found), len(self.keys).bit_length()
+        cells, counts = np.unique((rows << bits | columns)[columns >= 0], return_counts=True)
+        offsets = np.append(0, np.cumsum(np.bincount(cells >> bits, minlength=len(texts))))
+        return Vectors(offsets, (cells & (1 << bits) - 1).astype(np.int32), (1 + np.log(counts)).astype(np.float32))
 
     def weigh(self, counts: Vectors) -> Vectors:
         """Return the TF-IDF vectors (N, V) of the `counts` of N rows."""
@@ -194,7 +193,8 @@ def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def characters_read(row: tuple[str, str | None]) -> int:
     """Return the number of characters of a row that are read."""
-    return sum(min(len(text or ""), MAX_TEXT) for text in row)
+    first, second = row
+    return min(len(first), MAX_TEXT) + (0 if second is None else min(len(second), MAX_TEXT))
 
 
 def row_blocks(texts: Texts) -> Iterator[Texts]:

@@ -53,14 +53,17 @@ class Columns:
     def of(self, hashes: Keys) -> Numbers:
         """Return the column (M,) of each of the `hashes` (M,), or -1 for an unknown n-gram."""
         bucket = (hashes >> self.shift).astype(np.int64)
-        place, ends, left = self.starts.take(bucket), self.starts[1:].take(bucket), np.arange(len(hashes))
-        columns = np.full(len(hashes), -1)
-        while (more := place < ends).any():
-            left, place, ends = left[more], place[more], ends[more]
+        place = self.starts.take(bucket)
+        same = self.keys.take(place, mode="clip") == hashes
+        columns = np.where(same, place, np.int32(-1))
+        left = np.flatnonzero(~same & (place + np.int32(1) < self.starts[1:].take(bucket)))  # a bucket has few keys
+        place, ends = place[left], self.starts[1:].take(bucket[left])
+        while len(left):
+            place += 1
             same = self.keys.take(place) == hashes[left]
             columns[left[same]] = place[same]
-            place[same] = ends[same]
-            place[~same] += 1
+            more = ~same & (place + 1 < ends)
+            left, place, ends = left[more], place[more], ends[more]
         return columns
 
 

@@ -81,7 +81,7 @@ class WordTokens(dict[str, bytes]):
         for text in texts:
             firsts.append(len(words))
             words += words_of(text)
-        new = [*{word: None for word in words if word not in self}]
+        new = [*set(words).difference(self)]
         for word, encoding in zip(new, self.backend.encode_batch_fast(new, add_special_tokens=False), strict=True):
             self[word] = array(self.kind, encoding.ids).tobytes()
         found = [*map(self.__getitem__, words)]
