@@ -7,6 +7,7 @@ weight 0 is left out. The graph takes batches of every size and length and is ch
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -25,7 +26,7 @@ from recurcli.evaluation.predictor import Predictor, read_kept
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
-from recurcli.linear import features, ngram_hashes, word_tokens
+from recurcli.linear import features, ngram_hashes
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
 from recurcli.network import Classifier
@@ -35,6 +36,7 @@ from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
 from recurcli.targets import Number, OneLabel, SeveralLabels, Target
 from recurcli.targets.target import Logits
+from recurcli.tokens import word_tokens
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
 MAX_CARD = 1 << 20
@@ -98,7 +100,7 @@ def export_onnx(
             "reads the linear model and its numpy code",
         )
         for module in (features, ngram_hashes, word_tokens):
-            own = Path(str(module.__file__)).read_bytes().replace(b"from recurcli.linear.", b"from ")
+            own = re.sub(rb"from recurcli\.\w+\.", b"from ", Path(str(module.__file__)).read_bytes())
             files[f"{module.__name__.rpartition('.')[2]}.py"] = own, "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:

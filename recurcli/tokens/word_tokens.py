@@ -33,6 +33,11 @@ SAMPLE = (
 """Texts by which each cache is tried."""
 
 
+def encodable(text: str) -> str:
+    """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def reads_words_alone(tokenizer: Mapping[str, Any]) -> bool:
     """Return whether the content of a tokenizer.json says that the tokens of `words_of` a text, joined, are the text's tokens.
 
