@@ -6,6 +6,7 @@
 Queries and keys have half the size of the values.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -39,10 +40,11 @@ class GatedLinearAttentionMixer(Mixer):
         """Return queries, keys, values and log gates (…, H, K or V) of `inputs` (…, 2 D) and (…, D / 2)."""
         sides = 1 if self.causal else 2
         columns = log_gate.shape[-1] // sides
-        halves = projected.unflatten(-1, (sides, -1)).split([columns, columns, 2 * columns], dim=-1)
+        by_side = projected.view(*projected.shape[:-1], sides, -1)
+        halves = torch.split(by_side, [columns, columns, 2 * columns], dim=-1)
         heads = log_gate.shape[-1] // self.key_size
         query, key, value = (half.reshape(*half.shape[:-2], heads, -1) for half in halves)
-        return query * self.key_size**-0.5, key, value, log_gate.unflatten(-1, (heads, -1))
+        return query * self.key_size**-0.5, key, value, log_gate.reshape(*log_gate.shape[:-1], heads, -1)
 
     def recur(self, *parts: Tensor) -> Tensor:
         found = gated_linear_attention(*(part.transpose(1, 2) for part in self.by_head(*parts)))  # (B, H, T, V)

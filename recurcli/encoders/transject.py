@@ -200,8 +200,8 @@ class TransJectLayer(nn.Module):
     def combine(self, h: Tensor, y: Tensor, weights: Tensor, feed_forward: Tensor, raw: Tensor | None = None) -> Tensor:
         """Return h' (B, T, D) with the expert weights (E, B); `feed_forward` (2, D, D) is W1 and W2, `raw` as in `times`."""
         r = self.residual_weight
-        first, second = feed_forward.mT.split(1)
-        raws = (None, None) if raw is None else raw.mT.split(1)
+        first, second = torch.split(feed_forward.mT, 1)
+        raws = (None, None) if raw is None else torch.split(raw.mT, 1)
         mixture = torch.bmm((r * weights).to(y.dtype).T[:, None], y.flatten(2).transpose(0, 1))  # (B, 1, T D)
         h = h + mixture.view_as(h)
         inner = self.dropout(F.elu(times(h.view(1, -1, h.shape[-1]), first, raws[0])))

@@ -110,7 +110,7 @@ def _states_before(log_decay: Tensor, written: Tensor) -> Tensor:
     Of up to GROUP chunks, S_n = sum_(m<n) d_(m+1) … d_(n-1) W_m is one product of matrices.
     """
     states, state = [], torch.zeros_like(written[:, :, 0])
-    for decays, parts in zip(log_decay.split(GROUP, dim=2), written.split(GROUP, dim=2), strict=True):
+    for decays, parts in zip(torch.split(log_decay, GROUP, 2), torch.split(written, GROUP, 2), strict=True):
         sums = F.pad(decays.mT.cumsum(dim=-1), (1, 0))  # (B, H, K, N + 1)
         after = torch.ones(sums.shape[-1], sums.shape[-1] - 1, dtype=torch.bool, device=sums.device).triu()
         between = (sums[..., None] - sums[..., None, 1:]).masked_fill(after, -torch.inf).exp()  # (B, H, K, N + 1, N)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis.strategies import lists, sampled_from, text
 from tokenizers import models, normalizers, pre_tokenizers
 
-from recurcli.linear.features import LONG, encodable, sums, unit
+from recurcli.linear.features import LONG, sums, unit
 from recurcli.linear.static_vectors import PACKAGE_FILES
-from recurcli.tokens.word_tokens import WordTokens
+from recurcli.tokens.word_tokens import WordTokens, encodable
 
 
 def bags(bags: int = 40, longest: int = 2 * LONG) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

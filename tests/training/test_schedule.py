@@ -48,7 +48,7 @@ def test_auto_epochs_follow_the_rows_word_dropout_and_the_rate_that_it_allows(
     config = FinetuningConfig(epochs="auto", word_dropout=word_dropout)
     preset = Preset(task="custom", encoder={"name": encoder}, finetuning=config)
     found = settle(preset, "finetuning", tokenizer(), 16, rows, Log(), pairs=pairs).finetuning
-    assert (found.epochs, found.learning_rate) == (epochs, pytest.approx(rate))
+    assert found.epochs == epochs and found.learning_rate == pytest.approx(rate)
     fixed = replace(preset, finetuning=replace(config, epochs=7))
     assert settle(fixed, "finetuning", tokenizer(), 16, rows, Log()).finetuning.epochs == 7
 
