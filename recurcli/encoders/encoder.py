@@ -300,10 +300,14 @@ class BlockEncoder(Encoder):
         length = x.shape[1]
         x, mask = cut_padding(x, mask, self.max_length)
         h = self.dropout(self.with_positions(x))
-        for layer in self.layers:
-            h = self.apply_layer(layer, h, mask)
+        for layer, more in zip(self.layers, self.given_to_layers(h), strict=True):
+            h = self.apply_layer(layer, h, mask, *more)
         h = self.final_norm(h)
         return h if h.shape[1] == length else F.pad(h, (0, 0, 0, length - h.shape[1]))
+
+    def given_to_layers(self, h: Tensor) -> Iterable[tuple[Tensor, ...]]:
+        """Return what the attention of each layer takes besides its states and mask; h (B, T, D) are those of the first."""
+        return [()] * len(self.layers)
 
     def with_positions(self, x: Tensor, first: int = 0) -> Tensor:
         """Return x (B, T, D) and its positions, of which `first` is the first, if the encoder adds them."""
