@@ -40,7 +40,8 @@ def sound_rows(source: Source, width: int, every: int, refused: tuple[str, ...])
         start = file.seek(len(BOM) * head.startswith(BOM))
         while content := rest + ((block := file.read(BLOCK)) or b"\n" * bool(rest)):
             data = np.frombuffer(content, np.uint8)
-            lines, quotes = np.flatnonzero(data == LF), np.flatnonzero(data == quote[0])
+            lines = np.flatnonzero(data == LF)
+            quotes = np.flatnonzero(data == ord(quote)) if source.quote else lines[:0]
             ends = lines[np.searchsorted(quotes, lines) % 2 == 0]  # after an odd number of quotes it is in a field
             begins = np.append(0, ends + 1)
             size = int(begins[-1])
