@@ -35,7 +35,7 @@ def sound_rows(source: Source, width: int, every: int, refused: tuple[str, ...])
     rows, line, rest, places = -int(source.header), 1, b"", dict[int, Place]()
     with path.open("rb") as file:
         head = file.read(BLOCK)
-        if head.startswith(b"sep=") or (is_json and not _JSON_LINES.match(head)):
+        if head.removeprefix(BOM).startswith(b"sep=") or (is_json and not _JSON_LINES.match(head)):
             return None
         start = file.seek(len(BOM) * head.startswith(BOM))
         while content := rest + ((block := file.read(BLOCK)) or b"\n" * bool(rest)):

@@ -48,11 +48,11 @@ def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
 def trains_few_tokens(x: Tensor, matrices: Tensor, sets: int, kind: OrthogonalMap) -> bool:
     """Return whether the gradients of the orthogonal `matrices` take less time as those of products with x (B, T, D).
 
-    It is so for a few tokens that share none of the `sets` of eigenvalues with more than D others.
+    It is so for at most D tokens for each of the `sets` of eigenvalues, and FEW D in all.
     """
-    tokens, size = x.shape[0] * x.shape[1], x.shape[2]
-    few = not torch.compiler.is_compiling() and tokens <= size * min(sets, FEW)
-    return few and kind == "cayley" and matrices.requires_grad
+    if torch.compiler.is_compiling() or kind != "cayley" or not matrices.requires_grad:
+        return False
+    return x.shape[0] * x.shape[1] <= x.shape[2] * min(sets, FEW)
 
 
 def times(x: Tensor, matrices: Tensor, raw: Tensor | None) -> Tensor:
@@ -181,7 +181,7 @@ class TransJectLayer(nn.Module):
         """Return h' (B, T, D) from h (B, T, D), s (S, D) and `matrices`, the orthogonal matrices of `raw`."""
         parts = [self.num_experts, self.num_experts, 2]
         inward, outward, feed_forward = torch.split(matrices, parts)
-        few = trains_few_tokens(h, matrices, len(s), self.orthogonal_map)
+        few = trains_few_tokens(h, matrices, s.shape[0], self.orthogonal_map)
         raws = torch.split(self.raw, parts) if few else [None] * 3
         y = expert_outputs(h, s, inward, outward, raws[:2])
         highest, y = max_over_time(h, y, self.residual_weight, real)
@@ -279,7 +279,7 @@ class TransJect(Encoder):
 
     def eigenvalues(self, x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the result of `eigenvalues`; the gradient reaches Us by the way that is faster for all matrices."""
-        few = trains_few_tokens(x, eigenvectors, len(x), self.orthogonal_map)
+        few = trains_few_tokens(x, eigenvectors, x.shape[0], self.orthogonal_map)
         return eigenvalues(x, eigenvectors, self.eigenvectors if few else None)
 
     def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:

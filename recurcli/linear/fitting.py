@@ -27,7 +27,7 @@ from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.features import Vectors, characters_read
-from recurcli.linear.inner_products import MAX_ROWS, TOLERANCE_OF_CHOICE, fit_parts, inner_products
+from recurcli.linear.inner_products import MAX_ROWS, TOLERANCE_OF_CHOICE, fit_parts, inner_products, pays
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
 from recurcli.linear.ngrams import Ngrams, ngram_sets
@@ -57,6 +57,8 @@ MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
 vectors x classes. Ours: 10 s."""
 FOLDS = 3
+MODELS_OF_CHOICE = 12
+"""Models that the choice fits at least of each logit, for a set of n-grams and a scale. Ours."""
 C_GRID = tuple(2.0**power for power in range(-5, 4))
 """The values of C among which cross-validation chooses. It starts at INITIAL_C."""
 INITIAL_C = 0.5
@@ -166,7 +168,7 @@ def fit_model(
         weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
         features = None if dense is None else dense(slice(None))
-        weights, bias = _fit_linear(matrix, features, labels, target, hyperparameters.c, row_weights)
+        weights, bias = _fit_linear(matrix, features, scale, labels, target, hyperparameters.c, row_weights)
     found = replace(hyperparameters, solver=solver)
     if static is None:
         found = replace(found, vectors=None, vector_scale=0.0)
@@ -179,13 +181,15 @@ def fit_model(
 def _fit_linear(
     vectors: "csr_matrix",
     features: NDArray[np.float32] | None,
+    scale: float,
     y: Y,
     target: Target,
     c: float,
     row_weights: RowWeights,
 ) -> LinearWeights:
-    """Return the weights of the `vectors` (N, V), and after them those of the `features` (N, F)."""
-    if len(y) > MAX_ROWS:
+    """Return the weights of the `vectors` (N, V), and after them those of the `features` (N, F), whose norm is `scale`."""
+    dense = 0 if features is None else features.shape[1]
+    if not pays(len(y), vectors.nnz, dense, scale, 1 if target.width == 2 else target.width):
         return target.fit_linear(vectors if features is None else _with_dense(vectors, features), y, c, row_weights)
     products = inner_products(vectors)
     if features is not None:
@@ -219,15 +223,15 @@ def search_hyperparameters(
     """Choose the n-grams and C that `config` leaves open by 3-fold cross-validation on at most MAX_CHOICE_ROWS rows.
 
     Rows of one group (see `RowHashes`) are in one fold. So are rows with equal `ids` (N,), a row and its extra rows. The set of
-    n-grams is the one with the lowest loss of held-out rows, with INITIAL_C; C is chosen after it. The rows' losses have
+    n-grams is the one with the lowest loss of held-out rows, with INITIAL_C; C is chosen last. The rows' losses have
     the factors `row_weights` (N,). Each candidate has one temperature, fitted on the same rows: LinearSVC's logits are no
     log-probabilities. Where the choice has fewer rows than the fit, the loss of each set is extrapolated to all rows, along
     the logarithm of their number, from models of one fold and of two. Ours: with 1,500 reviews of IMDb the loss is lower with
     characters, with 5,000 without. The largest set and INITIAL_C are chosen where the rows are too few, or the classes too
     many, to tell. The vocabulary and the inverse document frequencies are those of all folds; they read no labels.
 
-    The scale of static vectors is chosen last, and C once more beside it, on fewer rows where the classes are many, since each
-    row then has F values more. It is 1 where the rows are too few to tell.
+    The scale of static vectors is chosen after the n-grams, and C beside it, on fewer rows where the classes are many, since
+    each row then has F values more. It is 1 where the rows are too few to tell.
     """
     sets = list(dict.fromkeys(_with_given(ngrams, config) for ngrams in ngram_sets(texts)))
     first = INITIAL_C if config.c == "auto" else config.c
@@ -267,7 +271,7 @@ def search_hyperparameters(
         values = max(matrix.nnz for matrix in matrices.values()) / len(sample) + features.shape[1]
         few = min(every, int(MAX_CHOICE_WORK / (values * target.width)))
 
-    @functools.cache
+    @functools.lru_cache(maxsize=3)  # 64 MB each
     def products_of(ngrams: NgramConfig | None) -> NDArray[np.float32]:
         """Return the inner products of as many rows as have them: of their n-grams, or of the static vectors for None."""
         if ngrams is None:
@@ -282,7 +286,8 @@ def search_hyperparameters(
         logits, own, weights_of_rows = np.empty((rows, target.width)), labels[:rows], factors[:rows]
         distances = (folds[:rows] - np.arange(FOLDS)[:, None] - 1) % FOLDS
         fitted, held_out = distances < fitted_folds, distances == FOLDS - 1
-        if rows <= MAX_ROWS:
+        dense = features.shape[1] if scale else 0
+        if pays(rows, int(matrices[ngrams].indptr[rows]), dense, scale, MODELS_OF_CHOICE * target.width):
             products = products_of(ngrams)[:rows, :rows]
             if scale:
                 products = products + np.float32(scale**2) * products_of(None)[:rows, :rows]

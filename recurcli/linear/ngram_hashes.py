@@ -50,8 +50,10 @@ class Columns:
         self.starts = np.zeros((1 << bits) + 1, np.int32)  # the first key with these leading bits
         np.cumsum(np.bincount((keys >> self.shift).astype(np.int64), minlength=1 << bits), out=self.starts[1:])
 
-    def of(self, hashes: Keys) -> Numbers:
+    def of(self, hashes: Keys) -> NDArray[np.int32]:
         """Return the column (M,) of each of the `hashes` (M,), or -1 for an unknown n-gram."""
+        if not len(self.keys):
+            return np.full(len(hashes), -1, np.int32)
         bucket = (hashes >> self.shift).astype(np.int64)
         place = self.starts.take(bucket)
         same = self.keys.take(place, mode="clip") == hashes

@@ -30,8 +30,8 @@ def out_of_fold_logits(
     """Return logits (N, C) of the linear models of OUTER_FOLDS folds, each of which was fitted without the rows that it scores.
 
     `y` are their labels, `row_weights` (N,) factors of the rows' losses. Models are fitted on the `fitted` rows (N,), whose
-    label is known; None: on all rows. The n-grams and C are `chosen`, by folds of the same rows [ours: models that choose their
-    own have about the same losses].
+    label is known; None: on all rows. The n-grams, C and the scale of static vectors are those `chosen` on all of them [ours].
+
     A fold on whose other rows no model can be fitted, as they have one class, gets `Target.constant_logits`. Raises DataError
     as `fit_model` does if none can be fitted on all rows.
     """

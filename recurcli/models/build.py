@@ -45,8 +45,8 @@ WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS = 0.5, 0.2
 """Values of `word_dropout: auto`. Ours; the evidence stands in presets/tasks/custom.yaml."""
 MIN_EPOCHS, MAX_EPOCHS, ROWS_SEEN, ROWS_SEEN_WITH_WORD_DROPOUT = 3, 20, 20_000, 60_000
 """`epochs: auto` shows a model about ROWS_SEEN rows, or with word dropout ROWS_SEEN_WITH_WORD_DROPOUT, in MIN_EPOCHS to
-MAX_EPOCHS passes; pairs always ROWS_SEEN. The encoder's `rate_factor_with_word_dropout` divides them. Ours; the evidence stands
-in presets/tasks/custom.yaml."""
+MAX_EPOCHS passes; pairs always ROWS_SEEN. Where the rate is null and the weights are fresh, the encoder's
+`rate_factor_with_word_dropout` divides ROWS_SEEN_WITH_WORD_DROPOUT. Ours; the evidence stands in presets/tasks/custom.yaml."""
 
 
 class Evaluation(Protocol):

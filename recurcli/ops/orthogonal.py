@@ -40,7 +40,8 @@ def cayley_product(x: Tensor, matrix: Tensor, raw: Tensor) -> Tensor:
 
     The gradient goes to `raw`, without the two products of (D, D) matrices by which that of Q becomes that of X.
     """
-    return _CayleyProduct.apply(x.to(matrix.dtype), matrix.detach(), raw)  # type: ignore[no-untyped-call]
+    with without_autocast(x):
+        return _CayleyProduct.apply(x.to(matrix.dtype), matrix, raw)  # type: ignore[no-untyped-call]
 
 
 def orthonormal(raw: Tensor) -> Tensor:

@@ -86,12 +86,15 @@ class WordTokens(dict[str, bytes]):
         for text in texts:
             firsts.append(len(words))
             words += words_of(text)
-        new = [*set(words).difference(self)]
+        known = {
+            word: ids for word in set(words) if (ids := self.get(word)) is not None
+        }  # other threads change the cache
+        new = [*set(words).difference(known)]
         for word, encoding in zip(new, self.backend.encode_batch_fast(new, add_special_tokens=False), strict=True):
-            self[word] = array(self.kind, encoding.ids).tobytes()
-        found = [*map(self.__getitem__, words)]
-        for word in new if len(self) <= MAX_WORDS else [*self]:
-            if len(word) > MAX_LENGTH or len(self) > MAX_WORDS:
-                del self[word]
+            known[word] = array(self.kind, encoding.ids).tobytes()
+        found = [*map(known.__getitem__, words)]
+        if len(self) + len(new) > MAX_WORDS:
+            self.clear()
+        self.update((word, known[word]) for word in new[:MAX_WORDS] if len(word) <= MAX_LENGTH)
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         return b"".join(found), np.add.reduceat(sizes, firsts) // array(self.kind).itemsize

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from recurcli.commands.evaluate import DIAGNOSED_ROWS
+from recurcli.commands.evaluation.network import DIAGNOSED_ROWS
 from recurcli.commands.trained_run import task_of
 from recurcli.data.splits import load_split
 from recurcli.diagnostics import diagnose
