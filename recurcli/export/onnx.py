@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recurcli.encoders.registry import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, require_extra
+from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.inference import Predictor, TrainedEncoder, read_kept
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
@@ -161,8 +163,7 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
 def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     config, kept, linear = predictor.config, predictor.kept, predictor.linear
-    of = {name: kept.calibrations.get(name, (1.0, 0.0)) for name in kept.weights}
-    parts = {name: weight / kept.temperature * np.array(of[name]) for name, weight in kept.weights.items()}
+    parts = slopes_and_offsets(kept)
     return {
         **config_to_dict(replace(config, network=None, source={})),  # the source names a local file
         **({} if encoder is None else _network(encoder)),
@@ -174,6 +175,12 @@ def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, A
         "ngrams": linear and asdict(linear.ngrams.config),
         "vectors": linear and linear.vectors and linear.vectors.about,
     }
+
+
+def slopes_and_offsets(kept: Kept) -> dict[str, NDArray[np.float64]]:
+    """Return what makes the logits of each part those of the probabilities: a factor and a summand, (2,) or for each label."""
+    of = {name: np.array(kept.calibrations.get(name, (1.0, 0.0))) for name in kept.weights}
+    return {name: weight / kept.temperature * of[name] for name, weight in kept.weights.items()}
 
 
 def _network(encoder: TrainedEncoder) -> dict[str, Any]:
