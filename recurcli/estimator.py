@@ -32,7 +32,7 @@ from recurcli.data.tasks import task_named
 from recurcli.device import own_random_state
 from recurcli.display.screen import Screen
 from recurcli.errors import DataError, Interrupted, RecurError, StorageError, escaped
-from recurcli.evaluation.inference import Predictor, as_pair, text_rows
+from recurcli.evaluation.predictor import Predictor, as_pair, text_rows
 from recurcli.files import write_atomically
 from recurcli.log import Log, Note
 from recurcli.models.data import RowsInMemory

@@ -10,12 +10,11 @@ from typing import Any
 from recurcli.commands.page_model import page_model
 from recurcli.commands.trained_run import data_config, known_task, note_on_fast, task_of
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.export.clue_export import export_clue
-from recurcli.export.format import ExportFormat, TrainedRun
+from recurcli.export.format import MIN_AGREEMENT, ExportFormat, TrainedRun
 from recurcli.export.html import MAX_SIZE, export_html
 from recurcli.export.onnx import export_onnx
-from recurcli.export.quantize import MIN_AGREEMENT
 from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
 from recurcli.log import Log
 from recurcli.requests.export import ExportRequest

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from importlib.metadata import version
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from recurcli.commands.prediction.output import (
     OutputStream,
@@ -46,10 +46,8 @@ from recurcli.data.readers import is_table
 from recurcli.data.rows import Record
 from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_source
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
-from recurcli.device import choose_device, choose_precision
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.evaluation.inference import WINDOW, InferenceConfig, Pair, Predictor
-from recurcli.export.html import read_page
+from recurcli.evaluation.predictor import WINDOW, Pair, Predictor
 from recurcli.linear.explain import explain, explain_direction
 from recurcli.log import Log
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
@@ -129,10 +127,9 @@ def predict(request: PredictRequest, log: Log) -> None:
 def _load(request: PredictRequest, log: Log) -> tuple[Predictor, str]:
     """Return the model of a run directory or of a page, and the sha256 that stands for it."""
     if request.run.is_file():
-        config = request.inference
-        return read_page(
-            request.run, InferenceConfig(choose_device(config.device), config.precision, config.batch_size)
-        )
+        from recurcli.export.html import read_page
+
+        return read_page(request.run)
     run = open_run(request.run)
     predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
     run.note_if_unfinished(log)
@@ -332,7 +329,7 @@ _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite
 
 def _facts(request: PredictRequest, sha256: str, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
-    rows, config = writer.input, predictor.inference
+    rows, inference = writer.input, None if predictor.encoder is None else predictor.encoder.inference
     others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
     for name in (*_RESOLVED, *_FREE_AT_RESUME):
         del others[name]
@@ -349,9 +346,8 @@ def _facts(request: PredictRequest, sha256: str, predictor: Predictor, writer: R
             "--pair": " + ".join(rows.source.columns.pair) or None,
             "--header": rows.source.header,
             "--fast": predictor.kept.name == "linear model",
-            "--device": config.device.type,
-            "--precision": choose_precision(config.precision, config.device),
-            "--batch-size": config.batch_size,
+            **({"--device": "cpu", "--precision": "fp32"} if inference is None else inference.options()),
+            "--batch-size": request.inference.batch_size,
             "the window": [WINDOW, WINDOW_CHARACTERS],
         },
         "input": {
@@ -361,8 +357,7 @@ def _facts(request: PredictRequest, sha256: str, predictor: Predictor, writer: R
             "a column of reasons": writer.with_reason,
         },
         "machine": {
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "device": torch.cuda.get_device_name(config.device) if config.device.type == "cuda" else "cpu",
+            **{package: version(package) for package in ("numpy", "scipy", "tokenizers")},
+            **({} if inference is None else inference.machine()),
         },
     }

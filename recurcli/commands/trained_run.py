@@ -8,7 +8,7 @@ from recurcli.config import DataConfig, with_options
 from recurcli.data.rows import file_and_part
 from recurcli.data.tasks import Task, task_named, task_with_columns
 from recurcli.errors import DataError, ModelError, UsageError
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.log import Log
 from recurcli.runs.run_directory import THRESHOLDS, Run
 

@@ -18,11 +18,9 @@ import numpy as np
 from recurcli.data.source import Source
 from recurcli.errors import ModelError, UsageError, escaped, pluralize
 from recurcli.evaluation.decision import Kept
-from recurcli.evaluation.inference import InferenceConfig, Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.evaluation.result_block import metric_rows
-from recurcli.export.format import TrainedRun
-from recurcli.export.onnx import slopes_and_offsets
-from recurcli.export.quantize import MIN_AGREEMENT
+from recurcli.export.format import MIN_AGREEMENT, TrainedRun
 from recurcli.files import naming_damage, read_limited, write_atomically
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
@@ -151,9 +149,7 @@ def export_html(
 def _about(run: TrainedRun, model: PageModel) -> dict[str, Any]:
     """Return what a reader of the page's weights needs besides; no local path."""
     kept, source = model.kept, run.predictor.source
-    slopes, offsets = np.broadcast_to(
-        slopes_and_offsets(kept)["linear"].reshape(2, -1), (2, kept.target.width)
-    ).tolist()
+    slopes, offsets = np.broadcast_to(kept.slopes_and_offsets["linear"].reshape(2, -1), (2, kept.target.width)).tolist()
     own = asdict(replace(source, path=None, name=Path(source.name).name))
     return {
         "config": config_to_dict(replace(run.predictor.config, network=None, source=own)),
@@ -232,7 +228,7 @@ def _row(number: int, cells: Iterable[str]) -> str:
     return f'<tr><th scope="{"row" if number else "col"}">{first}</th>{rest}</tr>'
 
 
-def read_page(path: Path, inference: InferenceConfig) -> tuple[Predictor, str]:
+def read_page(path: Path) -> tuple[Predictor, str]:
     """Return the model of a page, and the sha256 of the file. Raises ModelError if it is none, or was cut or edited."""
     content = read_limited(path, LARGEST)
     page, _, seal = content.rpartition(_SEAL)
@@ -252,5 +248,6 @@ def read_page(path: Path, inference: InferenceConfig) -> tuple[Predictor, str]:
         linear = unpack(from_bytes(b64decode(parts[b"model"]), about["layout"]), NgramConfig(**about["ngrams"]))
         if len(linear.bias) != kept.target.width or kept.name != "linear model":
             raise ValueError("its weights are not those of its labels")
-    source, of = Source.from_json(config.source, path), {"encoder": None, "linear": linear, "kept": kept, "run": path}
-    return Predictor(config=config, source=source, inference=inference, **of), sha256(content).hexdigest()
+    source = Source.from_json(config.source, path)
+    predictor = Predictor(config=config, source=source, encoder=None, linear=linear, kept=kept, run=path)
+    return predictor, sha256(content).hexdigest()

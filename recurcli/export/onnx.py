@@ -16,17 +16,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recurcli.encoders.registry import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, require_extra
-from recurcli.evaluation.decision import Kept
-from recurcli.evaluation.inference import Predictor, TrainedEncoder, read_kept
+from recurcli.evaluation.inference import TrainedEncoder
+from recurcli.evaluation.predictor import Predictor, read_kept
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
-from recurcli.linear import ngram_hashes
+from recurcli.linear import features, ngram_hashes, word_tokens
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
 from recurcli.network import Classifier
@@ -94,8 +93,13 @@ def export_onnx(
                 f"static vectors of {vectors.name}",
             )
             files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
-        files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
-        files["ngram_hashes.py"] = Path(ngram_hashes.__file__).read_bytes(), "numpy code of its n-grams"
+        files["linear_model.py"] = (
+            (SCRIPTS / "linear_model.py").read_bytes(),
+            "reads the linear model and its numpy code",
+        )
+        for module in (features, ngram_hashes, word_tokens):
+            own = Path(str(module.__file__)).read_bytes().replace(b"from recurcli.linear.", b"from ")
+            files[f"{module.__name__.rpartition('.')[2]}.py"] = own, "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
         agreement = _compare(run, dev, encoder, fp32, graph)
@@ -163,7 +167,7 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
 def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     config, kept, linear = predictor.config, predictor.kept, predictor.linear
-    parts = slopes_and_offsets(kept)
+    parts = kept.slopes_and_offsets
     return {
         **config_to_dict(replace(config, network=None, source={})),  # the source names a local file
         **({} if encoder is None else _network(encoder)),
@@ -175,12 +179,6 @@ def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, A
         "ngrams": linear and asdict(linear.ngrams.config),
         "vectors": linear and linear.vectors and linear.vectors.about,
     }
-
-
-def slopes_and_offsets(kept: Kept) -> dict[str, NDArray[np.float64]]:
-    """Return what makes the logits of each part those of the probabilities: a factor and a summand, (2,) or for each label."""
-    of = {name: np.array(kept.calibrations.get(name, (1.0, 0.0))) for name in kept.weights}
-    return {name: weight / kept.temperature * of[name] for name, weight in kept.weights.items()}
 
 
 def _network(encoder: TrainedEncoder) -> dict[str, Any]:

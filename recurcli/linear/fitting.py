@@ -18,16 +18,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recurcli.cache import cached
 from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.linear.ensemble import fit_calibration
+from recurcli.linear.features import Vectors, characters_read
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
-from recurcli.linear.ngrams import Ngrams, Vectors, characters_read, ngram_sets
+from recurcli.linear.ngrams import Ngrams, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
 from recurcli.targets import Target
@@ -76,7 +76,7 @@ def fit_sgd(
     target: Target,
     start: LinearWeights | None = None,
     row_weights: RowWeights = None,
-    dense: Callable[[slice], Tensor] | None = None,
+    dense: Callable[[slice], NDArray[np.float32]] | None = None,
 ) -> LinearWeights:
     """Fit by SGD on batches of `vectors` (N, V), whose rows are in random order; the learning rate falls to 0.
 
@@ -88,7 +88,7 @@ def fit_sgd(
     columns, offsets = torch.from_numpy(vectors.indices), torch.from_numpy(vectors.indptr)
     values, labels = torch.from_numpy(vectors.data), torch.from_numpy(y)
     factors = None if row_weights is None else torch.from_numpy(row_weights).float()
-    center = torch.zeros(0) if dense is None else dense(slice(0, CENTERED_ROWS)).mean(dim=0)
+    center = torch.zeros(0) if dense is None else torch.from_numpy(dense(slice(0, CENTERED_ROWS)).mean(axis=0))
     size = vectors.shape[1] + len(center)
     given = (np.zeros((size, target.width), np.float32), np.zeros(target.width, np.float32))
     weights, bias = map(torch.from_numpy, start or given)
@@ -108,7 +108,7 @@ def fit_sgd(
         logits = bias + F.embedding_bag(
             columns[here], weights, bags, mode="sum", per_sample_weights=values[here], include_last_offset=True
         )
-        features = None if dense is None else dense(slice(begin, begin + len(bags) - 1)) - center
+        features = None if dense is None else torch.from_numpy(dense(slice(begin, begin + len(bags) - 1))) - center
         if features is not None:
             logits += features @ of_dense
         grad_logits = target.linear_loss_gradient(logits, labels[begin : begin + BATCH_SIZE])
@@ -155,7 +155,7 @@ def fit_model(
     if solver == "SGD":
         weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
-        joined = matrix if dense is None else _with_dense(matrix, dense(slice(None)).numpy())
+        joined = matrix if dense is None else _with_dense(matrix, dense(slice(None)))
         weights, bias = target.fit_linear(joined, labels, hyperparameters.c, row_weights)
     found = replace(hyperparameters, solver=solver)
     if static is None:
@@ -166,10 +166,10 @@ def fit_model(
     )
 
 
-def _scaled_features(static: StaticVectors, texts: Texts, scale: float) -> Callable[[slice], Tensor]:
+def _scaled_features(static: StaticVectors, texts: Texts, scale: float) -> Callable[[slice], NDArray[np.float32]]:
     """Return a function that returns `scale` times the features (n, F) of a slice of `texts`, of which only tokens are kept."""
     tokens = static.tokenize(texts)
-    return lambda rows: scale * static.features(tokens, rows)
+    return lambda rows: np.float32(scale) * static.features(tokens, rows)
 
 
 def _with_dense(vectors: "csr_matrix", features: NDArray[np.float32]) -> "csr_matrix":
@@ -234,7 +234,7 @@ def search_hyperparameters(
     factors = factors[rows[: len(labels)]]
     every, few = len(labels), 0  # the rows of a choice, without and with static vectors
     if static is not None:
-        features = static.features(static.tokenize(sample[:every])).numpy()
+        features = static.features(static.tokenize(sample[:every]))
         values = max(matrix.nnz for matrix in matrices.values()) / len(sample) + features.shape[1]
         few = min(every, int(MAX_CHOICE_WORK / (values * target.width)))
 

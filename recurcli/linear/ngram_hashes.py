@@ -45,22 +45,22 @@ class Columns:
 
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
-        self.shift = np.uint64(64 - max(1, len(keys).bit_length()))
-        buckets = np.arange(1 << (64 - int(self.shift)), dtype=np.uint64) << self.shift
-        self.starts = np.append(np.searchsorted(keys, buckets), len(keys))  # first key with these leading bits
+        bits = len(keys).bit_length() + 1  # two to four buckets a key
+        self.shift = np.uint64(64 - bits)
+        self.starts = np.zeros((1 << bits) + 1, np.int32)  # the first key with these leading bits
+        np.cumsum(np.bincount((keys >> self.shift).astype(np.int64), minlength=1 << bits), out=self.starts[1:])
 
     def of(self, hashes: Keys) -> Numbers:
         """Return the column (M,) of each of the `hashes` (M,), or -1 for an unknown n-gram."""
         bucket = (hashes >> self.shift).astype(np.int64)
-        place, ends = self.starts[bucket], self.starts[bucket + 1]
+        place, ends, left = self.starts.take(bucket), self.starts[1:].take(bucket), np.arange(len(hashes))
         columns = np.full(len(hashes), -1)
-        left = np.flatnonzero(place < ends)
-        while len(left):  # a bucket has one key on average
-            same = self.keys[place[left]] == hashes[left]
-            columns[left[same]] = place[left[same]]
-            left = left[~same]
-            place[left] += 1
-            left = left[place[left] < ends[left]]
+        while (more := place < ends).any():
+            left, place, ends = left[more], place[more], ends[more]
+            same = self.keys.take(place) == hashes[left]
+            columns[left[same]] = place[same]
+            place[same] = ends[same]
+            place[~same] += 1
         return columns
 
 

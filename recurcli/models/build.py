@@ -31,7 +31,7 @@ from recurcli.log import Log
 from recurcli.metrics import metric_named
 from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.folder_weights import find_weights, load_folder
-from recurcli.runs.model_files import build_shapes
+from recurcli.runs.network_files import build_shapes
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
 from recurcli.tokens.vectors import read_vectors

@@ -17,7 +17,8 @@ from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, format_score, words_of
 from recurcli.network import forward_flops_per_token
-from recurcli.runs.model_files import Files, count_parameters, save_tensors
+from recurcli.runs.model_files import Files
+from recurcli.runs.network_files import count_parameters, save_tensors
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingLoop
 from recurcli.training.session import Session, checkpoint_bytes

@@ -244,9 +244,8 @@ class OneLabel(Target):
         With 0 `rows` nothing is mixed. By Laplace's rule of succession the chance of a mistake after n rows without one is
         1 / (n + 2). The order of the labels of a row stays, and that of the rows by the probability of one of two labels.
         """
-        import torch
-
-        probabilities: Probabilities = torch.from_numpy(logits).softmax(dim=1).numpy()
+        probabilities: Probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
         if mixed := mixed_share(rows, self.width):
             probabilities = np.minimum((1 - mixed) * probabilities + mixed / self.width, 1 - 1 / (rows + 2))
         return probabilities

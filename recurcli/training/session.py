@@ -24,7 +24,7 @@ from recurcli.files import CommittedFolder, commit_directory, remove, storage_er
 from recurcli.log import Log, Progress
 from recurcli.network import Backbone
 from recurcli.process import signal_handlers
-from recurcli.runs.model_files import load_tensors, load_weights, save_tensors
+from recurcli.runs.network_files import load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, check_same, checkpoint_folders, first_difference
 from recurcli.training.fit import TrainingLoop, TrainingState, fit
 from recurcli.validation import parse_config

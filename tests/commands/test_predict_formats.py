@@ -19,7 +19,7 @@ from recurcli.data.columns import TextColumns
 from recurcli.data.rows import Record, Records, open_file
 from recurcli.data.source import Source
 from recurcli.errors import DataError
-from recurcli.evaluation.inference import Prediction
+from recurcli.evaluation.predictor import Prediction
 from recurcli.requests.predict import OutputFormat, PredictRequest
 from recurcli.targets import OneLabel
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from recurcli.config import ModelConfig, RunConfig, TokenizerConfig
-from recurcli.runs.model_files import Files, known_to_bytes, save_tensors, write_model
+from recurcli.runs.model_files import Files, known_to_bytes, write_model
+from recurcli.runs.network_files import save_tensors
 from recurcli.runs.run_directory import KNOWN_ROWS, RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingState

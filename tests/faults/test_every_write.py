@@ -14,7 +14,7 @@ from small_runs import COMMANDS, fingerprint, options
 
 from recurcli.errors import ModelError
 from recurcli.files import CommittedFolder
-from recurcli.runs.model_files import read_model
+from recurcli.runs.network_files import read_model
 from recurcli.runs.run_directory import NEXT, RunDirectory, beside
 from recurcli.training.session import newest_checkpoint
 

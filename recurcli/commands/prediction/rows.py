@@ -19,7 +19,7 @@ from recurcli.data.readers import escapes_of, is_table
 from recurcli.data.rows import Record, Records, file_and_part, first_repeated
 from recurcli.data.source import Source
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize
-from recurcli.evaluation.inference import WINDOW, Prediction
+from recurcli.evaluation.predictor import WINDOW, Prediction
 from recurcli.files import OutputKind
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
 from recurcli.targets import Cell, Target
