@@ -39,7 +39,7 @@ MAX_SIZE = 5.0
 """Megabytes of a page. Ours: e-mail takes it, and it opens in a second."""
 LARGEST = 1 << 28
 """Bytes of a page that is read."""
-CARD = 10_000
+CARD = 5_000
 """Bytes that are left for scores and notes, which follow the choice of the weights."""
 FIT = 0.98
 """Share of the n-grams that should fit with which it is tried again, since those that stay take more bytes each. Ours."""

@@ -8,8 +8,7 @@ const PRIME = [0x9e3779b9, 0x7f4a7c15], SIDES = ["first", "second", "both"];
 const SIDE_MARKS = [[0x3c6ef372, 0xfe94f82b], [0xbb67ae85, 0x84caa73b], [0xa54ff53a, 0x5f1d36f1]];
 const HIGH = 0, LOW = 1, hash = new Uint32Array(2); // the result of the arithmetic
 let config, labels, width, stored, starts, weights, properties, lower;
-let values, times, known = []; // of each n-gram of the vocabulary in the row, and which these are
-let highs, lows, begins, ends; // the hash of each n-gram of the row, and its place in its text
+let highs, lows, begins, ends, values, times, known = []; // hash and place of each n-gram of a row; of the `known` ones the values
 
 async function readModel(about, content) {
   config = about, labels = Object.values(about.config.id2label), width = labels.length, stored = {};
@@ -18,10 +17,9 @@ async function readModel(about, content) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const buffer = await new Response(stream).arrayBuffer();
   const kinds = { "<u4": Uint32Array, "<f4": Float32Array, "<u2": Uint16Array, "<i2": Int16Array, "|i1": Int8Array, "|u1": Uint8Array };
-  about.layout.reduce((place, [name, kind, length]) => {
-    stored[name] = new kinds[kind](buffer, place, length);
-    return place + stored[name].byteLength;
-  }, 0);
+  let place = 0;
+  for (const [name, kind, length] of about.layout)
+    stored[name] = new kinds[kind](buffer, place, length), place += stored[name].byteLength;
   starts = new Uint32Array(stored.counts.length + 1);
   stored.counts.forEach((count, bucket) => { starts[bucket + 1] = starts[bucket] + count; });
   values = new Float32Array(stored.rest.length), times = new Uint32Array(stored.rest.length);
@@ -29,7 +27,7 @@ async function readModel(about, content) {
   for (let i = 0; i < weights.length; i++) weights[i] = stored.weights[i] * stored.scales[i % width];
   properties = new Uint8Array(0x110000), lower = new Uint32Array(0x110000);
   stored.starts.forEach((start, run) => properties.fill(stored.properties[run], start, stored.starts[run + 1]));
-  stored.upper.forEach((code, i) => { lower[code] = stored.lower[i]; });
+  stored.upper.forEach((code, i) => { lower[code] = stored.lower[i]; }); // 0: itself
 }
 
 function multiply(aHigh, aLow, bHigh, bLow) { // by halves of 16 bits
@@ -39,11 +37,7 @@ function multiply(aHigh, aLow, bHigh, bLow) { // by halves of 16 bits
   hash[HIGH] = Math.imul(a1, b1) + (p1 >>> 16) + (p2 >>> 16) + Math.imul(aHigh, bLow) + Math.imul(aLow, bHigh);
 }
 
-function add(otherHigh, otherLow) {
-  const sum = hash[LOW] + otherLow;
-  hash[HIGH] += otherHigh + (sum > 0xffffffff ? 1 : 0), hash[LOW] = sum;
-}
-
+const add = (high, low) => { hash[HIGH] += high + (hash[LOW] + low > 0xffffffff ? 1 : 0), hash[LOW] += low; };
 const shift = (bits) => { hash[LOW] ^= hash[LOW] >>> bits | hash[HIGH] << 32 - bits, hash[HIGH] ^= hash[HIGH] >>> bits; };
 
 function mix() {
@@ -70,12 +64,12 @@ function lowered(codes) {
 
 function wordSpans(codes) { // [start, end] of each word or punctuation mark, with its combining marks
   const spans = [];
-  let base = SPACE, before = SPACE;
+  let base = SPACE;
   for (let place = 0; place < codes.length; place++) {
     const kind = properties[codes[place]] & KIND;
-    if (kind >= OTHER || (kind === WORD && base !== WORD) || (kind === MARK && before === SPACE)) spans.push([place, place]);
+    if (kind >= OTHER || (kind === WORD && base !== WORD) || (kind === MARK && spans.at(-1)?.[1] !== place)) spans.push([place, place]);
     if (kind !== SPACE) spans[spans.length - 1][1] = place + 1;
-    base = kind === MARK ? base : kind, before = kind;
+    if (kind !== MARK) base = kind;
   }
   return spans;
 }
@@ -99,12 +93,9 @@ function hashText(codes) {
     hashWindows(spans, new Uint32Array(units.length), units, characters, across ? 0 : 2);
   }
   const spans = words[1] ? wordSpans(codes) : [], units = [new Uint32Array(spans.length), new Uint32Array(spans.length)];
-  spans.forEach(([start, end], word) => {
-    let sum = [0, 0], power = [0, 1];
-    for (const code of codes.slice(start, end)) {
-      multiply(...power, ...PRIME), power = [...hash];
-      multiply(0, code + 1, ...power), add(...sum), sum = [...hash];
-    }
+  spans.forEach(([start, end], word) => { // the sum of (code + 1) PRIME^(1 + place in the word)
+    hash.fill(0);
+    for (let place = end - 1; place >= start; place--) add(0, codes[place] + 1), multiply(hash[HIGH], hash[LOW], PRIME[HIGH], PRIME[LOW]);
     mix(), units[HIGH][word] = hash[HIGH], units[LOW][word] = hash[LOW];
   });
   hashWindows(spans, ...units, words, 1);
@@ -117,8 +108,7 @@ function hashWindows(spans, unitHighs, unitLows, [shortest, longest], kind) {
       if (kind === 2 && last - 1 > first && unitLows[last - 1] === 32) break; // a space is first or last
       multiply(high, low, PRIME[HIGH], PRIME[LOW]), add(unitHighs[last], unitLows[last]), add(0, 1);
       high = hash[HIGH], low = hash[LOW];
-      if (last - first + 1 < shortest) continue;
-      add(0, (kind << 8) + last - first + 1), mix();
+      if (last - first + 1 >= shortest) add(0, (kind << 8) + last - first + 1), mix(); else continue;
       highs.push(hash[HIGH]), lows.push((hash[LOW] & ~1 | kind & 1) >>> 0), begins.push(spans[first][0]), ends.push(spans[last][1]);
     }
   }
@@ -140,13 +130,12 @@ function columnOf(high, low) { // the place of an n-gram in the vocabulary, or -
 }
 
 function read(row) { // [text] or [first, second]: the logits, and what explains them
-  highs = [], lows = [], begins = [], ends = [];
   for (const column of known) times[column] = 0;
+  highs = [], lows = [], begins = [], ends = [], known = [];
   const texts = row.map(codePoints), small = texts.map(lowered), norms = [0, 0], { idf, records } = stored;
   hashText(small[0]);
   const second = lows.length, columns = [], logits = [...stored.bias], kindOf = (column) => column < starts[65536] ? 0 : 1;
   if (row.length > 1) hashText(small[1]), markSides(second);
-  known = [];
   for (let i = 0; i < lows.length; i++) {
     const column = columnOf(highs[i], lows[i]);
     columns.push(column);
@@ -171,15 +160,13 @@ function decide(logits) { // the shares of the labels, the numbers of those that
     const text = number.toFixed(Math.max(0, 5 - Math.floor(Math.log10(target.std))));
     return { given: [0], number, text: (text.includes(".") ? text.replace(/\.?0+$/, "") : text).replace(/^-0$/, "0") };
   }
-  if (target.kind === "one") {
-    const powers = scaled.map((logit) => Math.exp(logit - Math.max(...scaled))), sum = powers.reduce((a, b) => a + b);
-    const shares = powers.map((power) => (1 - width * least) * power / sum + least);
-    const given = [best(shares.map((share, label) => share / (thresholds?.[label] ?? 1)))];
-    return { shares, given, text: labels[given[0]] };
-  }
-  const shares = scaled.map((logit) => (1 - 2 * least) / (1 + Math.exp(-logit)) + least), bounds = thresholds ?? shares.map(() => 0.5);
-  let given = config.order.filter((label) => shares[label] >= bounds[label]);
-  if (!given.length && target.at_least_one) given = [best(shares.map((share, label) => share / Math.max(bounds[label], 1e-12)))];
+  const isOne = target.kind === "one", bounds = thresholds ?? scaled.map(() => isOne ? 1 : 0.5), largest = Math.max(...scaled);
+  const powers = scaled.map((logit) => Math.exp(logit - largest)), sum = powers.reduce((a, b) => a + b);
+  const chances = isOne ? powers.map((power) => power / sum) : scaled.map((logit) => 1 / (1 + Math.exp(-logit)));
+  const shares = chances.map((chance) => (1 - (isOne ? width : 2) * least) * chance + least);
+  let given = isOne ? [] : config.order.filter((label) => shares[label] >= bounds[label]);
+  if (isOne || (!given.length && target.at_least_one))
+    given = [best(shares.map((share, label) => share / Math.max(bounds[label], 1e-12)))];
   return { shares, given, text: given.map((label) => labels[label]).join(target.separator) };
 }
 
@@ -187,15 +174,16 @@ function explain({ texts, small, second, columns, logits }, label, number) { // 
   const { target } = config.config, others = logits.map((logit, other) => other === label ? -Infinity : logit), parts = new Map();
   const sign = number === undefined ? 1 : Math.sign(number - target.mean), next = others.indexOf(Math.max(...others));
   const sides = small.map((codes) => {
-    const units = (config.ngrams.words[1] ? wordSpans : everySpan)(codes), until = new Uint32Array(codes.length + 1), from = until.slice();
+    const units = (config.ngrams.words[1] ? wordSpans : everySpan)(codes), shares = new Float64Array(units.length);
+    const until = new Uint32Array(codes.length + 1), from = until.slice(); // units that begin, and that end, before a place
     units.forEach(([start, end]) => { until[start + 1]++, from[end]++; });
-    for (let i = 1; i <= codes.length; i++) until[i] += until[i - 1], from[i] += from[i - 1]; // units that begin, and end, before
-    return { codes, units, until, from, shares: new Float64Array(units.length) };
+    for (let i = 1; i <= codes.length; i++) until[i] += until[i - 1], from[i] += from[i - 1];
+    return { codes, units, until, from, shares };
   });
   columns.forEach((column, i) => {
     if (column < 0) return;
-    const { until, from, shares } = sides[i < second ? 0 : 1], first = from[begins[i]], end = until[ends[i]], row = stored.records[column] * width;
-    const weight = weights[row + label] - (target.kind === "one" ? weights[row + next] : 0);
+    const { until, from, shares } = sides[i < second ? 0 : 1], first = from[begins[i]], end = until[ends[i]];
+    const row = stored.records[column] * width, weight = weights[row + label] - (target.kind === "one" ? weights[row + next] : 0);
     for (let unit = first; unit < end; unit++) shares[unit] += sign * weight * values[column] / times[column] / (end - first);
   });
   const least = MIN_SHARE * sides.reduce((most, { shares }) => shares.reduce((a, b) => Math.max(a, b), most), 0);
@@ -207,7 +195,8 @@ function explain({ texts, small, second, columns, logits }, label, number) { // 
       const start = units[unit][0];
       let share = 0;
       do share += shares[unit]; while (isNamed(++unit)); // neighbours are one part
-      const end = units[unit - 1][1], part = textOf(codes.slice(start, end)), before = parts.get(part) ?? { share: 0, side, start, end };
+      const end = units[unit - 1][1], part = textOf(codes.slice(start, end));
+      const before = parts.get(part) ?? { share: 0, side, start, end };
       parts.set(part, { ...before, share: before.share + share, last: side });
     }
   });

@@ -4,21 +4,21 @@ let table = [], pairs = false, isOne = false;
 
 const by = (id) => document.getElementById(id);
 const make = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text, dir: "auto", ...more });
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const tell = (text) => { by("state").textContent = text; };
 
 function answer() { // what strangers wrote is text here, never markup
   const found = read((pairs ? ["first", "second"] : ["first"]).map((id) => by(id).value)), lines = [];
-  const { shares, given, text, number } = decide(found.logits), share = isOne ? shares[given[0]] : 1;
-  const unsure = share < by("least").value / 100 ? "unsure: " : "";
-  lines.push(make("p", `${unsure}${text || "no label"}${isOne ? `, ${percent(share)}` : ""}`, { className: "label" }));
+  const { shares, given, text, number } = decide(found.logits);
+  const shown = (label) => `${labels[label]}, ${(100 * shares[label]).toFixed(1)} %`;
+  const unsure = isOne && shares[given[0]] < by("least").value / 100 ? "unsure: " : "";
+  lines.push(make("p", unsure + (isOne ? shown(given[0]) : text || "no label"), { className: "label" }));
   for (const label of given) {
     const parts = explain(found, label, number);
     if (parts.length) lines.push(make("p", `${given[1] >= 0 ? `${labels[label]}: ` : ""}decided by ${parts.join(" | ")}`));
   }
-  const order = shares ? labels.map((_, label) => label).sort((a, b) => shares[b] - shares[a]).slice(0, SHOWN) : [];
-  const list = make("ol", "");
-  list.append(...order.map((label) => make("li", `${labels[label]}, ${percent(shares[label])}`)));
-  by("answer").replaceChildren(...lines, list);
+  const best = shares ? labels.map((_, label) => label).sort((a, b) => shares[b] - shares[a]).slice(0, SHOWN) : [];
+  by("answer").replaceChildren(...lines, make("ol", ""));
+  by("answer").lastChild.append(...best.map((label) => make("li", shown(label))));
 }
 
 function cellsOf(text, mark) { // the rows of a CSV, whose cells may be quoted, or of a TSV
@@ -40,29 +40,25 @@ function show(text, mark, name = "") { // the texts are in the columns that the 
     select.replaceChildren(...head.map((cell, i) => new Option(known[0] >= 0 ? cell : `column ${i + 1}`, i)));
     select.selectedIndex = known[side] >= 0 ? known[side] : Math.min(side, head.length - 1);
   });
-  by("state").textContent = `${name}${table.length.toLocaleString("en")} lines`;
+  tell(`${name}${table.length.toLocaleString("en")} lines`);
 }
 
-async function open(file) {
-  show(await file.text(), /\.csv$/i.test(file.name) ? "," : "\t", `${file.name}: `), by("rows").value = "";
-}
+const open = async (file) => show(await file.text(), /\.csv$/i.test(file.name) ? "," : "\t", `${file.name}: `);
 
 async function labelAll() {
   const columns = (pairs ? ["column", "column2"] : ["column"]).map((id) => by(id).value), least = by("least").value, lines = [];
   const rows = by("header").checked ? table.slice(1) : table, count = rows.length.toLocaleString("en");
   const push = (cells) => lines.push(cells.map((cell) => cell.replace(/[\t\r\n]+/g, " ")).join("\t"));
   if (rows !== table) push([...table[0], "prediction", ...(isOne ? ["score", "reason"] : [])]);
-  by("start").disabled = true;
+  by("start").disabled = true; // until all are labelled
   for (const [i, row] of rows.entries()) {
     const { shares, given, text } = decide(read(columns.map((column) => row[column] ?? "")).logits), share = shares?.[given[0]];
     push([...row, text, ...(isOne ? [share.toFixed(6), share < least / 100 ? `unsure: below ${least} %` : ""] : [])]);
-    if (i % ROWS_AT_ONCE) continue;
-    by("state").textContent = `${i.toLocaleString("en")} of ${count} rows`;
-    await new Promise((resolve) => setTimeout(resolve));
+    if (i % ROWS_AT_ONCE === 0) tell(`${i.toLocaleString("en")} of ${count} rows`), await new Promise((resolve) => setTimeout(resolve));
   }
   by("labelled").value = lines.join("\n") + "\n", by("labelled").hidden = by("save").hidden = by("start").disabled = false;
   by("save").href = URL.createObjectURL(new Blob([by("labelled").value], { type: "text/tab-separated-values" }));
-  by("state").textContent = `labelled: ${count}`;
+  tell(`labelled: ${count}`);
 }
 
 async function openPage() {
