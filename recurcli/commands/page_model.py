@@ -51,8 +51,8 @@ def _training_data(run: TrainedRun, data: Path | None) -> tuple[Preset, Data]:
         preset = parse_config(Preset, run.folder.read_preset())
     except UsageError as error:
         raise ModelError(f"{run.path / PRESET}: {error}") from None
-    own = {"data": data_config(run.folder, data), "linear": replace(preset.linear, vectors=None)}
-    preset = replace(preset, **own, finetuning=replace(preset.finetuning, score_test=False))
+    own, without = replace(preset.finetuning, score_test=False), replace(preset.linear, vectors=None)
+    preset = replace(preset, data=data_config(run.folder, data), finetuning=own, linear=without)
     rows = prepare(preset, *read_splits(preset, None, Log()), Log())
     stored = run.folder.read_result()["data"]
     for name, split in rows.splits.items():
