@@ -123,10 +123,12 @@ def export_html(
     before_and_after = [format_score(target.headline, target.score(target.headline, y, each)) for each in (full, small)]
     with_run, count = target.agreement(before, own), len(arrays["rest"])
     rows = pluralize(len(y), "dev row" if model.out_of_fold is None else "training row")
-    change = f"{words_of(target.headline)} {' in full precision, '.join(before_and_after)}"
+    change = f"{words_of(target.headline)} {' in full precision, '.join(before_and_after)} in {bits} bits"
+    if model.out_of_fold is not None:  # a score on rows that it was fitted on would mislead
+        change = f"weights in {bits} bits"
     notes = [
         *model.notes,
-        f"{rows}: {change} in {bits} bits; agreement with the model in full precision {100 * agreement:.2f} %, with the run "
+        f"{rows}: {change}; agreement with the model in full precision {100 * agreement:.2f} %, with the run "
         f"{100 * with_run:.2f} %",
     ]
     if count < total:
