@@ -11,6 +11,9 @@ from recurcli.evaluation.predictor import Predictor
 from recurcli.files import OutputKind
 from recurcli.runs.run_directory import Run
 
+MIN_AGREEMENT = 0.98
+"""Smallest agreement on the dev rows of a model with weights of fewer bits with the one in full precision. Ours."""
+
 
 class TrainedRun(NamedTuple):
     """A verified run."""

@@ -167,8 +167,7 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
 def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     config, kept, linear = predictor.config, predictor.kept, predictor.linear
-    of = {name: kept.calibrations.get(name, (1.0, 0.0)) for name in kept.weights}
-    parts = {name: weight / kept.temperature * np.array(of[name]) for name, weight in kept.weights.items()}
+    parts = kept.slopes_and_offsets
     return {
         **config_to_dict(replace(config, network=None, source={})),  # the source names a local file
         **({} if encoder is None else _network(encoder)),

@@ -151,7 +151,7 @@ def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.boo
     kinds = _KINDS[codes]
     if not kinds.all():
         for code in np.unique(codes[kinds == 0]).tolist():
-            _KINDS[code] = _kind_of(chr(code))
+            _KINDS[code] = kind_of(chr(code))
         kinds = _KINDS[codes]
     before = np.append(np.uint8(SPACE), kinds[:-1])[: len(kinds)]
     marks = kinds == MARK
@@ -163,7 +163,7 @@ def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.boo
     return kinds != SPACE, first_of_word | (kinds == OTHER) | first_mark
 
 
-def _kind_of(character: str) -> int:
+def kind_of(character: str) -> int:
     if character.isalnum() or character == "_":
         return WORD
     if character.isspace():
