@@ -1,6 +1,7 @@
 """The errors that a user can cause, with their exit codes, and helpers for their messages."""
 
 import difflib
+import html
 import importlib.util
 import shlex
 import signal
@@ -130,6 +131,13 @@ def pluralize(number: int, noun: str, verb: str = "", *, of: int | None = None) 
 def quoted(names: Sequence[str], limit: int = 8) -> str:
     """Return the first names in quotes, `limit` at most."""
     return ", ".join([*(f"'{escaped(name)}'" for name in names[:limit]), *["…"][: len(names) > limit]])
+
+
+def html_table(rows: Iterable[Iterable[object]]) -> str:
+    """Return a table of HTML for notebooks, whose rows are escaped; the first cell of each is its header."""
+    shown = ([html.escape(escaped(cell)) for cell in row] for row in rows)
+    lines = (f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for name, *cells in shown)
+    return f"<table>{''.join(lines)}</table>"
 
 
 def escaped(text: object, limit: int = 120) -> str:

@@ -40,7 +40,7 @@ from recurcli.commands.prediction.rows import (
     types_of_all,
     windows,
 )
-from recurcli.commands.trained_run import note_on_fast
+from recurcli.commands.trained_run import note_on_fast, warn_of_unknown_ngrams
 from recurcli.config import UTF8, DataConfig, with_options
 from recurcli.data.readers import Place, is_table
 from recurcli.data.rows import Record
@@ -122,6 +122,7 @@ def predict(request: PredictRequest, log: Log) -> None:
             progress.input_sha256 = digest.hexdigest()
             output.save(progress)
     _summary(request, inputs, predictor, progress, log)
+    warn_of_unknown_ngrams(run, predictor, _in_words(inputs), log)
 
 
 def _load(request: PredictRequest, log: Log) -> tuple[Predictor, str]:
