@@ -133,11 +133,12 @@ def quoted(names: Sequence[str], limit: int = 8) -> str:
     return ", ".join([*(f"'{escaped(name)}'" for name in names[:limit]), *["…"][: len(names) > limit]])
 
 
-def html_table(rows: Iterable[Iterable[object]]) -> str:
-    """Return a table of HTML for notebooks, whose rows are escaped; the first cell of each is its header."""
+def html_table(rows: Iterable[Iterable[object]], columns: Sequence[str] = ()) -> str:
+    """Return a table of HTML, whose cells are escaped; the first cell of each row, and the names of `columns`, are headers."""
     shown = ([html.escape(escaped(cell)) for cell in row] for row in rows)
-    lines = (f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for name, *cells in shown)
-    return f"<table>{''.join(lines)}</table>"
+    lines = [f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for name, *cells in shown]
+    names = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
+    return f"<table>{f'<tr>{names}</tr>' * bool(names)}{''.join(lines)}</table>"
 
 
 def escaped(text: object, limit: int = 120) -> str:

@@ -1,20 +1,19 @@
 """`recur check FILE --against RUN`: whether the texts of a file are like those of the training of a run."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from recurcli.commands.evaluation.rows import trained_sha256
+from recurcli.commands.evaluation.rows import training_rows
 from recurcli.commands.trained_run import UNKNOWN, data_config, task_of, unknown_of_dev
 from recurcli.data.splits import load_split
 from recurcli.errors import DataError, pluralize
 from recurcli.evaluation.predictor import Pair, Predictor
-from recurcli.export.clue import Finding, Level
+from recurcli.export.clue import Finding
 from recurcli.linear.features import characters_read
 from recurcli.linear.two_sample import two_sample_test
 from recurcli.log import Log
@@ -22,7 +21,6 @@ from recurcli.metrics import percent
 from recurcli.requests.check import CheckRequest
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import PREDICTIONS, Run
-from recurcli.targets import Cell, Target
 from recurcli.targets.target import labels_in
 
 MOST_TEXTS, MOST_CHARACTERS, FEWEST_TEXTS = 2000, 1_500_000, 20
@@ -49,50 +47,45 @@ def check_against(run: Run, path: Path, request: CheckRequest, log: Log) -> tupl
         log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
     known, whose = _known_texts(run, predictor, request.data, log)
     first, second = _sample(known), _sample(rows.texts)
-    most = max(1, int(MOST_CHARACTERS / max(np.mean([*map(characters_read, texts)]) for texts in (first, second))))
-    count = min(len(first), len(second), most)
+    length = max(np.mean([*map(characters_read, texts)]) for texts in (first, second))
+    count = min(len(first), len(second), int(MOST_CHARACTERS / (1 + length)))
     log.stage(f"comparing {pluralize(count, 'text')} with {whose}")
     facts: dict[str, Any] = {"run": str(run), "against": whose, "rows": len(rows.texts), "compared": count}
     facts |= {"differs": None, "accuracy": None, "p_value": None, "furthest": []}
     sentence = f"too few different texts to tell: {count}, and the test needs {FEWEST_TEXTS}"
     if count >= FEWEST_TEXTS:
         accuracy, p_value, distances = two_sample_test(first[:count], second[:count])
-        differs, order = p_value < ALARM, np.argsort(-distances, kind="stable")
-        facts |= {"differs": differs, "accuracy": accuracy, "p_value": p_value}
-        facts["furthest"] = [second[place] for place in order[:LISTED].tolist()]
+        furthest = np.argsort(-distances, kind="stable")[:LISTED].tolist()
+        facts |= {"differs": p_value < ALARM, "accuracy": accuracy, "p_value": p_value}
+        facts["furthest"] = [second[place] for place in furthest]
         share = f"a linear model tells of {percent(accuracy)} % whose they are (chance: 50 %; p {p_value:.2g})"
-        sentence = f"these texts {'differ from' if differs else 'are like'} {whose}: {share}"
+        sentence = f"these texts {'differ from' if facts['differs'] else 'are like'} {whose}: {share}"
     findings = [Finding("warning" if facts["differs"] else "information", sentence)]
     if predictor.linear is not None and (dev := unknown_of_dev(run)) is not None:
         now = predictor.linear.ngrams.unknown_share(second[:count])
         facts["unknown_ngrams"] = {"now": now, "dev": dev}
-        level: Level = "warning" if now > max(UNKNOWN, 2 * dev) else "information"
-        of_dev = f"{percent(dev)} % of those of its dev rows"
-        findings.append(Finding(level, f"{percent(now)} % of their n-grams are unknown to the model, {of_dev}"))
+        what = f"{percent(now)} % of their n-grams are unknown to the model, {percent(dev)} % of those of its dev rows"
+        findings.append(Finding("warning" if now > max(UNKNOWN, 2 * dev) else "information", what))
     decided = target.decode(predictor.kept.predict(predictor.logits_of_pairs(second[:count])))
     before = read_predictions(run, "model").predictions if PREDICTIONS in run else []
-    shifts = zip(target.labels, *(_shares(target, cells) for cells in (before, decided)), strict=True)
-    labels = [{"label": label, "before": old, "now": new} for label, old, new in shifts if target.has_labels]
+    counts = [Counter(label for cell in cells for label in labels_in(cell)) for cells in (before, decided)]
+    labels = [
+        {"label": label, "before": counts[0][label] / max(1, len(before)), "now": counts[1][label] / len(decided)}
+        for label in (target.labels if target.has_labels else ())
+    ]
     facts["labels"] = sorted(labels, key=lambda own: -abs(own["now"] - own["before"]))
     return facts, findings
 
 
-def _shares(target: Target, cells: list[Cell]) -> list[float]:
-    """Return the share of the predictions that have each label."""
-    counts = Counter(label for cell in cells for label in labels_in(cell))
-    return [counts[label] / max(1, len(cells)) for label in target.labels]
-
-
-def _known_texts(run: Run, predictor: Predictor, data: Path | None, log: Log) -> tuple[list[Pair], str]:
+def _known_texts(run: Run, predictor: Predictor, data: Path | None, log: Log) -> tuple[Sequence[Pair], str]:
     """Return the texts of the training, or else the dev rows that the run keeps, and what they are in words."""
-    load = partial(
-        load_split, task_of(run, predictor), "train", use_dev_split=True, any_label=True, like=predictor.source
-    )
+    task, like = task_of(run, predictor), predictor.source
     if data is not None:
-        return load(data_config(run, data)).texts, "the training texts"
+        config = data_config(run, data)
+        rows = load_split(task, "train", config, use_dev_split=True, any_label=True, like=like)
+        return rows.texts, "the training texts"
     with suppress(DataError):
-        if (rows := load(data_config(run, None))).sha256 == trained_sha256(run, "train"):
-            return rows.texts, "the training texts"
+        return training_rows(run, task, like).texts, "the training texts"
     if PREDICTIONS not in run or not (texts := read_texts(run)):
         what = "its training rows have changed or are gone, and it keeps no dev texts"
         raise DataError(f"{run}: {what}; name them with --data")

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.commands.evaluation.rows import check_rows_of_training, read_rows, trained_sha256, values_by
-from recurcli.commands.trained_run import data_config, task_of
+from recurcli.commands.evaluation.rows import read_rows, training_rows, values_by
+from recurcli.commands.trained_run import task_of
 from recurcli.commands.training.report import model_card, warn_of_thresholds
 from recurcli.data.readers import escapes_of
-from recurcli.data.splits import Split, load_split
+from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.errors import UsageError, html_table, pluralize
 from recurcli.evaluation.decision import Kept
@@ -176,9 +176,7 @@ def _cross_validated(request: EvaluateRequest, run: Run, predictor: Predictor, t
     }
     splits: list[Split] = []
     if request.by is not None:
-        load = partial(load_split, task, "train", data_config(run, None), keep_records=True)
-        split = load(like=predictor.source, any_label=True)
-        check_rows_of_training(run, "train", split, trained_sha256(run, "train"))
+        split = training_rows(run, task, predictor.source, keep_records=True)
         splits = [split] if split.dev is None else [split, split.dev]
     return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, splits, log)
 

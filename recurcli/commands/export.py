@@ -3,7 +3,6 @@
 import contextlib
 import os
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +44,9 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
     if request.quantize is None and request.min_agreement is not None and not is_page:
         raise UsageError("--min-agreement compares int8 with fp32; add --quantize int8")
     if request.quantize is not None and not format.folder_with:
-        obstacle = "chooses between 8 bits and 16 itself" if is_page else "has no weights"
-        raise UsageError(f"--quantize: {format.kind.title} {obstacle}; add --format onnx")
+        raise UsageError(f"--quantize: {format.kind.title} has no choice of weights; add --format onnx")
+    if name != "clue" and len(request.runs) != 1:
+        raise UsageError(f"--format {name} writes one run; give one RUN and call it again for the others")
     if request.max_size is not None and not is_page:
         raise UsageError(f"--max-size: {format.kind.title} has no largest size; add --format html")
     if request.data is not None and format.folder_with:
@@ -62,14 +62,14 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
         predictor = Predictor.load(folder, **asdict(request.inference), fast=request.fast)
         folder.note_if_unfinished(log)
         note_on_fast(folder, predictor, log)
-        reads_rows = not format.folder_with and not (is_page and request.data is None)
+        reads_rows = not format.folder_with and not is_page
         read_here = data_config(folder, request.data) if reads_rows else folder.read_data_config()
         loaded.append(TrainedRun(folder, predictor, task_of(folder, predictor), read_here))
     more: dict[str, Any] = {}
     if is_page:
-        model_of = partial(page_model, data=request.data, log=log)
-        more = {"model_of": model_of, "max_size": request.max_size or MAX_SIZE, "min_agreement": request.min_agreement}
-    if request.quantize is not None:
+        more = {"model": page_model(loaded[0], request.data, log), "min_agreement": request.min_agreement}
+        more["max_size"] = request.max_size or MAX_SIZE
+    elif request.quantize is not None:
         more["min_agreement"] = MIN_AGREEMENT if request.min_agreement is None else request.min_agreement
     return {"output": str(output), "format": name, **format.export(loaded, output, log, **more)}
 

@@ -40,7 +40,7 @@ from recurcli.commands.prediction.rows import (
     types_of_all,
     windows,
 )
-from recurcli.commands.trained_run import note_on_fast, warn_of_unknown_ngrams
+from recurcli.commands.trained_run import note_on_fast, unknown_of_dev, warn_of_unknown_ngrams
 from recurcli.config import UTF8, DataConfig, with_options
 from recurcli.data.readers import Place, is_table
 from recurcli.data.rows import Record
@@ -72,7 +72,7 @@ def predict(request: PredictRequest, log: Log) -> None:
             open_output(request.output, log, resume=request.resume, overwrite=request.overwrite)
         )
         log.stage(f"reading {request.run}")
-        predictor, sha256 = _load(request, log)
+        predictor, sha256, unknown = _load(request, log)
         if request.explain and predictor.linear is None:
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
@@ -122,20 +122,21 @@ def predict(request: PredictRequest, log: Log) -> None:
             progress.input_sha256 = digest.hexdigest()
             output.save(progress)
     _summary(request, inputs, predictor, progress, log)
-    warn_of_unknown_ngrams(run, predictor, _in_words(inputs), log)
+    if unknown is not None:
+        warn_of_unknown_ngrams(predictor, unknown, _in_words(inputs), log)
 
 
-def _load(request: PredictRequest, log: Log) -> tuple[Predictor, str]:
-    """Return the model of a run directory or of a page, and the sha256 that stands for it."""
+def _load(request: PredictRequest, log: Log) -> tuple[Predictor, str, float | None]:
+    """Return the model of a run directory or of a page, the sha256 that stands for it, and `unknown_of_dev`."""
     if request.run.is_file():
         from recurcli.export.html import read_page
 
-        return read_page(request.run)
+        return *read_page(request.run), None
     run = open_run(request.run)
     predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
     run.note_if_unfinished(log)
     note_on_fast(run, predictor, log)
-    return predictor, run.sha256
+    return predictor, run.sha256, unknown_of_dev(run)
 
 
 def _check_kind(request: PredictRequest, target: Target) -> None:

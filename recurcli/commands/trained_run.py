@@ -47,14 +47,14 @@ def unknown_of_dev(run: Run) -> float | None:
     return run.read_result().get("linear_baseline", {}).get("unknown_ngrams") if run.is_finished else None
 
 
-def warn_of_unknown_ngrams(run: Run, predictor: Predictor, name: str, log: Log) -> None:
+def warn_of_unknown_ngrams(predictor: Predictor, of_dev: float, name: str, log: Log) -> None:
     """Log a warning if the linear model knows less than half of the n-grams of `name`, and of the dev rows twice as many."""
     if predictor.linear is None or (ngrams := predictor.linear.ngrams).counted < FEWEST_NGRAMS:
         return
     share = ngrams.unknown / ngrams.counted
-    if share > UNKNOWN and (of_dev := unknown_of_dev(run)) is not None and share > 2 * of_dev:
+    if share > max(UNKNOWN, 2 * of_dev):
         what = f"{share:.0%} of the n-grams are unknown to the model, {of_dev:.0%} of those of its dev rows"
-        log.warn(f"{name}: {what}; the labels may mean nothing here (`recur check FILE --against {run}`)")
+        log.warn(f"{name}: {what}; the labels may mean nothing here (`recur check FILE --against {predictor.run}`)")
 
 
 def known_task(run: Run, name: str) -> Task:

@@ -38,14 +38,8 @@ def group_scores(rows: EvaluatedRows, values: Sequence[Any]) -> list[dict[str, A
         if p_holm < LEVEL:
             verdict = WORSE if (score < others) != metric_named(metric).minimize else BETTER
         limits = target.interval(rows.y[own], rows.predictions[own])
-        facts = {
-            "group": names[number],
-            "rows": int(own.sum()),
-            "score": score,
-            "interval": [*limits],
-            "others": others,
-        }
-        found.append({**facts, "p_value": p_value, "p_holm": p_holm, "verdict": verdict})
+        facts = {"group": names[number], "rows": int(own.sum()), "score": score, "interval": [*limits]}
+        found.append({**facts, "others": others, "p_value": p_value, "p_holm": p_holm, "verdict": verdict})
     return found
 
 

@@ -6,7 +6,7 @@ No part of the page comes from elsewhere, and its Content-Security-Policy lets n
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from html import escape
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recurcli.data.source import Source
-from recurcli.errors import ModelError, UsageError, escaped, pluralize
+from recurcli.errors import ModelError, UsageError, escaped, html_table, pluralize
 from recurcli.evaluation.decision import Kept
 from recurcli.evaluation.predictor import Predictor
 from recurcli.evaluation.result_block import metric_rows
@@ -24,12 +24,12 @@ from recurcli.export.format import MIN_AGREEMENT, TrainedRun
 from recurcli.files import naming_damage, read_limited, write_atomically
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
-from recurcli.linear.packed import from_bytes, layout_of, pack, to_bytes, unpack
-from recurcli.log import Log
+from recurcli.linear.packed import LARGEST, from_bytes, pack, to_bytes, unpack
+from recurcli.log import Log, Note
 from recurcli.metrics import format_interval, format_score, words_of
-from recurcli.runs.model_files import config_from_json, config_to_dict, read_linear_model
-from recurcli.runs.predictions import read_predictions, read_texts
-from recurcli.runs.run_directory import KEPT_FILE, PREDICTIONS, check
+from recurcli.runs.model_files import config_from_json, config_to_dict
+from recurcli.runs.predictions import read_predictions
+from recurcli.runs.run_directory import KEPT_FILE, check
 from recurcli.targets import Cell, target_from_json
 from recurcli.targets.target import Y
 from recurcli.version import __version__
@@ -37,8 +37,6 @@ from recurcli.version import __version__
 FOLDER = Path(__file__).parent / "page"
 MAX_SIZE = 5.0
 """Megabytes of a page. Ours: e-mail takes it, and it opens in a second."""
-LARGEST = 1 << 28
-"""Bytes of a page that is read."""
 CARD = 5_000
 """Bytes that are left for scores and notes, which follow the choice of the weights."""
 FIT = 0.98
@@ -62,49 +60,28 @@ class PageModel(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def model_of_run(run: TrainedRun) -> PageModel:
-    """Return the linear model of a run as it is. Raises ModelError if the run keeps no texts of its dev rows."""
-    folder, linear, kept = run.folder, run.predictor.linear, run.predictor.kept.only_linear
-    rows = read_texts(folder) if PREDICTIONS in folder else []
-    if not rows:
-        raise ModelError(
-            f"{run.path}: keeps no texts of dev rows (finetuning.keep_texts), with which a page is compared"
-        )
-    first = read_linear_model(folder, kept.target.width, first_fit=True)
-    assert first is not None and linear is not None, "its kind was checked"
-    is_validated = folder.is_finished and "cross_validation" in folder.read_result()
-    out_of_fold = read_predictions(folder, "linear").encoded()[1] if is_validated else None
-    return PageModel(linear, kept, first, [row[:2] for row in rows], [row.label for row in rows], out_of_fold)
-
-
 def export_html(
     runs: Sequence[TrainedRun],
     output: Path,
     log: Log,
     *,
-    model_of: Callable[[TrainedRun], PageModel] = model_of_run,
-    max_size: float = MAX_SIZE,
-    min_agreement: float | None = None,
+    model: PageModel,
+    max_size: float,
+    min_agreement: float | None,
 ) -> dict[str, Any]:
     """Write the page `output` of at most `max_size` megabytes for one run, and return its facts.
 
-    Weights are in 8 bits or in 16, whichever keeps more labels of the dev rows. Raises UsageError for several runs,
-    for one that keeps no linear model, and for a size without room for n-grams; ModelError if fewer than `min_agreement` of the
-    labels are those of the linear model in full precision, or of the run. None: MIN_AGREEMENT of the first, any of the second.
+    Weights are in 8 bits or in 16, whichever keeps more labels of the dev rows. Raises UsageError for a size without room for
+    n-grams; ModelError if fewer than `min_agreement` of the labels are those of the linear model in full precision, or of the
+    run. None: MIN_AGREEMENT of the first, any of the second.
     """
-    if len(runs) != 1:
-        raise UsageError("--format html writes one run; give one RUN and call it again for the others")
     [run] = runs
-    if run.predictor.kept.name == "encoder":
-        what = "the model is the encoder alone, and a page holds a linear model"
-        raise UsageError(f"{run.path}: {what}; --format onnx exports the encoder")
-    model = model_of(run)
     target, about, title = model.kept.target, _about(run, model), escaped(run.path.resolve().name)
 
     def predictions(linear: LinearModel) -> Y:
         return model.kept.predict(model.kept.logits({"linear": linear.logits(model.texts)}))
 
-    room = max_size * 1e6 - CARD - len(_page(title, about, [], [], b""))
+    room = max_size * 1e6 - CARD - len(_page(title, about))
     full, total, found = predictions(model.first), len(model.linear.ngrams.keys), []
     for bits in (8, 16):
         share, content = 1.0, b""
@@ -112,37 +89,31 @@ def export_html(
             share *= FIT * room / len(content) if content else 1.0
             if share * total < 1:
                 raise UsageError(f"--max-size {max_size:g}: has no room for n-grams; give more megabytes")
-            arrays = pack(model.linear, share, bits=bits)
-            content = b64encode(to_bytes(arrays))
+            content = b64encode(to_bytes(pack(model.linear, share, bits=bits)))
         small = predictions(unpack(pack(model.first, share, bits=bits), model.first.ngrams.config))
         agreement = round(target.agreement(full, small), 4)  # differences of numbers below that do not count
-        found.append((agreement, -len(content), bits, arrays, content, small))
-    agreement, _, bits, arrays, content, small = max(found, key=lambda each: each[:2])
+        found.append((agreement, -len(content), bits, round(share * total), content, small))
+    agreement, _, bits, count, content, small = max(found, key=lambda each: each[:2])
     y, own = target.encode(model.labels), small if model.out_of_fold is None else model.out_of_fold
     before = target.encode(read_predictions(run.folder, "model").predictions)
-    before_and_after = [format_score(target.headline, target.score(target.headline, y, each)) for each in (full, small)]
-    with_run, count = target.agreement(before, own), len(arrays["rest"])
-    rows = pluralize(len(y), "dev row" if model.out_of_fold is None else "training row")
-    change = f"{words_of(target.headline)} {' in full precision, '.join(before_and_after)} in {bits} bits"
-    if model.out_of_fold is not None:  # a score on rows that it was fitted on would mislead
-        change = f"weights in {bits} bits"
-    notes = [
-        *model.notes,
-        f"{rows}: {change}; agreement with the model in full precision {100 * agreement:.2f} %, with the run "
-        f"{100 * with_run:.2f} %",
-    ]
+    with_run, rows, change = target.agreement(before, own), "training row", f"weights in {bits} bits"
+    if model.out_of_fold is None:  # a score on rows that it was fitted on would mislead
+        name = target.headline
+        scores = [format_score(name, target.score(name, y, each)) for each in (full, small)]
+        rows, change = "dev row", f"{words_of(name)} {' in full precision, '.join(scores)} in {bits} bits"
+    agreements = f"{100 * agreement:.2f} %, with the run {100 * with_run:.2f} %"
+    notes = [f"{pluralize(len(y), rows)}: {change}; agreement with the model in full precision {agreements}"]
     if count < total:
-        notes.append(
-            f"{count:,} of {total:,} n-grams fit in {max_size:g} MB; those with the smallest weights are left out"
-        )
-    for note in notes:
-        log.note(note)
+        what = "those with the smallest weights are left out"
+        notes.append(f"{count:,} of {total:,} n-grams fit in {max_size:g} MB; {what}")
+    log.add(*map(Note, notes := [*model.notes, *notes]))
     for what, share, usual in (("the model in full precision", agreement, MIN_AGREEMENT), ("the run", with_run, 0.0)):
         if share < (least := usual if min_agreement is None else min_agreement):
             reason = f"its agreement with {what} is {100 * share:.2f} %, and --min-agreement asks for {100 * least:g} %"
             raise ModelError(f"{output}: is not written: {reason}; lower it, or raise --max-size")
-    about["layout"] = layout_of(arrays)
-    page = _page(title, about, [*_notes(model), *notes], _tables(run, model, own, before), content)
+    held = "of the texts of the training it holds hashes of n-grams"
+    notes.insert(0, f"a linear model of {model.linear.in_words(model.linear.rows)}; {held}")
+    page = _page(title, about, notes, _table(run, model, own, before), content)
     write_atomically(output, page)
     facts = {"agreement": agreement, "agreement_with_run": with_run, "ngrams": count}
     return {"files": [{"name": output.name, "bytes": len(page), "purpose": f"linear model in {bits} bits"}], **facts}
@@ -165,53 +136,38 @@ def _about(run: TrainedRun, model: PageModel) -> dict[str, Any]:
     }
 
 
-def _notes(model: PageModel) -> list[str]:
-    held = "of the texts of the training it holds hashes of n-grams"
-    return [f"a linear model of {model.linear.in_words(model.linear.rows)}; {held}"]
-
-
-def _tables(run: TrainedRun, model: PageModel, found: Y, before: Y) -> list[list[Sequence[str]]]:
-    """Return two tables with 95 % intervals: the scores of the page, its run and a constant; and all metrics of the page."""
+def _table(run: TrainedRun, model: PageModel, found: Y, before: Y) -> str:
+    """Return a table of the metrics of the page with 95 % intervals, and of the score of its run and of a constant."""
     target, y = model.kept.target, model.kept.target.encode(model.labels)
     name, rows = target.headline, "dev rows" if model.out_of_fold is None else "rows, cross-validated"
     metric = target.metric_of(run.folder.read_preset().get("finetuning", {}).get("metric", "auto"))
     report = {**target.report(y, found, None), "intervals": target.intervals(y, found), "target": target.kind}
-    lines = {
-        "this page": found,
-        f"the run, {run.predictor.kept.name}": before,
-        target.constant_words: target.constant(y),
-    }
+    report |= {"metric": metric, "calibration": {}, "baselines": {}}
+    others = {f"the run ({run.predictor.kept.name})": before, target.constant_words: target.constant(y)}
     scores = [
-        [line, format_score(name, target.score(name, y, own)), format_interval(name, target.interval(y, own))]
-        for line, own in lines.items()
+        [f"{line}: {words_of(name)}", format_score(name, target.score(name, y, own)), format_interval(name, limits)]
+        for line, own in others.items()
+        if (limits := target.interval(y, own))
     ]
-    return [
-        [["model", f"{words_of(name)} on {len(y):,} {rows}", "95 % interval"], *scores],
-        [
-            ["metric", "value", "95 % interval"],
-            *metric_rows({**report, "metric": metric, "calibration": {}, "baselines": {}}),
-        ],
-    ]
+    return html_table([*metric_rows(report), *scores], (f"on {len(y):,} {rows}", "value", "95 % interval"))
 
 
 def _page(
     title: str,
     about: Mapping[str, Any],
-    notes: Iterable[str],
-    tables: Iterable[Iterable[Iterable[str]]],
-    content: bytes,
+    notes: Iterable[str] = (),
+    table: str = "",
+    content: bytes = b"",
 ) -> bytes:
     """Return the page, which ends with its sha256. The scripts and styles that may run are those with the hashes here."""
     read = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir() if path.is_file()}
     script, style = read["model.js"] + read["page.js"], read["page.css"]
     allowed = [f"'sha256-{b64encode(sha256(each.encode()).digest()).decode()}'" for each in (script, style)]
-    shown = ["".join(_row(number, line) for number, line in enumerate(table)) for table in tables] or ["", ""]
     values = {
         "policy": f"default-src 'none'; script-src {allowed[0]}; style-src {allowed[1]}; base-uri 'none'; form-action 'none'",
         "title": escape(title),
         "notes": "".join(f"<p>{escape(note[0].upper() + note[1:])}.</p>" for note in notes),
-        "scores": shown[0],
-        "metrics": shown[1],
+        "scores": table,
         "version": __version__,
         "style": style,
         "about": json.dumps(about).replace("<", "\\u003c"),
@@ -222,23 +178,14 @@ def _page(
     return page + _SEAL + sha256(page).hexdigest().encode() + b" -->\n"
 
 
-def _row(number: int, cells: Iterable[str]) -> str:
-    """Return a row of a table: the first one has the names of the columns, and each begins with its name."""
-    first, *others = (escape(cell) for cell in cells)
-    kind = "td" if number else 'th scope="col"'
-    rest = "".join(f"<{kind}>{cell}</{kind[:2]}>" for cell in others)
-    return f'<tr><th scope="{"row" if number else "col"}">{first}</th>{rest}</tr>'
-
-
 def read_page(path: Path) -> tuple[Predictor, str]:
     """Return the model of a page, and the sha256 of the file. Raises ModelError if it is none, or was cut or edited."""
     content = read_limited(path, LARGEST)
     page, _, seal = content.rpartition(_SEAL)
     parts = dict(_PART.findall(page))
     if sha256(page).hexdigest().encode() + b" -->\n" != seal or len(parts) < 2:
-        fault = (
-            "was cut or edited" if content.startswith(b"<!doctype html>") else "is neither a run directory nor a page"
-        )
+        is_page = content.startswith(b"<!doctype html>")
+        fault = "was cut or edited" if is_page else "is neither a run directory nor a page"
         raise ModelError(f"{path}: {fault}; a page is read as `recur export --format html` wrote it")
     with naming_damage(path):
         about = json.loads(parts[b"about"])
@@ -247,7 +194,7 @@ def read_page(path: Path) -> tuple[Predictor, str]:
         kept = Kept.from_json(about["kept"], target_from_json(config.target, config.labels))
         if (found := about["thresholds"]) is not None:
             kept = replace(kept, thresholds={"thresholds": dict(zip(config.labels, found, strict=True))})
-        linear = unpack(from_bytes(b64decode(parts[b"model"]), about["layout"]), NgramConfig(**about["ngrams"]))
+        linear = unpack(from_bytes(b64decode(parts[b"model"]), path), NgramConfig(**about["ngrams"]))
         if len(linear.bias) != kept.target.width or kept.name != "linear model":
             raise ValueError("its weights are not those of its labels")
     source = Source.from_json(config.source, path)

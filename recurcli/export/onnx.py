@@ -25,16 +25,17 @@ from recurcli.evaluation.predictor import Predictor, read_kept
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
-from recurcli.linear import features, ngram_hashes, word_tokens
+from recurcli.linear import features, ngram_hashes
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
 from recurcli.network import Classifier
 from recurcli.process import interruptible
 from recurcli.runs.model_files import config_to_dict, read_linear_model
-from recurcli.runs.predictions import RowText, read_texts
-from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
+from recurcli.runs.predictions import RowText
+from recurcli.runs.run_directory import MODEL_CARD, held_in_words
 from recurcli.targets import Number, OneLabel, SeveralLabels, Target
 from recurcli.targets.target import Logits
+from recurcli.tokens import word_tokens
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
 MAX_CARD = 1 << 20
@@ -54,8 +55,6 @@ def export_onnx(
     several runs, a missing package, and an encoder that cannot be exported; ModelError for a model card that is a link, for
     int8 without dev rows or with another label on too many, and as `onnx_model` does.
     """
-    if len(runs) != 1:
-        raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
     if (kind := predictor.kept.target.kind) not in (OneLabel.kind, SeveralLabels.kind, Number.kind):
@@ -69,7 +68,7 @@ def export_onnx(
         about += "\nThe training of this model was not finished when it was exported.\n"
     if predictor.kept.name != read_kept(run.folder, predictor.config).name:
         about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev scores.\n"
-    dev = [] if min_agreement is None else _dev_rows(run)
+    dev = [] if min_agreement is None else run.dev_rows("on which int8 is compared with fp32; leave --quantize out")
     if predictor.source.columns.spans is not None:
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
@@ -98,7 +97,9 @@ def export_onnx(
             "reads the linear model and its numpy code",
         )
         for module in (features, ngram_hashes, word_tokens):
-            own = Path(str(module.__file__)).read_bytes().replace(b"from recurcli.linear.", b"from ")
+            own = Path(str(module.__file__)).read_bytes()
+            for package in (b"linear", b"tokens"):
+                own = own.replace(b"from recurcli.%s." % package, b"from ")
             files[f"{module.__name__.rpartition('.')[2]}.py"] = own, "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
@@ -119,15 +120,6 @@ def export_onnx(
     commit_directory(output, writers, replace=True)
     listed = [{"name": name, "bytes": len(content), "purpose": what} for name, (content, what) in files.items()]
     return {"files": listed, **facts}
-
-
-def _dev_rows(run: TrainedRun) -> list[RowText]:
-    """Return the dev rows that the run keeps. Raises ModelError if it keeps none."""
-    rows = read_texts(run.folder) if PREDICTIONS in run.folder else []
-    if not rows:
-        why = "keeps no texts of dev rows, on which int8 is compared with fp32"
-        raise ModelError(f"{run.path}: {why}; leave --quantize out")
-    return rows
 
 
 def _compare(

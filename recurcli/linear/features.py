@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.linear.ngram_hashes import MAX_TEXT, Columns, Keys, NgramConfig, Texts, hash_ngrams
-from recurcli.linear.word_tokens import WordTokens
+from recurcli.tokens.word_tokens import WordTokens, encodable
 
 ROWS_AT_ONCE = 4096
 """A block ends after this many rows, however short they are."""
@@ -217,8 +217,3 @@ def row_blocks(texts: Texts) -> Iterator[Texts]:
             start, characters = end, 0
     if start < len(texts):
         yield texts[start:]
-
-
-def encodable(text: str) -> str:
-    """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
-    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -107,16 +107,17 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig) -> tuple[Keys, Number
 
 def _characters(texts: Sequence[str]) -> tuple[Keys, Numbers]:
     """Return the code points (K,) of all texts, concatenated, and the length of each text (N,)."""
-    return _code_points("".join(texts)).astype(np.uint64), np.array([len(text) for text in texts])
+    return code_points("".join(texts)).astype(np.uint64), np.array([len(text) for text in texts])
 
 
-def _code_points(text: str) -> NDArray[np.uint32]:
+def code_points(text: str) -> NDArray[np.uint32]:
+    """Return the code points (K,) of a text, lone surrogates too."""
     return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
 
 
 def _hash_words(texts: Sequence[str]) -> tuple[Keys, Numbers]:
     """Return the hashes of the words of all texts (W,), concatenated, and their number in each text (N,)."""
-    codes = _code_points("\n".join(texts))
+    codes = code_points("\n".join(texts))
     inside, starts = _words(codes)
     firsts = np.flatnonzero(starts[inside])  # (W,)
     hashes = np.zeros(0, np.uint64)
@@ -136,7 +137,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
     The marks are vowel signs of Indic scripts, or accents; the pattern `\w` does not match them.
     """
-    inside, starts = _words(_code_points(text))
+    inside, starts = _words(code_points(text))
     firsts = np.flatnonzero(starts)
     ends = np.flatnonzero(inside & ~np.append((inside & ~starts)[1:], False)) + 1
     return list(zip(firsts.tolist(), ends.tolist(), strict=True))

@@ -9,20 +9,20 @@ import gzip
 import unicodedata
 import zlib
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.files import OpenedFile, naming_damage, stored_arrays
 from recurcli.linear.model import Hyperparameters, LinearModel
-from recurcli.linear.ngram_hashes import NgramConfig, kind_of
+from recurcli.linear.ngram_hashes import OTHER, NgramConfig, code_points, kind_of
 from recurcli.linear.ngrams import Ngrams
 
 Arrays = dict[str, NDArray[Any]]
-Layout = list[tuple[str, str, int]]
-"""Name, kind and length of each array, in the order in which they follow each other."""
-KINDS = ("<u4", "<f4", "<u2", "<i2", "|i1", "|u1")
-"""The kinds of the arrays, the widest first, so that each is aligned."""
+LARGEST = 1 << 28
+"""Bytes that are read of a page, and of its arrays."""
 KEY_MASK = ~np.uint64(0xFFFF) | np.uint64(1)
 """The bits of a hash that are kept; the lowest one is the kind."""
 SYMBOL, CASED, IGNORED = 5, 8, 16
@@ -48,60 +48,43 @@ def pack(model: LinearModel, share: float = 1.0, *, bits: int) -> Arrays:
     rows = content.view(f"V{content.shape[1]}")[:, 0]
     _, firsts, records, times = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
     frequent = np.argsort(-times, kind="stable")  # small numbers for them take fewer bytes
-    arrays = {
+    return {
         "rest": (keys >> np.uint64(16)).astype("<u4"),  # (V,) bits 16 to 47 of each key, by kind and ascending
         "records": np.argsort(frequent)[records].astype("<u4"),  # (V,) the record of each n-gram
         "idf": idf[kept][firsts[frequent]].astype("<f4"),  # (U,)
         "bias": model.bias.astype("<f4"),  # (C,)
         "scales": scales,  # (C,) what the integers are multiplied by
-        "weights": integers[firsts[frequent]].ravel(),  # (U, C)
+        "weights": integers[firsts[frequent]],  # (U, C)
         "counts": np.bincount(leading, minlength=1 << 17).astype("<u2"),  # (2 x 65,536,) keys with these bits 48 to 63
         **character_table(),
     }
-    return dict(sorted(arrays.items(), key=lambda item: KINDS.index(item[1].dtype.str)))
-
-
-def layout_of(arrays: Arrays) -> Layout:
-    """Return what `from_bytes` needs to read the arrays."""
-    return [(name, own.dtype.str, len(own)) for name, own in arrays.items()]
 
 
 def to_bytes(arrays: Arrays) -> bytes:
-    """Return the arrays, compressed."""
-    return gzip.compress(b"".join(own.tobytes() for own in arrays.values()), 9, mtime=0)
+    """Return the arrays as a compressed safetensors file, which aligns each."""
+    from safetensors.numpy import save
+
+    return gzip.compress(save(arrays), 9, mtime=0)
 
 
-def from_bytes(content: bytes, layout: Layout) -> Arrays:
-    """Return the arrays that `to_bytes` stored. Raises ValueError if they are not of this layout."""
-    size = sum(np.dtype(KINDS[KINDS.index(kind)]).itemsize * int(length) for _, kind, length in layout)
-    reader, arrays, place = zlib.decompressobj(wbits=31), Arrays(), 0
-    try:
-        found = reader.decompress(content, size + 1)  # no more, whatever a stranger's file expands to
-    except zlib.error as error:
-        raise ValueError(f"its weights: {error}") from None
-    if len(found) != size or not reader.eof:
-        raise ValueError("its weights have not the size that it names")
-    for name, kind, length in layout:
-        arrays[name] = np.frombuffer(found, kind, length, place)
-        place += arrays[name].nbytes
-    return arrays
+def from_bytes(content: bytes, path: Path) -> Arrays:
+    """Return the arrays that `to_bytes` stored, which `path` holds. Raises ModelError if they are damaged."""
+    with naming_damage(path):
+        found = zlib.decompressobj(wbits=31).decompress(content, LARGEST)
+    return stored_arrays(OpenedFile(path, memoryview(found)))
 
 
 def unpack(arrays: Arrays, config: NgramConfig) -> LinearModel:
-    """Return the model that `pack` stored. It finds n-grams by their `KEY_MASK`. Raises ValueError for damaged arrays."""
-    ngrams, bias, idf, records = len(arrays["rest"]), arrays["bias"].copy(), arrays["idf"], arrays["records"]
-    if arrays["counts"].shape != (1 << 17,) or not int(arrays["counts"].sum()) == len(records) == ngrams > 0:
-        raise ValueError("its keys are not those of its n-grams")
+    """Return the model that `pack` stored. It finds n-grams by their `KEY_MASK`."""
+    bias, idf, records = arrays["bias"], arrays["idf"], arrays["records"]
     leading = np.repeat(np.arange(1 << 17, dtype=np.uint64), arrays["counts"])
     keys = leading << np.uint64(48) | arrays["rest"].astype(np.uint64) << np.uint64(16) | leading >> np.uint64(16)
-    weights = arrays["weights"].reshape(len(idf), len(bias)).astype(np.float32) * arrays["scales"]
-    if records.max() >= len(idf) or not all(np.isfinite(each).all() for each in (idf, weights, bias)):
-        raise ValueError("its weights are not those of its n-grams")
+    weights = arrays["weights"].astype(np.float32) * arrays["scales"]
     order = np.argsort(keys)
     found = Ngrams(config, keys[order], idf[records[order]])
     columns_of = found.columns_of
     found.columns_of = lambda hashes: columns_of(hashes & KEY_MASK)
-    return LinearModel(found, weights[records[order]], bias, 0, ngrams, Hyperparameters(config, 1.0))
+    return LinearModel(found, weights[records[order]], bias, 0, len(keys), Hyperparameters(config, 1.0))
 
 
 @lru_cache(maxsize=1)
@@ -115,26 +98,13 @@ def character_table() -> Arrays:
     kinds = np.fromiter(map(kind_of, every), np.uint8)
     is_symbol = np.fromiter((unicodedata.category(each) in ("So", "Cf") for each in every), bool)
     every[DOTTED] = "I"  # one code point in lower case, and the same properties
-    after = [
-        _ends_words(before, every) for before in "1A"
-    ]  # a word ends after 1 and what is cased, after A and what is either
-    properties = np.where(is_symbol & (kinds == 4), SYMBOL, kinds) + CASED * after[0] + IGNORED * (after[1] & ~after[0])
+    # the small sigma is that of the end of a word after 1 and what is cased, after A and what is either
+    sigmas = ("".join(f"{before}{each}\u03a3\n" for each in every).lower() for before in "1A")
+    cased, either = (code_points(text)[2::4] == FINAL_SIGMA for text in sigmas)
+    properties = np.where(is_symbol & (kinds == OTHER), SYMBOL, kinds) + CASED * cased + IGNORED * (either & ~cased)
     starts = np.flatnonzero(np.append(True, properties[1:] != properties[:-1]))
-    lower = _code_points("".join(each + "\n" for each in every).lower())[::2]
-    upper = np.flatnonzero(lower != np.arange(0x110000))
-    upper = upper[(upper != DOTTED) & (upper != SIGMA)]
+    lower = code_points("".join(each + "\n" for each in every).lower())[::2]
+    upper = np.setdiff1d(np.flatnonzero(lower != np.arange(0x110000)), (DOTTED, SIGMA))
     table = {"starts": starts, "upper": upper, "lower": lower[upper]}
-    return {
-        **{name: own.astype("<u4") for name, own in table.items()},
-        "properties": properties[starts].astype(np.uint8),
-    }
-
-
-def _ends_words(before: str, characters: list[str]) -> NDArray[np.bool_]:
-    """Return whether the lower case of a capital sigma after `before` and each character is that of the end of a word."""
-    text = "".join(f"{before}{each}\u03a3\n" for each in characters).lower()
-    return _code_points(text)[2::4] == FINAL_SIGMA
-
-
-def _code_points(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
+    of_runs = properties[starts].astype(np.uint8)
+    return {**{name: own.astype(np.uint32) for name, own in table.items()}, "properties": of_runs}

@@ -21,11 +21,12 @@ from recurcli.config import SOURCE_DIGEST, LinearConfig, Preset
 from recurcli.encoders.folder import folder_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import OpenedFile, naming_damage, read_limited, stored_arrays
-from recurcli.linear.features import VectorTable, encodable
+from recurcli.linear.features import VectorTable
 from recurcli.linear.ngram_hashes import MAX_TEXT, Texts
 from recurcli.log import Log
 from recurcli.tokens.tokenizer import MAX_FILE, Tokenizer, read_backend
 from recurcli.tokens.vectors import LARGEST, MODEL, TOKENIZER, Vectors, principal_components, read_table
+from recurcli.tokens.word_tokens import encodable
 
 PACKAGE = "wordllama"
 PACKAGE_FILES = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"

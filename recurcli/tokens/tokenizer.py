@@ -25,9 +25,9 @@ from recurcli.data.rows import rows_of_file
 from recurcli.data.splits import Split, separates_words
 from recurcli.errors import DataError, ModelError, escaped, pluralize
 from recurcli.files import OpenedFile, naming_damage, read_limited
-from recurcli.linear.features import encodable
 from recurcli.log import Log
 from recurcli.tokens.allowed import check_steps
+from recurcli.tokens.word_tokens import encodable
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 

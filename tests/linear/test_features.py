@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis.strategies import lists, sampled_from, text
 from tokenizers import models, normalizers, pre_tokenizers
 
-from recurcli.linear.features import LONG, encodable, sums, unit
+from recurcli.linear.features import LONG, sums, unit
 from recurcli.linear.static_vectors import PACKAGE_FILES
-from recurcli.linear.word_tokens import WordTokens
+from recurcli.tokens.word_tokens import WordTokens, encodable
 
 
 def bags(bags: int = 40, longest: int = 2 * LONG) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -105,7 +105,7 @@ def test_the_tokens_of_words_are_those_of_the_text(name: str, texts: list[str]) 
 
 
 def test_a_very_long_text_has_the_same_tokens_and_the_cache_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recurcli.linear.word_tokens.MAX_WORDS", 50)
+    monkeypatch.setattr("recurcli.tokens.word_tokens.MAX_WORDS", 50)
     drawn, backend = np.random.default_rng(0), TOKENIZERS["llama"]
     cache = WordTokens.of(backend, "i")
     assert cache is not None

@@ -67,6 +67,14 @@ def read_rows(
     return split, rows, own_dev, *training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
 
 
+def training_rows(run: Run, task: Task, like: Source, *, keep_records: bool = False) -> Split:
+    """Read the training rows of a run again. Raises DataError if they are gone, or have changed."""
+    config = data_config(run, None)
+    rows = load_split(task, "train", config, use_dev_split=True, like=like, any_label=True, keep_records=keep_records)
+    check_rows_of_training(run, "train", rows, trained_sha256(run, "train"))
+    return rows
+
+
 def values_by(by: str, split: Split) -> dict[int | str, Any]:
     """Return the value by which each row is grouped, by its place in the file. Raises DataError for an unknown column."""
     lines, fields = split.examples.lines, {record.line: record.fields for record in split.records}

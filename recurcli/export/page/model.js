@@ -16,10 +16,10 @@ async function readModel(about, content) {
   for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const buffer = await new Response(stream).arrayBuffer();
-  const kinds = { "<u4": Uint32Array, "<f4": Float32Array, "<u2": Uint16Array, "<i2": Int16Array, "|i1": Int8Array, "|u1": Uint8Array };
-  let place = 0;
-  for (const [name, kind, length] of about.layout)
-    stored[name] = new kinds[kind](buffer, place, length), place += stored[name].byteLength;
+  const kinds = { U32: Uint32Array, F32: Float32Array, U16: Uint16Array, I16: Int16Array, I8: Int8Array, U8: Uint8Array };
+  const first = 8 + new DataView(buffer).getUint32(0, true), head = new TextDecoder().decode(buffer.slice(8, first));
+  for (const [name, { dtype, shape, data_offsets: [start] }] of Object.entries(JSON.parse(head))) // a safetensors file
+    stored[name] = new kinds[dtype](buffer, first + start, shape.reduce((a, b) => a * b));
   starts = new Uint32Array(stored.counts.length + 1);
   stored.counts.forEach((count, bucket) => { starts[bucket + 1] = starts[bucket] + count; });
   values = new Float32Array(stored.rest.length), times = new Uint32Array(stored.rest.length);

@@ -90,3 +90,8 @@ class WordTokens(dict[str, bytes]):
                 del self[word]
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         return b"".join(found), np.add.reduceat(sizes, firsts) // array(self.kind).itemsize
+
+
+def encodable(text: str) -> str:
+    """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
