@@ -37,7 +37,7 @@ from recurcli.version import __version__
 FOLDER = Path(__file__).parent / "page"
 MAX_SIZE = 5.0
 """Megabytes of a page. Ours: e-mail takes it, and it opens in a second."""
-CARD = 5_000
+CARD = 2_500
 """Bytes that are left for scores and notes, which follow the choice of the weights."""
 FIT = 0.98
 """Share of the n-grams that should fit with which it is tried again, since those that stay take more bytes each. Ours."""
