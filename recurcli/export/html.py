@@ -153,11 +153,7 @@ def _table(run: TrainedRun, model: PageModel, found: Y, before: Y) -> str:
 
 
 def _page(
-    title: str,
-    about: Mapping[str, Any],
-    notes: Iterable[str] = (),
-    table: str = "",
-    content: bytes = b"",
+    title: str, about: Mapping[str, Any], notes: Iterable[str] = (), table: str = "", content: bytes = b""
 ) -> bytes:
     """Return the page, which ends with its sha256. The scripts and styles that may run are those with the hashes here."""
     read = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir() if path.is_file()}

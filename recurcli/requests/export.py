@@ -35,9 +35,7 @@ class ExportRequest:
     ] = None
     max_size: Annotated[
         float | None,
-        option(
-            "MB", "For html: leave out the n-grams with the smallest weights until the page fits; default 5.", min=0.01
-        ),
+        option("MB", "For html: leave out n-grams with the smallest weights until it fits; default 5.", min=0.01),
     ] = None
     overwrite: Annotated[bool, flag("--overwrite", "Replace an existing output file. For onnx: an earlier export.")] = (
         False

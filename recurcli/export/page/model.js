@@ -20,11 +20,10 @@ async function readModel(about, content) {
   const first = 8 + new DataView(buffer).getUint32(0, true), head = new TextDecoder().decode(buffer.slice(8, first));
   for (const [name, { dtype, shape, data_offsets: [start] }] of Object.entries(JSON.parse(head))) // a safetensors file
     stored[name] = new kinds[dtype](buffer, first + start, shape.reduce((a, b) => a * b));
-  starts = new Uint32Array(stored.counts.length + 1);
+  starts = new Uint32Array(stored.counts.length + 1), weights = new Float32Array(stored.weights);
   stored.counts.forEach((count, bucket) => { starts[bucket + 1] = starts[bucket] + count; });
   values = new Float32Array(stored.rest.length), times = new Uint32Array(stored.rest.length);
-  weights = new Float32Array(stored.weights.length);
-  for (let i = 0; i < weights.length; i++) weights[i] = stored.weights[i] * stored.scales[i % width];
+  for (let i = 0; i < weights.length; i++) weights[i] *= stored.scales[i % width];
   properties = new Uint8Array(0x110000), lower = new Uint32Array(0x110000);
   stored.starts.forEach((start, run) => properties.fill(stored.properties[run], start, stored.starts[run + 1]));
   stored.upper.forEach((code, i) => { lower[code] = stored.lower[i]; }); // 0: itself

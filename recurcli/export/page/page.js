@@ -12,13 +12,10 @@ function answer() { // what strangers wrote is text here, never markup
   const shown = (label) => `${labels[label]}, ${(100 * shares[label]).toFixed(1)} %`;
   const unsure = isOne && shares[given[0]] < by("least").value / 100 ? "unsure: " : "";
   lines.push(make("p", unsure + (isOne ? shown(given[0]) : text || "no label"), { className: "label" }));
-  for (const label of given) {
-    const parts = explain(found, label, number);
-    if (parts.length) lines.push(make("p", `${given[1] >= 0 ? `${labels[label]}: ` : ""}decided by ${parts.join(" | ")}`));
-  }
+  const reasons = given.map((label) => [given[1] >= 0 ? `${labels[label]}: ` : "", explain(found, label, number).join(" | ")]);
+  lines.push(...reasons.filter(([, parts]) => parts).map(([name, parts]) => make("p", `${name}decided by ${parts}`)));
   const best = shares ? labels.map((_, label) => label).sort((a, b) => shares[b] - shares[a]).slice(0, SHOWN) : [];
-  by("answer").replaceChildren(...lines, make("ol", ""));
-  by("answer").lastChild.append(...best.map((label) => make("li", shown(label))));
+  by("answer").replaceChildren(...lines, make("ol", "")), by("answer").lastChild.append(...best.map((label) => make("li", shown(label))));
 }
 
 function cellsOf(text, mark) { // the rows of a CSV, whose cells may be quoted, or of a TSV
