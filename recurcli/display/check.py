@@ -50,7 +50,7 @@ def _drift(report: Mapping[str, Any]) -> list[RenderableType | Table]:
     rows = [[own["label"], percent(own["before"]), percent(own["now"])] for own in report["labels"][:MAX_LABELS]]
     texts = [[escaped(" [SEP] ".join(filter(None, text)), MAX_SHOWN)] for text in report["furthest"]]
     labels = Table(["prediction", "dev rows (%)", "these (%)"], rows)
-    return [labels, *([Table([f"least like {report['against']}"], texts)] if texts else [])]
+    return [table for table in (labels, Table([f"least like {report['against']}"], texts)) if table.rows]
 
 
 def _rows(splits: Splits) -> Table:
