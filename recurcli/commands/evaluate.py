@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.commands.evaluation.rows import read_rows
+from recurcli.commands.evaluation.rows import read_rows, training_rows, values_by
 from recurcli.commands.trained_run import task_of
 from recurcli.commands.training.report import model_card, warn_of_thresholds
 from recurcli.data.readers import escapes_of
+from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
-from recurcli.errors import UsageError, pluralize
+from recurcli.errors import UsageError, html_table, pluralize
 from recurcli.evaluation.decision import Kept
+from recurcli.evaluation.groups import group_scores
 from recurcli.evaluation.predictor import Predictor
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.files import (
@@ -57,6 +59,11 @@ class Evaluation(NamedTuple):
     rows: EvaluatedRows | None = None
     """The rows with their predictions. None for a language model."""
 
+    def _repr_html_(self) -> str:
+        """Return the metrics for a notebook."""
+        numbers = self.result["metrics"].items()
+        return html_table((name, f"{value:.4g}") for name, value in numbers if isinstance(value, float))
+
 
 def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     """Score the model of a run on labelled rows, a language model on a text.
@@ -87,7 +94,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     task = task_of(run, predictor)
     is_dev = request.data is None and request.split in (None, "dev")
     if is_dev and run.is_finished and "cross_validation" in run.read_result():
-        return _cross_validated(request, run, predictor.kept, task, log)
+        return _cross_validated(request, run, predictor, task, log)
     split, rows, own_dev, overlap, trained_on = read_rows(request, run, task, predictor.source, log)
     log.stage("scoring the rows")
     of = dict[str, Logits]()
@@ -136,11 +143,12 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         "sha256": rows.sha256,
     }
     facts = {"metric": metric, "metrics": metrics, "kept": kept.to_json(), **facts}
-    return _finish(request, run, evaluated, kept, about_rows, facts, log)
+    return _finish(request, run, evaluated, kept, about_rows, facts, [rows], log)
 
 
-def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task, log: Log) -> Evaluation:
+def _cross_validated(request: EvaluateRequest, run: Run, predictor: Predictor, task: Task, log: Log) -> Evaluation:
     """Return the scores of a cross-validated run, from its stored out-of-fold predictions."""
+    kept = predictor.kept
     trained, names, target = read_current_result(run), task.labels, kept.target
     rows, shares = _stored_predictions(run, PREDICTIONS, names)
     labels = [cell_from_json(row["label"]) for row in rows]
@@ -166,7 +174,11 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
         key: trained[key]
         for key in ("metric", "cross_validation", "baselines", "model_intervals", "kept", "calibration")
     }
-    return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
+    splits: list[Split] = []
+    if request.by is not None:
+        split = training_rows(run, task, predictor.source, keep_records=True)
+        splits = [split] if split.dev is None else [split, split.dev]
+    return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, splits, log)
 
 
 def _stored_predictions(run: Run, name: str, names: Sequence[str]) -> tuple[list[dict[str, Any]], NDArray[np.float64]]:
@@ -194,9 +206,10 @@ def _finish(
     kept: Kept,
     about_rows: Mapping[str, Any],
     scores: Mapping[str, Any],
+    splits: Sequence[Split],
     log: Log,
 ) -> Evaluation:
-    """Write what `request` asks for, and return the result."""
+    """Write what `request` asks for, and return the result. `splits` have the rows that --by groups."""
     if request.fit_thresholds is not None:
         warn_of_thresholds(kept.thresholds, "leave --save out", log)
     if request.save:
@@ -216,6 +229,9 @@ def _finish(
         "intervals": rows.target.intervals(rows.y, rows.predictions),
         "thresholds": kept.thresholds,
     }
+    if request.by is not None:
+        values = {place: value for split in splits for place, value in values_by(request.by, split).items()}
+        result |= {"by": request.by, "groups": group_scores(rows, [values[place] for place in rows.lines])}
     return Evaluation(result, run, rows)
 
 

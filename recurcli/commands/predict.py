@@ -40,7 +40,7 @@ from recurcli.commands.prediction.rows import (
     types_of_all,
     windows,
 )
-from recurcli.commands.trained_run import note_on_fast
+from recurcli.commands.trained_run import note_on_fast, unknown_of_dev, warn_of_unknown_ngrams
 from recurcli.config import UTF8, DataConfig, with_options
 from recurcli.data.readers import Place, is_table
 from recurcli.data.rows import Record
@@ -51,7 +51,7 @@ from recurcli.evaluation.predictor import WINDOW, Pair, Predictor
 from recurcli.linear.explain import explain, explain_direction
 from recurcli.log import Log
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
-from recurcli.runs.run_directory import Facts, Run, open_run
+from recurcli.runs.run_directory import Facts, open_run
 from recurcli.targets import Cell, Number, Target
 
 
@@ -72,21 +72,18 @@ def predict(request: PredictRequest, log: Log) -> None:
             open_output(request.output, log, resume=request.resume, overwrite=request.overwrite)
         )
         log.stage(f"reading {request.run}")
-        run = open_run(request.run)
-        predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
+        predictor, sha256, unknown = _load(request, log)
         if request.explain and predictor.linear is None:
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
         _check_kind(request, predictor.kept.target)
-        run.note_if_unfinished(log)
-        note_on_fast(run, predictor, log)
         if request.threshold is not None and not predictor.kept.target.has_score:
             predictor = replace(predictor, kept=predictor.kept.with_threshold(request.threshold))
         inputs = _open_inputs(request, options, predictor.source, output, stack, log)
         kind_of_writer = ParquetWriter if inputs[0].format == "parquet" else RowWriter
         writers = [kind_of_writer(request, each, predictor.kept.target) for each in inputs]
-        progress = output.begin(_facts(request, run, predictor, writers[0]))
+        progress = output.begin(_facts(request, sha256, predictor, writers[0]))
         counted = inputs[0].counted
         own = _own_rows(inputs, request.part) if counted else None
         if counted and own is not None and request.shard:
@@ -125,6 +122,21 @@ def predict(request: PredictRequest, log: Log) -> None:
             progress.input_sha256 = digest.hexdigest()
             output.save(progress)
     _summary(request, inputs, predictor, progress, log)
+    if unknown is not None:
+        warn_of_unknown_ngrams(predictor, unknown, _in_words(inputs), log)
+
+
+def _load(request: PredictRequest, log: Log) -> tuple[Predictor, str, float | None]:
+    """Return the model of a run directory or of a page, the sha256 that stands for it, and `unknown_of_dev`."""
+    if request.run.is_file():
+        from recurcli.export.html import read_page
+
+        return *read_page(request.run), None
+    run = open_run(request.run)
+    predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
+    run.note_if_unfinished(log)
+    note_on_fast(run, predictor, log)
+    return predictor, run.sha256, unknown_of_dev(run)
 
 
 def _check_kind(request: PredictRequest, target: Target) -> None:
@@ -325,7 +337,7 @@ _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite
 """Options that a resume may change, or compares by the content of what they name."""
 
 
-def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
+def _facts(request: PredictRequest, sha256: str, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     rows, inference = writer.input, None if predictor.encoder is None else predictor.encoder.inference
     others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
@@ -334,7 +346,7 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
     return {
         "options": {
             **{f"--{name.replace('_', '-')}": others[name] for name in sorted(others)},
-            "the model": run.sha256,
+            "the model": sha256,
             "--columns": request.output_columns,
             "--format": rows.format,
             "--delimiter": rows.source.delimiter,

@@ -13,7 +13,7 @@ import numpy as np
 
 from recurcli.config import Label, RunConfig
 from recurcli.data.source import Source
-from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.errors import ModelError, UsageError, escaped, html_table, quoted
 from recurcli.evaluation.decision import Kept
 from recurcli.files import naming_damage
 from recurcli.linear.model import LinearModel
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Pair = tuple[str, str | None]
 """A pair of texts; None as the second item: no second text."""
 Text = str | Pair
+MOST_SHOWN = 5
+"""The labels of a prediction in a notebook."""
 WINDOW = 4096
 """Number of rows that are sorted by length and predicted together; it limits the memory."""
 
@@ -56,6 +58,11 @@ class Prediction:
     score: float | None
     """None for several labels, and for a number."""
     probabilities: dict[Any, float]
+
+    def _repr_html_(self) -> str:
+        """Return label and probabilities for a notebook, the most probable labels first."""
+        likeliest = sorted(self.probabilities.items(), key=lambda item: -item[1])[:MOST_SHOWN]
+        return html_table([("label", self.label), *((label, f"{share:.3f}") for label, share in likeliest)])
 
 
 def read_kept(run: Run, config: RunConfig) -> Kept:
@@ -90,6 +97,11 @@ class Predictor:
     def labels(self) -> tuple[str, ...]:
         """The classes (C), in the order of the logits."""
         return self.kept.target.labels
+
+    def _repr_html_(self) -> str:
+        """Return what the model is for a notebook."""
+        facts = {"run": self.run, "task": self.config.task, "kept": self.kept.name, "labels": quoted(self.labels)}
+        return html_table({**facts, "texts from": quoted(self.source.columns.names)}.items())
 
     @classmethod
     def load(

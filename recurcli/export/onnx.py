@@ -32,8 +32,8 @@ from recurcli.log import Log
 from recurcli.network import Classifier
 from recurcli.process import interruptible
 from recurcli.runs.model_files import config_to_dict, read_linear_model
-from recurcli.runs.predictions import RowText, read_texts
-from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
+from recurcli.runs.predictions import RowText
+from recurcli.runs.run_directory import MODEL_CARD, held_in_words
 from recurcli.targets import Number, OneLabel, SeveralLabels, Target
 from recurcli.targets.target import Logits
 from recurcli.tokens import word_tokens
@@ -56,8 +56,6 @@ def export_onnx(
     several runs, a missing package, and an encoder that cannot be exported; ModelError for a model card that is a link, for
     int8 without dev rows or with another label on too many, and as `onnx_model` does.
     """
-    if len(runs) != 1:
-        raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
     if (kind := predictor.kept.target.kind) not in (OneLabel.kind, SeveralLabels.kind, Number.kind):
@@ -71,7 +69,7 @@ def export_onnx(
         about += "\nThe training of this model was not finished when it was exported.\n"
     if predictor.kept.name != read_kept(run.folder, predictor.config).name:
         about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev scores.\n"
-    dev = [] if min_agreement is None else _dev_rows(run)
+    dev = [] if min_agreement is None else run.dev_rows("on which int8 is compared with fp32; leave --quantize out")
     if predictor.source.columns.spans is not None:
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
@@ -123,15 +121,6 @@ def export_onnx(
     return {"files": listed, **facts}
 
 
-def _dev_rows(run: TrainedRun) -> list[RowText]:
-    """Return the dev rows that the run keeps. Raises ModelError if it keeps none."""
-    rows = read_texts(run.folder) if PREDICTIONS in run.folder else []
-    if not rows:
-        why = "keeps no texts of dev rows, on which int8 is compared with fp32"
-        raise ModelError(f"{run.path}: {why}; leave --quantize out")
-    return rows
-
-
 def _compare(
     run: TrainedRun, rows: list[RowText], encoder: TrainedEncoder | None, fp32: bytes | None, int8: bytes | None
 ) -> Agreement:
@@ -169,8 +158,7 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
 def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     config, kept, linear = predictor.config, predictor.kept, predictor.linear
-    of = {name: kept.calibrations.get(name, (1.0, 0.0)) for name in kept.weights}
-    parts = {name: weight / kept.temperature * np.array(of[name]) for name, weight in kept.weights.items()}
+    parts = kept.slopes_and_offsets
     return {
         **config_to_dict(replace(config, network=None, source={})),  # the source names a local file
         **({} if encoder is None else _network(encoder)),

@@ -48,14 +48,24 @@ class Vocabulary:
         self.weights = weights
         """idf^IDF_POWER of each n-gram (V,)."""
         self.columns_of = Columns(keys).of
+        self.counted = self.unknown = 0
+        """The n-grams that `count` has met so far, and how many of them are not in the vocabulary."""
 
     def count(self, texts: Texts) -> Vectors:
         """Return how often each n-gram of the vocabulary occurs in each of `texts`: vectors (N, V) of 1 + ln tf."""
         found, rows = hash_ngrams(texts, self.config)
         columns, bits = self.columns_of(found), len(self.keys).bit_length()
+        self.counted, self.unknown = self.counted + len(columns), self.unknown + int((columns < 0).sum())
         cells, counts = np.unique((rows << bits | columns)[columns >= 0], return_counts=True)
         offsets = np.append(0, np.cumsum(np.bincount(cells >> bits, minlength=len(texts))))
         return Vectors(offsets, (cells & (1 << bits) - 1).astype(np.int32), (1 + np.log(counts)).astype(np.float32))
+
+    def unknown_share(self, texts: Texts, *, fitted: bool = False) -> float:
+        """Return the share of the n-grams of `texts` that are unknown; where these were `fitted`, that no other row has."""
+        found = [self.columns_of(hash_ngrams(block, self.config)[0]) for block in row_blocks(texts)]
+        columns = np.concatenate([np.zeros(0, np.int64), *found])
+        rare = fitted & (self.weights[columns] >= self.weights.max())
+        return float(((columns < 0) | rare).sum() / max(1, len(columns)))
 
     def weigh(self, counts: Vectors) -> Vectors:
         """Return the TF-IDF vectors (N, V) of the `counts` of N rows."""

@@ -109,16 +109,17 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig) -> tuple[Keys, Number
 
 def _characters(texts: Sequence[str]) -> tuple[Keys, Numbers]:
     """Return the code points (K,) of all texts, concatenated, and the length of each text (N,)."""
-    return _code_points("".join(texts)).astype(np.uint64), np.array([len(text) for text in texts])
+    return code_points("".join(texts)).astype(np.uint64), np.array([len(text) for text in texts])
 
 
-def _code_points(text: str) -> NDArray[np.uint32]:
+def code_points(text: str) -> NDArray[np.uint32]:
+    """Return the code points (K,) of a text, lone surrogates too."""
     return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
 
 
 def _hash_words(texts: Sequence[str]) -> tuple[Keys, Numbers]:
     """Return the hashes of the words of all texts (W,), concatenated, and their number in each text (N,)."""
-    codes = _code_points("\n".join(texts))
+    codes = code_points("\n".join(texts))
     inside, starts = _words(codes)
     firsts = np.flatnonzero(starts[inside])  # (W,)
     hashes = np.zeros(0, np.uint64)
@@ -138,7 +139,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
     The marks are vowel signs of Indic scripts, or accents; the pattern `\w` does not match them.
     """
-    inside, starts = _words(_code_points(text))
+    inside, starts = _words(code_points(text))
     firsts = np.flatnonzero(starts)
     ends = np.flatnonzero(inside & ~np.append((inside & ~starts)[1:], False)) + 1
     return list(zip(firsts.tolist(), ends.tolist(), strict=True))
@@ -153,7 +154,7 @@ def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.boo
     kinds = _KINDS[codes]
     if not kinds.all():
         for code in np.unique(codes[kinds == 0]).tolist():
-            _KINDS[code] = _kind_of(chr(code))
+            _KINDS[code] = kind_of(chr(code))
         kinds = _KINDS[codes]
     before = np.append(np.uint8(SPACE), kinds[:-1])[: len(kinds)]
     marks = kinds == MARK
@@ -165,7 +166,7 @@ def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.boo
     return kinds != SPACE, first_of_word | (kinds == OTHER) | first_mark
 
 
-def _kind_of(character: str) -> int:
+def kind_of(character: str) -> int:
     if character.isalnum() or character == "_":
         return WORD
     if character.isspace():

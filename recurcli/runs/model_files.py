@@ -91,9 +91,13 @@ def config_to_dict(config: RunConfig) -> dict[str, Any]:
 
 def config_from_file(file: OpenedFile) -> RunConfig:
     """Read config.json. Raises ModelError if it is damaged or was not written by recur."""
-    path = file.path
+    with naming_damage(file.path):
+        return config_from_json(json.loads(file.read(limit=1 << 22)), file.path)
+
+
+def config_from_json(values: Any, path: Path) -> RunConfig:
+    """Return what `config_to_dict` returned the `values` of, which `path` holds. Raises ModelError as `config_from_file`."""
     with naming_damage(path):
-        values = json.loads(file.read(limit=1 << 22))
         if not isinstance(values, dict) or values.pop("model_type", None) != "recurcli":
             raise ModelError(f"{path}: is not the config.json of a recur model")
         check_format(values.pop("format_version", None), path)

@@ -248,6 +248,10 @@ class Number(Target):
         """
         return np.rint(y) == np.rint(predictions) if self.is_whole else y == predictions
 
+    def row_values(self, y: Y, predictions: Y) -> NDArray[np.float64]:
+        """Return how far each prediction is from the number (N,)."""
+        return np.abs(y - predictions)
+
     def agreement(self, first: Y, second: Y) -> float:
         """Return 1 less the mean square of the differences in variances of the training rows, as R² is of errors."""
         return 1 - float((((second - first) / self.std) ** 2).mean())

@@ -366,6 +366,11 @@ class SeveralLabels(Target):
         """Return whether each row (N,) has exactly the predicted labels."""
         return (y == predictions).all(axis=1)
 
+    def row_values(self, y: Y, predictions: Y) -> NDArray[np.float64]:
+        """Return 2 tp - F1 (2 tp + fp + fn) of each row (N,), its part in micro F1: the sum over all rows is 0."""
+        right, both = (y * predictions).sum(axis=1), (y + predictions).sum(axis=1)
+        return 2 * right - self.score(self.headline, y, predictions) * both
+
     def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
         """Return the number of wrongly given and missed labels of each row (N,), and of them the more, the surer they were.
 

@@ -301,6 +301,10 @@ class Target(ABC):
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         """Return whether each prediction (N, …) is right, (N,)."""
 
+    def row_values(self, y: Y, predictions: Y) -> NDArray[np.float64]:
+        """Return a value of each row (N,), whose means tell where the headline score of some rows is not that of all."""
+        return self.hits(y, predictions).astype(float)
+
     def agreement(self, first: Y, second: Y) -> float:
         """Return how far two predictions (N, …) agree: the share of the rows whose label, or set of labels, is the same."""
         return float(self.hits(first, second).mean())

@@ -69,8 +69,8 @@ def evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> dic
     """
     if request.fit_thresholds is not None:
         raise UsageError(f"{request.run}: is a language model without labels; leave --fit-thresholds out")
-    if request.errors is not None or request.report is not None:
-        raise UsageError(f"{request.run}: is a language model; --errors and --report are for classifiers")
+    if request.errors is not None or request.report is not None or request.by is not None:
+        raise UsageError(f"{request.run}: is a language model; --errors, --report and --by are for classifiers")
     inference = request.inference
     device = choose_device(inference.device)
     files = read_model(run)

@@ -2,18 +2,21 @@
 
 import contextlib
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.commands.prediction.rows import as_text
 from recurcli.commands.trained_run import data_config
 from recurcli.config import DataConfig
 from recurcli.data.known import Hashes, log_known_rows
 from recurcli.data.labels import joint_doubt
 from recurcli.data.rows import file_and_part
 from recurcli.data.source import Source
-from recurcli.data.splits import Split, load_split
+from recurcli.data.splits import OF_FILE, Split, load_split
 from recurcli.data.tasks import Task, check_split, find_place, is_local, is_one_file, task_with_columns
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize
 from recurcli.files import sha256_of, sha256_of_all
@@ -25,6 +28,8 @@ from recurcli.targets import OneLabel, Target
 from recurcli.targets.target import labels_in
 from recurcli.tokens.texts import TextSplit
 
+BY_LENGTH, BY_FILE = "text-length", "file"
+"""What --by takes beside the columns of the rows, which come first."""
 MOST_NAMED = 8
 """Unknown labels that a warning names, with their rows."""
 
@@ -48,7 +53,8 @@ def read_rows(
     own_dev, is_file = split == "dev" and divided, split == "file"
     sha256 = trained_sha256(run, split) if is_own else None
     source, is_divided = ("dev", False) if is_file else (split, divided)
-    rows = load_split(task, source, config, use_dev_split=is_divided, like=like, any_label=sha256 is None)
+    load = partial(load_split, task, source, config, keep_records=request.by is not None)
+    rows = load(use_dev_split=is_divided, like=like, any_label=sha256 is None)
     if not rows.source.label:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     check_rows_of_training(run, split, rows, sha256)
@@ -59,6 +65,27 @@ def read_rows(
         log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
     rows = _with_unknown_labels(rows.encoded(target), target, log, drop=request.drop_unknown)
     return split, rows, own_dev, *training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
+
+
+def training_rows(run: Run, task: Task, like: Source, *, keep_records: bool = False) -> Split:
+    """Read the training rows of a run again. Raises DataError if they are gone, or have changed."""
+    config = data_config(run, None)
+    rows = load_split(task, "train", config, use_dev_split=True, like=like, any_label=True, keep_records=keep_records)
+    check_rows_of_training(run, "train", rows, trained_sha256(run, "train"))
+    return rows
+
+
+def values_by(by: str, split: Split) -> dict[int | str, Any]:
+    """Return the value by which each row is grouped, by its place in the file. Raises DataError for an unknown column."""
+    lines, fields = split.examples.lines, {record.line: record.fields for record in split.records}
+    column = [as_text(fields[line].get(by)) for line in lines]
+    values: dict[str, list[Any]] = {BY_LENGTH: [len(text) + len(pair or "") for text, pair in split.texts]}
+    values |= {BY_FILE: [split.files[line // OF_FILE] for line in lines]} if split.files else {}
+    values |= dict.fromkeys((key for own in fields.values() for key in own), column)
+    if by not in values:
+        near = did_you_mean(by, values)
+        raise DataError(f"{split.path or 'the rows'}: --by: there is no column '{escaped(by)}'{near}")
+    return dict(zip(map(split.place_of, lines), values[by], strict=True))
 
 
 def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -> Split:
