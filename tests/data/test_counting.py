@@ -74,3 +74,11 @@ def test_json_that_is_not_lines_or_has_a_refused_key_is_read(content: str, tmp_p
     assert found is not None and found[0] == 4
     with read_source(source, found[1][3]) as records:
         assert [(row.line, row.fields) for row in records] == [(4, {"a": 2})]
+
+
+def test_a_separator_line_after_a_byte_order_mark_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"\xef\xbb\xbfsep=,\na,b\nc,d\n")
+    columns = TextColumns(text=("1",))
+    source = Source(name="x", path=str(path), format="csv", delimiter=",", quote='"', header=False, columns=columns)
+    assert sound_rows(source, 2, 1, ()) is None

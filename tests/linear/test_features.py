@@ -1,6 +1,7 @@
 """The parts of the linear model that the exported folder has too: sums of the rows of a table."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from importlib.util import find_spec
 
@@ -114,6 +115,18 @@ def test_a_very_long_text_has_the_same_tokens_and_the_cache_stays_small(monkeypa
         found = np.frombuffer(cache.tokens([each])[0], np.int32).tolist()
         assert found == backend.encode(each, add_special_tokens=False).ids
         assert len(cache) <= 50
+
+
+def test_threads_share_a_cache_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recurcli.tokens.word_tokens.MAX_WORDS", 3)
+    backend = TOKENIZERS["llama"]
+    cache = WordTokens.of(backend, "i")
+    assert cache is not None
+    texts = [[f"the {number % 7} a{number} b{number % 5}" * 3] for number in range(400)]
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(cache.tokens, texts)]
+    for [text], (ids, _) in zip(texts, found, strict=True):
+        assert np.frombuffer(ids, np.int32).tolist() == backend.encode(text, add_special_tokens=False).ids
 
 
 def test_tokenizers_that_look_beyond_a_word_have_no_cache() -> None:
