@@ -125,8 +125,8 @@ def test_threads_share_a_cache_that_is_full(monkeypatch: pytest.MonkeyPatch) -> 
     texts = [[f"the {number % 7} a{number} b{number % 5}" * 3] for number in range(400)]
     with ThreadPoolExecutor(4) as threads:
         found = [*threads.map(cache.tokens, texts)]
-    for [text], (ids, _) in zip(texts, found, strict=True):
-        assert np.frombuffer(ids, np.int32).tolist() == backend.encode(text, add_special_tokens=False).ids
+    for [own], (ids, _) in zip(texts, found, strict=True):
+        assert np.frombuffer(ids, np.int32).tolist() == backend.encode(own, add_special_tokens=False).ids
 
 
 def test_tokenizers_that_look_beyond_a_word_have_no_cache() -> None:
