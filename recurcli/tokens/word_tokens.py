@@ -98,8 +98,3 @@ class WordTokens(dict[str, bytes]):
         self.update((word, known[word]) for word in new[:MAX_WORDS] if len(word) <= MAX_LENGTH)
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         return b"".join(found), np.add.reduceat(sizes, firsts) // array(self.kind).itemsize
-
-
-def encodable(text: str) -> str:
-    """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
