@@ -121,14 +121,16 @@ def test_a_rate_of_exactly_0_has_finite_gradients() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_short_texts_take_another_way_to_the_same_states_and_gradients(causal: bool) -> None:
-    encoder = built("rsa", moved=0.1, hidden_size=SIZE, num_layers=2, num_heads=HEADS, causal=causal, **ALL_KINDS)
+    keys: dict[str, Any] = {"hidden_size": SIZE, "num_layers": 2, "num_heads": HEADS, "causal": causal, **ALL_KINDS}
+    encoder = built("rsa", moved=0.1, **keys)
     x, mask = batch([20, 7], SIZE)
     found = []
     for short in (SHORT, 0):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rsa, "SHORT", short)
             found.append(encoder(x, mask)[mask])
-    check_same(*found, list(encoder.parameters()), 1e-11)
+    short_states, long_states = found
+    check_same(short_states, long_states, list(encoder.parameters()), 1e-11)
 
 
 def test_no_layer_and_no_head_makes_a_matrix_of_lags() -> None:
