@@ -249,8 +249,8 @@ class BlockLayer(nn.Module):
         mixed, state = self.attention.step(self._given(h), state)
         return self._after(h, mixed), state
 
-    def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return the statistics of the attention."""
+    def stats(self, h: Tensor, mask: Tensor | None, *more: object) -> LayerStats:
+        """Return the statistics of the attention. They do not depend on `more`."""
         return self.attention.stats(self._given(h), mask)
 
     def _given(self, h: Tensor) -> Tensor:

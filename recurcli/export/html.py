@@ -181,7 +181,7 @@ def read_page(path: Path) -> tuple[Predictor, str]:
     parts = dict(_PART.findall(page))
     if sha256(page).hexdigest().encode() + b" -->\n" != seal or len(parts) < 2:
         is_page = content.startswith(b"<!doctype html>")
-        fault = "was cut or edited" if is_page else "is neither a run directory nor a page"
+        fault = "was cut or edited" if is_page else "is not a run directory, and no page"
         raise ModelError(f"{path}: {fault}; a page is read as `recur export --format html` wrote it")
     with naming_damage(path):
         about = json.loads(parts[b"about"])

@@ -220,7 +220,7 @@ def test_a_page_that_was_cut_or_edited_is_refused(
     texts = tmp_path / "texts.txt"
     texts.write_text("good\n")
     recur.refused(4, "page.html: was cut or edited; a page is read as", "predict", tmp_path / "page.html", texts)
-    recur.refused(4, "texts.txt: is neither a run directory nor a page", "predict", texts, texts)
+    recur.refused(4, "texts.txt: is not a run directory, and no page", "predict", texts, texts)
 
 
 def sealed(page: bytes) -> bytes:
