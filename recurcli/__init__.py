@@ -23,13 +23,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if TYPE_CHECKING:
     from recurcli.encoders import build_encoder
     from recurcli.estimator import TextClassifier, TextRegressor
-    from recurcli.evaluation.inference import Prediction, Predictor
+    from recurcli.evaluation.predictor import Prediction, Predictor
 
     load = Predictor.load
 
 _MODULES = {
-    "Prediction": "evaluation.inference",
-    "Predictor": "evaluation.inference",
+    "Prediction": "evaluation.predictor",
+    "Predictor": "evaluation.predictor",
     "TextClassifier": "estimator",
     "TextRegressor": "estimator",
     "build_encoder": "encoders",
@@ -37,7 +37,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch or scikit-learn only when somebody asks for what needs them (PEP 562).
+    """Import numpy, torch or scikit-learn only when somebody asks for what needs them (PEP 562).
 
     Raises ImportError on a system without POSIX locks.
     """

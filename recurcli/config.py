@@ -307,7 +307,7 @@ Section = Literal["pretraining", "finetuning"]
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 """Format version of preset.yaml, config.json and checkpoints."""
 
 

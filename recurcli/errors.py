@@ -1,6 +1,7 @@
 """The errors that a user can cause, with their exit codes, and helpers for their messages."""
 
 import difflib
+import html
 import importlib.util
 import shlex
 import signal
@@ -130,6 +131,14 @@ def pluralize(number: int, noun: str, verb: str = "", *, of: int | None = None) 
 def quoted(names: Sequence[str], limit: int = 8) -> str:
     """Return the first names in quotes, `limit` at most."""
     return ", ".join([*(f"'{escaped(name)}'" for name in names[:limit]), *["…"][: len(names) > limit]])
+
+
+def html_table(rows: Iterable[Iterable[object]], columns: Sequence[str] = ()) -> str:
+    """Return a table of HTML, whose cells are escaped; the first cell of each row, and the names of `columns`, are headers."""
+    shown = ([html.escape(escaped(cell)) for cell in row] for row in rows)
+    lines = [f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for name, *cells in shown]
+    names = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
+    return f"<table>{f'<tr>{names}</tr>' * bool(names)}{''.join(lines)}</table>"
 
 
 def escaped(text: object, limit: int = 120) -> str:

@@ -32,7 +32,7 @@ from recurcli.data.tasks import task_named
 from recurcli.device import own_random_state
 from recurcli.display.screen import Screen
 from recurcli.errors import DataError, Interrupted, RecurError, StorageError, escaped
-from recurcli.evaluation.inference import Predictor, as_pair, text_rows
+from recurcli.evaluation.predictor import Predictor, as_pair, text_rows
 from recurcli.files import write_atomically
 from recurcli.log import Log, Note
 from recurcli.models.data import RowsInMemory
@@ -461,13 +461,21 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 class _PythonWarnings(Log):
-    """Raises a Python warning (UserWarning) for each warning. `shown` receives the rest."""
+    """Raises a Python warning (UserWarning) for each warning. `shown` receives the rest, and the logger all."""
 
     def __init__(self, shown: Log) -> None:
-        self.note, self.detail, self.progress = shown.note, shown.detail, shown.progress  # type: ignore[method-assign]
-        self.scored_by = shown.scored_by  # type: ignore[method-assign]
+        self.shown, self.progress, self.scored_by = shown, shown.progress, shown.scored_by  # type: ignore[method-assign]
+
+    def note(self, text: str) -> None:
+        super().note(text)
+        self.shown.note(text)
+
+    def detail(self, text: str) -> None:
+        super().detail(text)
+        self.shown.detail(text)
 
     def warn(self, text: str) -> None:
+        super().warn(text)
         package, level, frame = str(Path(__file__).parent), 1, currentframe()
         while frame is not None and frame.f_code.co_filename.startswith(package):
             level, frame = level + 1, frame.f_back

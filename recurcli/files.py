@@ -18,6 +18,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
@@ -269,7 +270,7 @@ def naming_damage(where: Path | str) -> Iterator[None]:
     """Raise ModelError, which begins with `where`, for what a JSON file of another content raises in the block."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError, zlib.error) as error:
         raise ModelError(f"{where}: is damaged: {escaped(error)}") from None
 
 
@@ -351,8 +352,7 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
                 write(temporary / name)
                 sync_file(temporary / name)
         with storage_errors(target):
-            write_manifest(temporary, writers)
-            sync_directory(temporary)
+            write_manifest(temporary, writers)  # and syncs the folder
             if replace and os.path.lexists(target):
                 target.rename(older)
             temporary.rename(target)

@@ -246,8 +246,8 @@ class SelfAttention(nn.Module):
         nn.init.zeros_(self.query_key_value.bias)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        mixed = self.mix(*self.project(x), mask)
+    def forward(self, x: Tensor, mask: Tensor | None = None, *more: Tensor) -> Tensor:
+        mixed = self.mix(*self.project(x), mask, *more)
         return self.output(mixed.transpose(1, 2).flatten(-2))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """What a command tells while it works. This file does not import torch."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -56,22 +57,28 @@ class TrialProgress:
 
 
 State = RowsDone | Progress | TrialProgress
+LOGGER = logging.getLogger("recurcli")
+LOGGER.addHandler(logging.NullHandler())  # without it Python would print warnings itself
 
 
 class Log:
-    """Receives the notes and the progress of a command. This one drops them; `display.screen.Screen` shows them.
+    """Receives the notes and the progress of a command. This one hands notes to the logger "recurcli" and drops the progress;
+    `display.screen.Screen` shows both.
 
     An exception that a method raises ends the command.
     """
 
     def note(self, text: str) -> None:
         """Receive one sentence that the user may read."""
+        LOGGER.info("%s", text)
 
     def detail(self, text: str) -> None:
         """Receive one sentence on what the command chose by itself, which the user need not read."""
+        LOGGER.debug("%s", text)
 
     def warn(self, text: str) -> None:
         """Receive one sentence that the user should read."""
+        LOGGER.warning("%s", text)
 
     def progress(self, state: State) -> None:
         """Receive the state of the work."""

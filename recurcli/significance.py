@@ -142,6 +142,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def group_p_values(values: "np.ndarray", groups: "np.ndarray") -> list[float]:
+    """Return for each group the two-sided p-value that the mean of its rows is that of all others, by a permutation test.
+
+    `values` (N,) are those of the rows, `groups` (N,) their groups, from 0 on, each of which has a row. The rows are dealt out
+    anew RESAMPLES times, or less often where they are many. p = (1 + b) / (1 + B), if in b of B deals the group is as far from
+    the mean of all rows as it is (Phipson & Smyth, Statistical Applications in Genetics and Molecular Biology 9:39, 2010).
+    """
+    import numpy as np
+
+    order, sizes = np.argsort(groups, kind="stable"), np.bincount(groups)
+    starts, centred = np.cumsum(sizes) - sizes, (values - values.mean())[order]
+    generator, deals = np.random.default_rng(0), max(999, min(RESAMPLES, 50 * CELLS_AT_ONCE // len(values)))
+    observed, further = np.abs(np.add.reduceat(centred, starts)), np.zeros(len(sizes))
+    for _ in range(deals):
+        generator.shuffle(centred)
+        further += np.abs(np.add.reduceat(centred, starts)) >= observed - ROUNDING * len(values)
+    return ((1 + further) / (1 + deals)).tolist()
+
+
 def share_interval(hits: int, rows: int) -> tuple[float, float]:
     """Return the 95 % interval of the share `hits` / `rows` (Wilson, 1927). The import of scipy.stats would take a second."""
     square = NormalDist().inv_cdf(1 - LEVEL / 2) ** 2

@@ -18,7 +18,7 @@ TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis", "build", "hatchling")
 """What the suite needs beyond the project's own dependencies."""
 DISTRIBUTIONS = {"yaml": "PyYAML", "sklearn": "scikit-learn", "pydantic_core": "pydantic"}
 """The package that a module comes from, where the names differ."""
-BESIDE_THEM = {"recurcli", "linear_model", "ngram_hashes"}
+BESIDE_THEM = {"recurcli", "features", "linear_model", "ngram_hashes", "word_tokens"}
 """recurcli itself, and the modules in an exported folder that import one another."""
 
 

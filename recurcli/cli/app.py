@@ -47,7 +47,7 @@ COMMANDS = {
 FEW_OPTIONS = 12
 """Help lists so many options without groups."""
 OPTIONS = {
-    "Data": ("data", "train", "dev", "test", "split", "task", "input_format", "shard"),
+    "Data": ("data", "train", "dev", "test", "split", "against", "by", "task", "input_format", "shard"),
     "Columns": (
         *("text", "pair", "target", "label", "label_separator", "label_files", "label_names", "label_by", "id"),
         *("header", "delimiter", "quote", "encoding"),

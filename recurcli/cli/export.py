@@ -9,9 +9,10 @@ from recurcli.requests.options import Debug, Json, Quiet
     "recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip",
     "recur export runs/starsaber-tnews --format onnx --output tnews-onnx",
     "recur export runs/starsaber-tnews --format onnx --quantize int8 --output tnews-int8",
+    "recur export runs/packages --format html --output packages.html",
 )
 def export(request: ExportRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
-    """Write predictions for CLUE's leaderboard, or an ONNX model.
+    """Write predictions for CLUE's leaderboard, an ONNX model, or a page that labels texts.
 
     clue predicts the test rows of each run's task and writes them as the leaderboard wants them, checked before they are
     written. It computes in fp32 unless --precision says otherwise, so that the same runs give the same bytes.
@@ -19,6 +20,9 @@ def export(request: ExportRequest, json: Json = False, quiet: Quiet = False, deb
     onnx writes a folder with the model in fp32, checked against the run, and a script predict.py that needs onnxruntime,
     tokenizers and numpy only. It needs the packages of recurcli[onnx], and no data. With --quantize int8 the folder is about a
     quarter as large, its linear model is in half precision, and its score on the run's dev rows is compared with fp32.
+
+    html writes one file with the linear model, which labels texts in a browser without a network; `recur predict` reads it in
+    place of a run. Static vectors and the encoder are left out. On how many dev rows it agrees with the run is said.
     """
     from recurcli.commands.export import export as run_export
     from recurcli.display.screen import Screen, print_export, print_result

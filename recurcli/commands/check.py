@@ -49,6 +49,7 @@ from recurcli.log import Log
 from recurcli.preset.compose import compose, trains_encoder
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
+from recurcli.runs.run_directory import open_run
 from recurcli.targets import Cell, OneLabel, SeveralLabels
 from recurcli.targets.one_label import ordered_labels
 from recurcli.targets.target import labels_in
@@ -99,6 +100,9 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
         from recurcli.commands.label_check import check_outputs, write_label_check
 
         check_outputs(request, [*paths, *(Path(name) for names in files.values() for name in names_in(names))])
+    run = None if request.against is None else open_run(request.against)
+    if run is None and request.data is not None:
+        raise UsageError("--data names the training rows of --against RUN; add it, or name files with --train")
     together = [Path(names_in(names)[0]) for names in files.values()][:1]
     result: dict[str, Any] = {"reports": [], "errors": 0, "warnings": 0}
     checked: list[tuple[Task, DataConfig]] = []
@@ -106,7 +110,11 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
         facts: dict[str, Any] = {}
         log.stage(f"reading {path}")
         try:
-            if number >= len(together) and request.columns.text is None and is_submission(path):
+            if run is not None:
+                from recurcli.commands.drift import check_against
+
+                kind, (facts, findings) = "drift", check_against(run, path, request, log)
+            elif number >= len(together) and request.columns.text is None and is_submission(path):
                 kind, findings = "submission", validate(path)
             else:
                 name = task or _task_of(path)

@@ -1,9 +1,7 @@
 """`recur eval`: the scores of a trained classifier on labelled rows, or the perplexity of a language model on a text."""
 
-import contextlib
 import json
 from array import array
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -11,42 +9,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from recurcli.commands.trained_run import data_config, known_task, task_of
+from recurcli.commands.evaluation.rows import read_rows, training_rows, values_by
+from recurcli.commands.trained_run import task_of
 from recurcli.commands.training.report import model_card, warn_of_thresholds
-from recurcli.config import DataConfig
-from recurcli.data.known import Hashes, log_known_rows
-from recurcli.data.labels import joint_doubt
 from recurcli.data.readers import escapes_of
-from recurcli.data.rows import file_and_part
-from recurcli.data.source import Source
-from recurcli.data.splits import Split, hashes_of, load_split
-from recurcli.data.tasks import Task, check_split, find_place, is_local, is_one_file, task_with_columns
-from recurcli.device import choose_device
-from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize
+from recurcli.data.splits import Split
+from recurcli.data.tasks import Task
+from recurcli.errors import UsageError, html_table, pluralize
 from recurcli.evaluation.decision import Kept
-from recurcli.evaluation.inference import InferenceConfig, Predictor, score_text
+from recurcli.evaluation.groups import group_scores
+from recurcli.evaluation.predictor import Predictor
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.files import (
     REPORT,
     OutputKind,
     check_writable,
-    finite,
     naming_damage,
-    sha256_of,
-    sha256_of_all,
     write_atomically,
 )
 from recurcli.linear.model import Logits
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
-from recurcli.models.candidate import note_on_capped_layers
-from recurcli.models.data import warn_of_unlearned_positions
-from recurcli.network import Backbone, LanguageModel
 from recurcli.requests.evaluate import EvaluateRequest
-from recurcli.runs.model_files import build_trained, read_known_rows, read_linear_model, read_model
+from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.predictions import read_current_result
 from recurcli.runs.run_directory import (
     LINEAR_FIRST_FIT,
@@ -59,19 +46,9 @@ from recurcli.runs.run_directory import (
     open_run,
     reopen_run,
 )
-from recurcli.targets import OneLabel, Target
-from recurcli.targets.target import cell_from_json, labels_in
-from recurcli.tokens.batching import collate
-from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
-from recurcli.tokens.tokenizer import Tokens
+from recurcli.targets.target import cell_from_json
 
 ERRORS = OutputKind("a file of mistakes", (".tsv",))
-DIAGNOSED_ROWS = 64
-"""Number of rows in a diagnosis, which measures all pairs of their tokens."""
-
-
-MOST_NAMED = 8
-"""Unknown labels that a warning names, with their rows."""
 
 
 class Evaluation(NamedTuple):
@@ -81,6 +58,11 @@ class Evaluation(NamedTuple):
     run: Run
     rows: EvaluatedRows | None = None
     """The rows with their predictions. None for a language model."""
+
+    def _repr_html_(self) -> str:
+        """Return the metrics for a notebook."""
+        numbers = self.result["metrics"].items()
+        return html_table((name, f"{value:.4g}") for name, value in numbers if isinstance(value, float))
 
 
 def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
@@ -95,8 +77,10 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     log.stage(f"reading {request.run}")
     run = open_run(request.run)
     if run.read_command() == "pretrain" and run.read_preset()["pretraining"].get("objective") == "causal":
-        return _evaluate_language_model(request, run, log)
-    predictor = Predictor.load(run, **asdict(request.inference))
+        from recurcli.commands.evaluation.network import evaluate_language_model  # torch
+
+        return Evaluation(evaluate_language_model(request, run, log), run)
+    predictor = Predictor.load(run, **asdict(request.inference), every_part=True)
     run.note_if_unfinished(log)
     encoder = predictor.encoder
     if encoder is None and request.diagnose:
@@ -110,15 +94,19 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     task = task_of(run, predictor)
     is_dev = request.data is None and request.split in (None, "dev")
     if is_dev and run.is_finished and "cross_validation" in run.read_result():
-        return _cross_validated(request, run, predictor.kept, task, log)
-    split, rows, own_dev, overlap, trained_on = _read_rows(request, run, task, predictor.source, log)
+        return _cross_validated(request, run, predictor, task, log)
+    split, rows, own_dev, overlap, trained_on = read_rows(request, run, task, predictor.source, log)
     log.stage("scoring the rows")
     of = dict[str, Logits]()
     if encoder is not None:
+        from recurcli.commands.evaluation.network import diagnosis  # torch
+        from recurcli.models.data import warn_of_unlearned_positions
+
         tokens = encoder.encode(rows.texts)
         predictor.truncated = tokens.truncated
         of["encoder"] = encoder.logits(tokens, partial(log.rows, total=len(tokens)))
         predictor.note_on_cuts(len(tokens), log)
+        warn_of_unlearned_positions(split, run.read_preset()["encoder"], log)
 
     linear, kept = predictor.linear, predictor.kept
     if linear is None or (own_dev and LINEAR_FIRST_FIT in run):  # the first fit has not seen the dev rows
@@ -126,8 +114,6 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     if linear is not None:
         of["linear"] = linear.logits(rows.texts)
     preset = run.read_preset()
-    if encoder is not None:
-        warn_of_unlearned_positions(split, preset["encoder"], log)
     baselines = task.baselines if split == "dev" else {}
     if request.fit_thresholds is not None:
         kept = kept.with_thresholds(kept.probabilities(kept.logits(of)), rows.y, request.fit_thresholds)
@@ -145,7 +131,7 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         predictions=kept.decide(shares),
     )
     if encoder is not None:
-        facts |= _diagnosis(request, encoder.model, encoder.inference.device, log, tokens)
+        facts |= diagnosis(request, encoder.model, encoder.inference.device, log, tokens)
     about_rows = {
         "split": split,
         "rows": len(rows.examples),
@@ -157,11 +143,12 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
         "sha256": rows.sha256,
     }
     facts = {"metric": metric, "metrics": metrics, "kept": kept.to_json(), **facts}
-    return _finish(request, run, evaluated, kept, about_rows, facts, log)
+    return _finish(request, run, evaluated, kept, about_rows, facts, [rows], log)
 
 
-def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task, log: Log) -> Evaluation:
+def _cross_validated(request: EvaluateRequest, run: Run, predictor: Predictor, task: Task, log: Log) -> Evaluation:
     """Return the scores of a cross-validated run, from its stored out-of-fold predictions."""
+    kept = predictor.kept
     trained, names, target = read_current_result(run), task.labels, kept.target
     rows, shares = _stored_predictions(run, PREDICTIONS, names)
     labels = [cell_from_json(row["label"]) for row in rows]
@@ -187,7 +174,11 @@ def _cross_validated(request: EvaluateRequest, run: Run, kept: Kept, task: Task,
         key: trained[key]
         for key in ("metric", "cross_validation", "baselines", "model_intervals", "kept", "calibration")
     }
-    return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, log)
+    splits: list[Split] = []
+    if request.by is not None:
+        split = training_rows(run, task, predictor.source, keep_records=True)
+        splits = [split] if split.dev is None else [split, split.dev]
+    return _finish(request, run, evaluated, kept, about_rows, {**scores, "metrics": metrics}, splits, log)
 
 
 def _stored_predictions(run: Run, name: str, names: Sequence[str]) -> tuple[list[dict[str, Any]], NDArray[np.float64]]:
@@ -215,9 +206,10 @@ def _finish(
     kept: Kept,
     about_rows: Mapping[str, Any],
     scores: Mapping[str, Any],
+    splits: Sequence[Split],
     log: Log,
 ) -> Evaluation:
-    """Write what `request` asks for, and return the result."""
+    """Write what `request` asks for, and return the result. `splits` have the rows that --by groups."""
     if request.fit_thresholds is not None:
         warn_of_thresholds(kept.thresholds, "leave --save out", log)
     if request.save:
@@ -237,6 +229,9 @@ def _finish(
         "intervals": rows.target.intervals(rows.y, rows.predictions),
         "thresholds": kept.thresholds,
     }
+    if request.by is not None:
+        values = {place: value for split in splits for place, value in values_by(request.by, split).items()}
+        result |= {"by": request.by, "groups": group_scores(rows, [values[place] for place in rows.lines])}
     return Evaluation(result, run, rows)
 
 
@@ -255,166 +250,6 @@ def _save(run: Run, kept: Kept) -> None:
         reopen_run(run.path, run.sha256)
         directory.write_thresholds(kept.thresholds)
         write_atomically(run.path / MODEL_CARD, model_card(read_current_result(Run(run.path))))
-
-
-def _read_rows(
-    request: EvaluateRequest, run: Run, task: Task, like: Source, log: Log
-) -> tuple[str, Split, bool, dict[str, int | None], NDArray[np.bool_] | None]:
-    """Return the split to score, its rows, whether they are the run's own dev rows, and `_training_overlap` of them.
-
-    Rows that the training has not read may have labels that it had not. Raises DataError for rows without labels, for rows of
-    which none has a label of the training, and for rows of the run's own that changed since the training.
-    """
-    target, is_own = task.target, request.data is None
-    assert target is not None
-    split, config = _scored_split(request, run, task, "rows")
-    if split != "file" and not (is_own and config.files_of(split)) and not task.has_labels(split):
-        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
-    divided = is_own or (
-        split != "file" and is_one_file(Path(str(config.path))) and _is_training_data(run, task, config)
-    )
-    own_dev, is_file = split == "dev" and divided, split == "file"
-    sha256 = _trained_sha256(run, split) if is_own else None
-    source, is_divided = ("dev", False) if is_file else (split, divided)
-    rows = load_split(task, source, config, use_dev_split=is_divided, like=like, any_label=sha256 is None)
-    if not rows.source.label:
-        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
-    _check_rows_of_training(run, split, rows, sha256)
-    log.add(*rows.notes)
-    if rows.bad:
-        log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
-    if rows.dropped:
-        log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
-    rows = _with_unknown_labels(rows.encoded(target), target, log, drop=request.drop_unknown)
-    return split, rows, own_dev, *_training_overlap(run, split, rows.hashes, log, is_own=is_own, own_dev=own_dev)
-
-
-def _with_unknown_labels(rows: Split, target: Target, log: Log, *, drop: bool) -> Split:
-    """Return the rows, without those of labels not seen in training if they are to be dropped; a warning counts these.
-
-    Raises DataError if there are no others.
-    """
-    known = target.is_known(rows.y)
-    if known.all():
-        return rows
-    others = (label for cell in rows.take(~known).cells for label in labels_in(cell))
-    counts = Counter(label for label in others if target.unknown_in(label) is not None).most_common()
-    named = ", ".join(f"'{escaped(label)}' {count:,}" for label, count in counts[:MOST_NAMED])
-    named += ", …" if len(counts) > MOST_NAMED else ""
-    is_one = isinstance(target, OneLabel)
-    if not known.any():
-        near = did_you_mean(counts[0][0], target.labels)
-        what = "no row has a label of the training" if is_one else "every row has a label not seen in training"
-        raise DataError(f"{rows.path or 'the Hub'}: {what} ({named}){near}")
-    unknown = int((~known).sum())
-    what = f"{pluralize(unknown, 'row', 'have', of=len(known))} a label not seen in training ({named})"
-    if drop:
-        log.warn(f"{what}, left out by --drop-unknown")
-        return rows.take(known, dropped=rows.dropped + unknown)
-    scored = "such a row is a mistake, but in no loss, calibration, ROC AUC or average precision"
-    if not is_one:
-        scored = "such a label counts as missed, and its row is in no loss, calibration or average precision"
-    joint = joint_doubt([*target.labels, *(label for label, _ in counts)])
-    log.warn(f"{what}; {scored}; --drop-unknown leaves it out{f'; {joint}' if joint else ''}")
-    return rows
-
-
-def _scored_split(request: EvaluateRequest, run: Run, task: Task, unit: str) -> tuple[str, DataConfig]:
-    """Return the split to score, and where its rows or lines (the `unit`) are; "file" is all of the file that --data names.
-
-    Raises UsageError for a split that the task does not have, DataError if the run's own file holds another split.
-    """
-    check_split(task, request.split or "dev", run.read_data_config())
-    split = request.split or ("file" if request.data is not None and is_one_file(request.data) else "dev")
-    config = data_config(run, request.data, request.columns.given())
-    is_lone_file = request.data is None and config.path is not None and is_one_file(Path(config.path))
-    if is_lone_file and split not in ("train", "dev") and not config.files_of(split):
-        raise DataError(f"{config.path}: holds train and dev {unit}; name the {split} {unit} with --data")
-    return split, config
-
-
-def _is_training_data(run: Run, task: Task, scored: DataConfig) -> bool:
-    """Return whether the path of `scored` is the data folder of the run, or a file as the one that gave train and dev rows."""
-    config, data = run.read_data_config(), Path(str(scored.path))
-    if data.is_dir() and config.path is not None and Path(config.path).is_dir():
-        return data.samefile(config.path)
-    with contextlib.suppress(DataError):
-        if is_local(config, "train"):
-            place = find_place(task_with_columns(task, config), "train", config, use_dev_split=True)
-            (file, part), *others = map(file_and_part, (data, *place.paths))
-            files = [other for other, _ in others]
-            same = file.is_file() and files[0].is_file() and sha256_of(file) == sha256_of_all(files)
-            is_one = len(files) == 1 and file.samefile(files[0])
-            return place.use_dev_split and part == others[0][1] and (same or is_one)
-    return False
-
-
-def _trained_sha256(run: Run, split: str) -> str | None:
-    """Return the hash of the rows of `split` that the training of `run` read; None: it read none, or that is not known.
-
-    It is that of result.json, or of the newest checkpoint of a run that is not finished.
-    """
-    if run.is_finished:
-        return run.read_result()["data"].get(split, {}).get("sha256")
-    return next((state["resume_key"].get(f"{split} sha256") for state in run.read_states()), None)
-
-
-def _check_rows_of_training(run: Run, split: str, rows: Split | TextSplit, sha256: str | None) -> None:
-    """Raise DataError if the `rows`, read from the place that the run names for `split`, have another hash than `sha256`."""
-    if sha256 not in (None, rows.sha256):
-        raise DataError(
-            f"{rows.path or 'the Hub'}: changed since the training: its sha256 is not that of the {split} rows of {run}; "
-            f"--data {rows.path or 'FILE'} scores it as it is and counts the rows that were trained on"
-        )
-
-
-def _training_overlap(
-    run: Run, split: str, hashes: Hashes, log: Log, *, is_own: bool, own_dev: bool = False, lines: bool = False
-) -> tuple[dict[str, int | None], NDArray[np.bool_] | None]:
-    """Return how many of the rows or `lines` of text with these hashes are training rows and dev rows; of the train split {}.
-    And return whether each is a training row (N,), or None if that is unknown, and of the train split.
-
-    The dev rows are training rows if the linear model was fitted again on them; as `own_dev` rows they are not. A number is
-    None if it is unknown. On rows of the run's own (`is_own`) there is a note only if it is a warning.
-    """
-    if split == "train":
-        return {}, None
-    known = read_known_rows(run, None if is_own else log)
-    if known is None:
-        return {"training_rows": None, "dev_rows": len(hashes) if own_dev else None}, None
-    if LINEAR_FIRST_FIT in run and not own_dev:
-        known = known.refitted()
-    counts = known.count(hashes)
-    log_known_rows(log, counts, len(hashes), lines=lines, warnings_only=is_own)
-    return {**counts}, known.trains(hashes)
-
-
-def _diagnosis(
-    request: EvaluateRequest,
-    model: Backbone,
-    device: torch.device,
-    log: Log,
-    tokens: Tokens,
-    targets: Tokens | None = None,
-) -> dict[str, Any]:
-    """Return the diagnosis of the layers by its key in the result, or {} if it is not asked for.
-
-    It is of the first DIAGNOSED_ROWS rows of at least two tokens, and None if there are none. `targets` are the next tokens of
-    the rows of a language model. A measure that these rows do not define is None.
-    """
-    if not request.diagnose and request.report is None:
-        return {}
-    from recurcli.diagnostics import diagnose  # scipy and all encoders: only where they are asked for
-
-    rows = np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
-    if not len(rows):
-        log.warn("no row has two tokens, so the layers are not diagnosed")
-        return {"diagnosis": None}
-    pad = partial(collate, rows=rows, pad_id=model.config.pad_id, multiple=1)
-    ids, mask = pad(tokens)
-    following = None if targets is None else pad(targets)[0].to(device)
-    note_on_capped_layers(model.encoder, "finetuning" if targets is None else "pretraining", log)
-    return {"diagnosis": finite(asdict(diagnose(model, ids.to(device), mask.to(device), following)))}
 
 
 def _write_errors(path: Path, rows: EvaluatedRows) -> None:
@@ -443,50 +278,3 @@ def _write_errors(path: Path, rows: EvaluatedRows) -> None:
         }
         lines.append("\t".join(fields[column].translate(escapes) for column in columns))
     write_atomically(path, "".join(f"{line}\n" for line in lines))
-
-
-def _evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> Evaluation:
-    """Compute the perplexity of the model of a run.
-
-    Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
-    Raises UsageError for what is asked of a classifier.
-    """
-    if request.fit_thresholds is not None:
-        raise UsageError(f"{request.run}: is a language model without labels; leave --fit-thresholds out")
-    if request.errors is not None or request.report is not None:
-        raise UsageError(f"{request.run}: is a language model; --errors and --report are for classifiers")
-    inference = request.inference
-    device = choose_device(inference.device)
-    files = read_model(run)
-    network = files.of_encoder()
-    model = build_trained(LanguageModel, network, device)
-    run.note_if_unfinished(log)
-    task = known_task(run, files.config.task)
-    split, config = _scored_split(request, run, task, "text")
-    divided = request.data is None or _is_training_data(run, task, config)
-    text = load_texts(
-        task, "train" if split == "file" else split, config, use_dev_split=divided and split in ("train", "dev")
-    )
-    if request.data is None:
-        _check_rows_of_training(run, split, text, _trained_sha256(run, split))
-    overlap, _ = _training_overlap(run, split, hashes_of(text.lines), log, is_own=request.data is None, lines=True)
-
-    windows, facts = windows_of_splits({split: text}, network.tokenizer, network.config.max_length, log)
-    count = len(windows[split].targets)
-    carry = bool(run.read_preset()["pretraining"].get("carry"))
-    settings = InferenceConfig(device, inference.precision, inference.batch_size)
-    score = score_text(model, windows[split], settings, partial(log.rows, total=count, unit="window"), carry=carry)
-    diagnosis = _diagnosis(request, model, device, log, *windows[split])
-    result = {
-        "run": str(request.run),
-        "task": task.name,
-        "split": split,
-        **facts[split],
-        "carry": carry,
-        **diagnosis,
-        **overlap,
-        "windows": count,
-        "perplexity": score.perplexity,
-        "metrics": {"perplexity": score.perplexity, "loss": score.loss},
-    }
-    return Evaluation(result, run)

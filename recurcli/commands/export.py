@@ -6,13 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from recurcli.commands.page_model import page_model
 from recurcli.commands.trained_run import data_config, known_task, note_on_fast, task_of
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.export.clue_export import export_clue
-from recurcli.export.format import ExportFormat, TrainedRun
+from recurcli.export.format import MIN_AGREEMENT, ExportFormat, TrainedRun
+from recurcli.export.html import MAX_SIZE, export_html
 from recurcli.export.onnx import export_onnx
-from recurcli.export.quantize import MIN_AGREEMENT
 from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
 from recurcli.log import Log
 from recurcli.requests.export import ExportRequest
@@ -20,6 +21,7 @@ from recurcli.runs.run_directory import contents_of, open_run
 
 FORMATS: dict[str, ExportFormat] = {
     "clue": ExportFormat(export_clue, OutputKind("a CLUE submission", (".zip",))),
+    "html": ExportFormat(export_html, OutputKind("a page", (".html",))),
     "onnx": ExportFormat(export_onnx, OutputKind("an ONNX export", ()), folder_with="predict.py"),
 }
 """The formats of `recur export` by the value of `--format`; each is a file of `recurcli.export` and a row here."""
@@ -38,11 +40,15 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
         name = "clue" if all(task.submissions for task in tasks) else "onnx"
     if name not in FORMATS:
         raise UsageError(f"--format: unknown format '{escaped(name)}'; known: {', '.join(FORMATS)}")
-    format, output = FORMATS[name], request.output
-    if request.quantize is None and request.min_agreement is not None:
+    format, output, is_page = FORMATS[name], request.output, name == "html"
+    if request.quantize is None and request.min_agreement is not None and not is_page:
         raise UsageError("--min-agreement compares int8 with fp32; add --quantize int8")
     if request.quantize is not None and not format.folder_with:
-        raise UsageError(f"--quantize: {format.kind.title} has no weights; add --format onnx")
+        raise UsageError(f"--quantize: {format.kind.title} has no choice of weights; add --format onnx")
+    if name != "clue" and len(request.runs) != 1:
+        raise UsageError(f"--format {name} writes one run; give one RUN and call it again for the others")
+    if request.max_size is not None and not is_page:
+        raise UsageError(f"--max-size: {format.kind.title} has no largest size; add --format html")
     if request.data is not None and format.folder_with:
         raise UsageError(f"--data: {format.kind.title} needs no rows of the task; leave it out")
     if format.folder_with:
@@ -56,10 +62,14 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
         predictor = Predictor.load(folder, **asdict(request.inference), fast=request.fast)
         folder.note_if_unfinished(log)
         note_on_fast(folder, predictor, log)
-        read_here = folder.read_data_config() if format.folder_with else data_config(folder, request.data)
+        reads_rows = not format.folder_with and not is_page
+        read_here = data_config(folder, request.data) if reads_rows else folder.read_data_config()
         loaded.append(TrainedRun(folder, predictor, task_of(folder, predictor), read_here))
-    more = {}
-    if request.quantize is not None:
+    more: dict[str, Any] = {}
+    if is_page:
+        more = {"model": page_model(loaded[0], request.data, log), "min_agreement": request.min_agreement}
+        more["max_size"] = request.max_size or MAX_SIZE
+    elif request.quantize is not None:
         more["min_agreement"] = MIN_AGREEMENT if request.min_agreement is None else request.min_agreement
     return {"output": str(output), "format": name, **format.export(loaded, output, log, **more)}
 

@@ -23,7 +23,8 @@ from recurcli.models.linear import fit_linear
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.preset.compose import FEWEST_ROWS_OF_ENCODER, trains_encoder
 from recurcli.requests.training import FinetuneRequest
-from recurcli.runs.model_files import TrainedFiles, read_known_rows, read_model
+from recurcli.runs.model_files import read_known_rows
+from recurcli.runs.network_files import TrainedFiles, read_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.training.session import StopRequest
 

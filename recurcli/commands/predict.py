@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from importlib.metadata import version
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from recurcli.commands.prediction.output import (
     OutputStream,
@@ -40,19 +40,18 @@ from recurcli.commands.prediction.rows import (
     types_of_all,
     windows,
 )
-from recurcli.commands.trained_run import note_on_fast
+from recurcli.commands.trained_run import note_on_fast, unknown_of_dev, warn_of_unknown_ngrams
 from recurcli.config import UTF8, DataConfig, with_options
-from recurcli.data.readers import is_table
+from recurcli.data.readers import Place, is_table
 from recurcli.data.rows import Record
 from recurcli.data.source import ROWS_FOR_HEADER, Source, find_source, read_source
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
-from recurcli.device import choose_precision
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.evaluation.inference import WINDOW, Pair, Predictor
+from recurcli.evaluation.predictor import WINDOW, Pair, Predictor
 from recurcli.linear.explain import explain, explain_direction
 from recurcli.log import Log
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
-from recurcli.runs.run_directory import Facts, Run, open_run
+from recurcli.runs.run_directory import Facts, open_run
 from recurcli.targets import Cell, Number, Target
 
 
@@ -73,21 +72,18 @@ def predict(request: PredictRequest, log: Log) -> None:
             open_output(request.output, log, resume=request.resume, overwrite=request.overwrite)
         )
         log.stage(f"reading {request.run}")
-        run = open_run(request.run)
-        predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
+        predictor, sha256, unknown = _load(request, log)
         if request.explain and predictor.linear is None:
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
         _check_kind(request, predictor.kept.target)
-        run.note_if_unfinished(log)
-        note_on_fast(run, predictor, log)
         if request.threshold is not None and not predictor.kept.target.has_score:
             predictor = replace(predictor, kept=predictor.kept.with_threshold(request.threshold))
         inputs = _open_inputs(request, options, predictor.source, output, stack, log)
         kind_of_writer = ParquetWriter if inputs[0].format == "parquet" else RowWriter
         writers = [kind_of_writer(request, each, predictor.kept.target) for each in inputs]
-        progress = output.begin(_facts(request, run, predictor, writers[0]))
+        progress = output.begin(_facts(request, sha256, predictor, writers[0]))
         counted = inputs[0].counted
         own = _own_rows(inputs, request.part) if counted else None
         if counted and own is not None and request.shard:
@@ -126,6 +122,21 @@ def predict(request: PredictRequest, log: Log) -> None:
             progress.input_sha256 = digest.hexdigest()
             output.save(progress)
     _summary(request, inputs, predictor, progress, log)
+    if unknown is not None:
+        warn_of_unknown_ngrams(predictor, unknown, _in_words(inputs), log)
+
+
+def _load(request: PredictRequest, log: Log) -> tuple[Predictor, str, float | None]:
+    """Return the model of a run directory or of a page, the sha256 that stands for it, and `unknown_of_dev`."""
+    if request.run.is_file():
+        from recurcli.export.html import read_page
+
+        return *read_page(request.run), None
+    run = open_run(request.run)
+    predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
+    run.note_if_unfinished(log)
+    note_on_fast(run, predictor, log)
+    return predictor, run.sha256, unknown_of_dev(run)
 
 
 def _check_kind(request: PredictRequest, target: Target) -> None:
@@ -233,22 +244,30 @@ def _open_input(
         like_input: OutputFormat = "tsv" if source.format == "tsv" else "csv" if is_table(source.format) else "jsonl"
         format = request.format or (has_ending(request.output) and named_format(request.output)) or like_input
         names = output_names(source, records.names, like)
-        found = Input(records, records, source, names, records.columns, format, at_once)
+        found = Input(
+            records, lambda first: islice(records, first, None), source, names, records.columns, format, at_once
+        )
         if not is_file(path):
             stack.enter_context(on_error.pop_all())
             return found
         before = counted.rows
-        names = scan(found, counted, strict=request.strict, all_keys=bool(request.picked))
+        names, places = scan(found, counted, strict=request.strict, all_keys=bool(request.picked))
         keys = names if found.typed else found.keys
     return found._replace(
-        unread=_unread(source), names=names, keys=keys, counted=counted, rows=counted.rows - before, state=state
+        unread=partial(_unread, source, places),
+        names=names,
+        keys=keys,
+        counted=counted,
+        rows=counted.rows - before,
+        state=state,
     )
 
 
-def _unread(source: Source) -> Iterator[Record]:
-    """Yield the rows of a file, which is opened when the first one is asked for."""
-    with read_source(source) as records:
-        yield from records
+def _unread(source: Source, places: Mapping[int, Place], first: int) -> Iterator[Record]:
+    """Yield the rows of a file from number `first` on, which is opened when the first one is asked for."""
+    start = places.get(first)
+    with read_source(source, start) as records:
+        yield from islice(records, 0 if start else first, None)
 
 
 def _own_rows(inputs: Sequence[Input], part: tuple[int, int]) -> range:
@@ -267,7 +286,7 @@ def _windows(writers: Sequence[RowWriter], own: range | None, digest: Any) -> It
         each, stop = writer.input, start + writer.input.rows
         first, last = (0, None) if own is None else (max(own.start, start) - start, min(own.stop, stop) - start)
         if last is None or first < last or not each.rows:
-            for window in windows(islice(each.unread, first, last), digest, at_once=each.at_once):
+            for window in windows(islice(each.unread(first), last and last - first), digest, at_once=each.at_once):
                 yield writer, window
             if each.state is not None and each.state != state_of(Path(each.records.name)):
                 name = each.records.name
@@ -318,16 +337,16 @@ _FREE_AT_RESUME = ("run", "inputs", "output", "unbuffered", "resume", "overwrite
 """Options that a resume may change, or compares by the content of what they name."""
 
 
-def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
+def _facts(request: PredictRequest, sha256: str, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
-    rows, config = writer.input, predictor.inference
+    rows, inference = writer.input, None if predictor.encoder is None else predictor.encoder.inference
     others = {**vars(request), **vars(request.columns)}  # an option that is added must match too
     for name in (*_RESOLVED, *_FREE_AT_RESUME):
         del others[name]
     return {
         "options": {
             **{f"--{name.replace('_', '-')}": others[name] for name in sorted(others)},
-            "the model": run.sha256,
+            "the model": sha256,
             "--columns": request.output_columns,
             "--format": rows.format,
             "--delimiter": rows.source.delimiter,
@@ -337,9 +356,8 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
             "--pair": " + ".join(rows.source.columns.pair) or None,
             "--header": rows.source.header,
             "--fast": predictor.kept.name == "linear model",
-            "--device": config.device.type,
-            "--precision": choose_precision(config.precision, config.device),
-            "--batch-size": config.batch_size,
+            **({"--device": "cpu", "--precision": "fp32"} if inference is None else inference.options()),
+            "--batch-size": request.inference.batch_size,
             "the window": [WINDOW, WINDOW_CHARACTERS],
         },
         "input": {
@@ -349,8 +367,7 @@ def _facts(request: PredictRequest, run: Run, predictor: Predictor, writer: RowW
             "a column of reasons": writer.with_reason,
         },
         "machine": {
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "device": torch.cuda.get_device_name(config.device) if config.device.type == "cuda" else "cpu",
+            **{package: version(package) for package in ("numpy", "scipy", "tokenizers")},
+            **({} if inference is None else inference.machine()),
         },
     }

@@ -18,8 +18,7 @@ from recurcli.data.tasks import find_place, has_split, is_one_file, task_named
 from recurcli.device import choose_precision
 from recurcli.distributed.group import current
 from recurcli.errors import UsageError, pluralize
-from recurcli.evaluation.inference import InferenceConfig
-from recurcli.evaluation.report import DevPerplexity
+from recurcli.evaluation.inference import DevPerplexity, InferenceConfig
 from recurcli.linear.static_vectors import resolve_vectors_of_tokens
 from recurcli.log import Log
 from recurcli.models.build import build_loop, build_model, resolve_tokens, settle, settle_kernel

@@ -8,7 +8,7 @@ from recurcli.config import DataConfig, with_options
 from recurcli.data.rows import file_and_part
 from recurcli.data.tasks import Task, task_named, task_with_columns
 from recurcli.errors import DataError, ModelError, UsageError
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.log import Log
 from recurcli.runs.run_directory import THRESHOLDS, Run
 
@@ -34,6 +34,27 @@ def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:
     """Log a note if the run has thresholds, which were chosen for the ensemble, and the model is its linear model alone."""
     if predictor.kept.thresholds is None and run.has(THRESHOLDS):
         log.note(f"{run}: --fast takes the most probable label, since {THRESHOLDS} was chosen for the whole ensemble")
+
+
+FEWEST_NGRAMS = 1000
+"""N-grams, of a dozen of short texts or more, of which the unknown ones tell something. Ours."""
+UNKNOWN = 0.5
+"""The share of unknown n-grams up to which texts may be like those of a training. Ours: two halves of a small set have 0.58."""
+
+
+def unknown_of_dev(run: Run) -> float | None:
+    """Return the share of the n-grams of the dev rows that the linear model of `run` does not know; None: it is not known."""
+    return run.read_result().get("linear_baseline", {}).get("unknown_ngrams") if run.is_finished else None
+
+
+def warn_of_unknown_ngrams(predictor: Predictor, of_dev: float, name: str, log: Log) -> None:
+    """Log a warning if the linear model knows less than half of the n-grams of `name`, and of the dev rows twice as many."""
+    if predictor.linear is None or (ngrams := predictor.linear.ngrams).counted < FEWEST_NGRAMS:
+        return
+    share = ngrams.unknown / ngrams.counted
+    if share > max(UNKNOWN, 2 * of_dev):
+        what = f"{share:.0%} of the n-grams are unknown to the model, {of_dev:.0%} of those of its dev rows"
+        log.warn(f"{name}: {what}; the labels may mean nothing here (`recur check FILE --against {predictor.run}`)")
 
 
 def known_task(run: Run, name: str) -> Task:

@@ -23,7 +23,7 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.config import QUOTE, UTF8
-from recurcli.data.documents import BadJson, json_object, plain_row, read_json
+from recurcli.data.documents import BadJson, Json, json_object, plain_row, read_json
 from recurcli.data.rows import (
     BOM,
     CHUNK,
@@ -71,6 +71,13 @@ class Line(NamedTuple):
     text: str
     fault: str | None
     end: str
+
+
+class Place(NamedTuple):
+    """Where a row begins: its byte in the file, and the number of its line from 1."""
+
+    byte: int
+    line: int
 
 
 class Content(NamedTuple):
@@ -276,7 +283,9 @@ def json_records(content: Content) -> Records:
     """
     name = content.name
     path, part = (None, None) if content.is_stream else file_and_part(Path(name))
-    rows, tables, fault = read_json(content.chunks, name, content.decoder, path)
+    rows, tables, fault = Json(map(decoded, content.rows), {}, None)
+    if content.first_line == 1:
+        rows, tables, fault = read_json(content.chunks, name, content.decoder, path)
     if fault is not None:
         raise DataError(f"{name}: {fault}")
     if (part or "") in tables:
@@ -287,7 +296,7 @@ def json_records(content: Content) -> Records:
         raise DataError(f"{name}: holds no lists of rows under keys; leave out '#{escaped(part)}'")
     counts = Counter[str]()
     convert = partial(plain_row, counts=counts)
-    records = (json_record(line, text, fault, convert) for line, (text, fault) in enumerate(rows, 1))
+    records = (json_record(line, text, fault, convert) for line, (text, fault) in enumerate(rows, content.first_line))
     seen: list[Record] = []
     for record in islice(records, ROWS_FOR_KEYS):
         seen.append(record)
@@ -562,13 +571,15 @@ def read_records(
     labels: Sequence[str] = (),
     encoding: str = UTF8,
     quote: str | None = None,
+    start: Place | None = None,
 ) -> Records:
     """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
 
     `format` None means the format of the file's name, else that of its first row. `delimiter` (None: the usual one; or a
     function of the first row) and `quote` (None: that of the format) are for TSV and CSV, `labels` for folders, and
-    `encoding` for all formats but Parquet. A stream stays open. Raises DataError for a missing file and for another kind of
-    content (compressed, UTF-16, …). The records raise DataError if a file cannot be read to its end.
+    `encoding` for all formats but Parquet. `start` is where to begin in a file of UTF-8 whose columns are known. A stream
+    stays open. Raises DataError for a missing file and for another kind of content (compressed, UTF-16, …). The records raise
+    DataError if a file cannot be read to its end.
     """
     decoder, is_stream = TextDecoder(encoding), not isinstance(source, str | Path)
     with contextlib.ExitStack() as on_error:
@@ -576,25 +587,28 @@ def read_records(
         if isinstance(source, str | Path):
             name = path_shown(Path(source))
             if format != "folders":
-                chunks = text_chunks(on_error.enter_context(open_file(Path(source))), name, decoder)
+                file = on_error.enter_context(open_file(Path(source)))
+                if start is not None:
+                    file.seek(start.byte)
+                chunks = text_chunks(file, name, decoder) if start is None else chunks_of(file, name)
         else:
             chunks = text_chunks(source, name, decoder)
         named = format or format_of(name)
         kind: Format = named or "tsv"
-        first_line = 1
+        first_line = 1 if start is None else start.line
         if named is None:
             head = [*islice(chunks, 1)]
             chunks, first = chain(head, chunks), b"".join(head).partition(b"\n")[0].strip()
             kind = next((key for key, each in FORMATS.items() if each.starts and each.starts.match(first)), "tsv")
         rows = rows_in(chunks, decoder)
-        if FORMATS[kind].delimiter is not None:
-            start = [*islice(rows, 1)]
-            if sep := _SEP_LINE.fullmatch(start[0].content.strip() if start else b""):
-                start, first_line, kind = [], 2, named or "csv"
+        if FORMATS[kind].delimiter is not None and start is None:
+            top = [*islice(rows, 1)]
+            if sep := _SEP_LINE.fullmatch(top[0].content.strip() if top else b""):
+                top, first_line, kind = [], 2, named or "csv"
                 delimiter = delimiter if isinstance(delimiter, str) else sep[1].decode()
-            rows = chain(start, rows)
-            if callable(delimiter) and start:
-                delimiter, its_format, its_quote = delimiter(decoded(start[0])[0])
+            rows = chain(top, rows)
+            if callable(delimiter) and top:
+                delimiter, its_format, its_quote = delimiter(decoded(top[0])[0])
                 quote = quote or its_quote
                 if named is None and its_format is not None:
                     kind = its_format

@@ -19,6 +19,7 @@ from recurcli.data.proposal import CLEARLY_LONGER, are_twins, is_like_others, li
 from recurcli.data.readers import (
     DELIMITERS,
     FORMATS,
+    Place,
     Separation,
     format_of,
     in_words,
@@ -171,11 +172,11 @@ def find_source(
     return replace(source, path=str(file)) if isinstance(file, Path) else source, records
 
 
-def read_source(source: Source) -> Records:
-    """Open the file of an input again. Its records have numbers as keys, and begin after the header."""
+def read_source(source: Source, start: Place | None = None) -> Records:
+    """Open the file of an input again. Its records have numbers as keys, and begin after the header, or at `start`."""
     read = partial(read_records, encoding=source.encoding, delimiter=source.delimiter, quote=source.quote)
-    records = read(str(source.path), source.format)
-    if source.header:
+    records = read(str(source.path), source.format, start=start)
+    if source.header and start is None:
         next(records, None)
     return records
 

@@ -8,10 +8,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from recurcli.display.screen import Cell, Styled, Table, cell, heading, listing, show
-from recurcli.errors import pluralize
+from recurcli.errors import escaped, pluralize
+from recurcli.metrics import percent
 
 MAX_LABELS = 20
 """Labels in the table; of more, the most frequent."""
+MAX_SHOWN = 100
+"""Characters of a text that is least like those of a training."""
 STYLES = {"error": "bold red", "warning": "yellow", "information": "dim"}
 
 Splits = Sequence[Mapping[str, Any]]
@@ -23,6 +26,7 @@ def print_check(result: Mapping[str, Any]) -> None:
     for report in result["reports"]:
         counts = [pluralize(report[f"{word}s"], word) for word in ("error", "warning") if report[f"{word}s"]]
         kinds = {"submission": "CLUE submission", "unreadable": "cannot be read", "data": f"task {report.get('task')}"}
+        kinds["drift"] = f"{report.get('rows')} rows against {report.get('run')}"
         shown.append(heading(report["path"], kinds[report["kind"]], ", ".join(counts) or "nothing wrong"))
         if splits := report.get("splits"):
             columns = splits[0]["columns"]
@@ -37,8 +41,16 @@ def print_check(result: Mapping[str, Any]) -> None:
             if numbers := [split for split in splits if split["numbers"]]:
                 shown += [heading("numbers"), _numbers(numbers)]
         findings = [(Styled(one["level"], STYLES[one["level"]]), one["message"]) for one in report["findings"]]
-        shown += [listing(findings), Text("")]
+        shown += [listing(findings), *(_drift(report) if report["kind"] == "drift" else []), Text("")]
     show(*shown)
+
+
+def _drift(report: Mapping[str, Any]) -> list[RenderableType | Table]:
+    """Return the shift of the predicted labels, and the texts that are least like those of the training."""
+    rows = [[own["label"], percent(own["before"]), percent(own["now"])] for own in report["labels"][:MAX_LABELS]]
+    texts = [[escaped(" [SEP] ".join(filter(None, text)), MAX_SHOWN)] for text in report["furthest"]]
+    labels = Table(["prediction", "dev rows (%)", "these (%)"], rows)
+    return [table for table in (labels, Table([f"least like {report['against']}"], texts)) if table.rows]
 
 
 def _rows(splits: Splits) -> Table:

@@ -230,7 +230,7 @@ def write_report(path: Path, result: Result) -> None:
         for group in result["groups"]
         for low, high in [group["interval"] or (group["mean"], group["mean"])]
     ]
-    baselines = {row["name"]: row["mean"] for row in result["baselines"]}
+    baselines = {f"baseline: {row['name']}": row["mean"] for row in result["baselines"]}
     write_page(
         path,
         "comparison.html",

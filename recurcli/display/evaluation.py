@@ -18,7 +18,7 @@ from recurcli.display.screen import (
 )
 from recurcli.errors import pluralize, quoted
 from recurcli.evaluation.result_block import ResultBlock, metric_rows, perplexity_rows
-from recurcli.metrics import cells_of, label_names, percent, percent_interval
+from recurcli.metrics import cells_of, format_interval, format_score, label_names, percent, percent_interval, words_of
 from recurcli.targets import TARGETS
 
 MAX_CONFUSIONS = 12
@@ -75,6 +75,17 @@ def class_table(report: Mapping[str, Any], intervals: Mapping[str, Sequence[floa
     return Table(["label", "precision", "recall", "F1", "rows", "predicted"], rows)
 
 
+def group_table(groups: Sequence[Mapping[str, Any]], by: str, metric: str) -> Table:
+    """Return the scores of groups of rows beside those of the other rows; of more than MAX_CLASSES the first ones."""
+    rows = [[own["group"], f"{own['rows']:,}", format_score(metric, own["score"])] for own in groups[:MAX_CLASSES]]
+    for row, own in zip(rows, groups, strict=False):
+        row += [format_interval(metric, own["interval"]), format_score(metric, own["others"])]
+        row += [f"{own['p_holm']:.2g}", own["verdict"]]
+    words = "right (%)" if metric == "accuracy" else words_of(metric)
+    notes = [f"{MAX_CLASSES} of {len(groups):,} groups; --json has all"] if len(groups) > MAX_CLASSES else []
+    return Table([by, "rows", words, "95 % interval", "others", "p (Holm)", ""], rows, notes)
+
+
 def weakest(by_label: Mapping[str, Mapping[str, Any]]) -> list[int]:
     """Return the places of the classes or labels, those with the lowest F1 first and those without rows last."""
     own = [*by_label.values()]
@@ -99,12 +110,15 @@ def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: 
 
     Of numbers it prints all metrics and the deciles of the predictions.
     """
-    report = result["metrics"]
+    report, groups = result["metrics"], list[Table]()
+    if "groups" in result:
+        groups = [group_table(result["groups"], result["by"], TARGETS[result["target"]].headline)]
     if "confusion" not in report:
         by_label = "per_label" in report
         tables = [metric_table(result)] if verbose or not by_label else []
         show(
             *block_parts(block),
+            *groups,
             *tables,
             _weakest_rows(label_table(report), report["per_label"], verbose=verbose)
             if by_label
@@ -119,7 +133,7 @@ def print_evaluation(result: Mapping[str, Any], block: ResultBlock, *, verbose: 
             words = "no row is predicted wrongly"
     intervals = result["intervals"] if verbose or len(report["per_class"]) <= MAX_CLASSES else {}
     classes = _weakest_rows(class_table(report, intervals), report["per_class"], verbose=verbose)
-    tables = [*([metric_table(result)] if verbose else []), classes]
+    tables = [*groups, *([metric_table(result)] if verbose else []), classes]
     show(*block_parts(block), *tables, heading("confusion", words), confusions)
 
 

@@ -63,6 +63,8 @@ class Encoder(nn.Module):
     """Names of matrices that have no weight decay."""
     scratch_learning_rate: ClassVar[float] = 1e-3
     """Learning rate from fresh weights where the preset says null; ours."""
+    rate_factor_with_word_dropout: ClassVar[float] = 1.0
+    """Factor of `scratch_learning_rate` for single texts with word dropout, of which `epochs: auto` then shows fewer."""
     pretrained_learning_rate: ClassVar[float] = 1e-4
     """Learning rate after pre-training where the preset says null (Xu, Hu & Tang, 2021, section 4: StarSaber)."""
     min_effective_length: int | None = None
@@ -182,13 +184,9 @@ class Mixer(nn.Module):
         parts = [at_least_float32(part) for part in self.inputs(x)]
         with without_autocast(x):  # a recurrence adds up its rounding errors
             if self.causal:
-                states = self.recur(*parts, channels=slice(None))
+                states = self.recur(*parts)
             else:
-                half = parts[-1].shape[-1] // 2
-                ahead, back = zip(*(part.chunk(2, dim=-1) for part in parts), strict=True)
-                turned = self.recur(*(reversed_sequences(part, mask) for part in back), channels=slice(half, None))
-                both = [self.recur(*ahead, channels=slice(half)), reversed_sequences(turned, mask)]
-                states = torch.cat(both, dim=-1)
+                states = _half_reversed(self.recur(*(_half_reversed(part, mask) for part in parts)), mask)
         return self.output(states, x)
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -206,8 +204,8 @@ class Mixer(nn.Module):
         """Return what `recur` takes of x (B, T, D): tensors (B, T, …) whose first half of columns reads forwards."""
         raise NotImplementedError
 
-    def recur(self, *parts: Tensor, channels: slice) -> Tensor:
-        """Return the states (B, T, C) of C of the D channels, which `channels` selects."""
+    def recur(self, *parts: Tensor) -> Tensor:
+        """Return the states (B, T, D) of all channels, each read forwards."""
         raise NotImplementedError
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
@@ -217,6 +215,12 @@ class Mixer(nn.Module):
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return nothing: there are no weights on single tokens."""
         return {}
+
+
+def _half_reversed(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x (B, T, C) with the second half of its columns read from each text's last real token on."""
+    ahead, back = x.chunk(2, dim=-1)
+    return torch.cat([ahead, reversed_sequences(back, mask)], dim=-1)
 
 
 class BlockLayer(nn.Module):
@@ -245,8 +249,8 @@ class BlockLayer(nn.Module):
         mixed, state = self.attention.step(self._given(h), state)
         return self._after(h, mixed), state
 
-    def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return the statistics of the attention."""
+    def stats(self, h: Tensor, mask: Tensor | None, *more: object) -> LayerStats:
+        """Return the statistics of the attention. They do not depend on `more`."""
         return self.attention.stats(self._given(h), mask)
 
     def _given(self, h: Tensor) -> Tensor:
@@ -296,10 +300,14 @@ class BlockEncoder(Encoder):
         length = x.shape[1]
         x, mask = cut_padding(x, mask, self.max_length)
         h = self.dropout(self.with_positions(x))
-        for layer in self.layers:
-            h = self.apply_layer(layer, h, mask)
+        for layer, more in zip(self.layers, self.given_to_layers(h), strict=True):
+            h = self.apply_layer(layer, h, mask, *more)
         h = self.final_norm(h)
         return h if h.shape[1] == length else F.pad(h, (0, 0, 0, length - h.shape[1]))
+
+    def given_to_layers(self, h: Tensor) -> Iterable[tuple[Tensor, ...]]:
+        """Return what the attention of each layer takes besides its states and mask; h (B, T, D) are those of the first."""
+        return [()] * len(self.layers)
 
     def with_positions(self, x: Tensor, first: int = 0) -> Tensor:
         """Return x (B, T, D) and its positions, of which `first` is the first, if the encoder adds them."""

@@ -6,6 +6,7 @@
 Queries and keys have half the size of the values.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -25,23 +26,32 @@ class GatedLinearAttentionMixer(Mixer):
         size, self.causal = config.hidden_size, config.causal
         self.key_size = size // 2 // config.num_heads
         self.temperature = config.gate_temperature
-        self.query, self.key = (nn.Linear(size, size // 2, bias=False) for _ in range(2))
-        self.value, self.swish, self.to_output = (nn.Linear(size, size, bias=False) for _ in range(3))
-        self.gate = nn.Sequential(nn.Linear(size, config.gate_rank, bias=False), nn.Linear(config.gate_rank, size // 2))
+        self.rank = config.gate_rank
+        self.projection = nn.Linear(size, 2 * size + self.rank, bias=False)
+        """Queries, keys and values of the first half of the heads, then of the second one (of all if causal), and W1 x."""
+        self.gate = nn.Linear(self.rank, size // 2)
+        self.swish, self.to_output = (nn.Linear(size, size, bias=False) for _ in range(2))
 
     def inputs(self, x: Tensor) -> tuple[Tensor, ...]:
-        log_gate = F.logsigmoid(self.gate(x)) / self.temperature
-        return self.query(x) * self.key_size**-0.5, self.key(x), log_gate, self.value(x)
+        projected, low = self.projection(x).tensor_split([-self.rank], dim=-1)
+        return projected, F.logsigmoid(self.gate(low)) / self.temperature
 
-    def recur(self, *parts: Tensor, channels: slice) -> Tensor:
-        heads = parts[0].shape[-1] // self.key_size
-        query, key, log_gate, value = (part.reshape(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)
-        found = gated_linear_attention(query, key, value, log_gate)  # (B, H, T, V)
+    def by_head(self, projected: Tensor, log_gate: Tensor) -> tuple[Tensor, ...]:
+        """Return queries, keys, values and log gates (…, H, K or V) of `inputs` (…, 2 D) and (…, D / 2)."""
+        sides = 1 if self.causal else 2
+        columns = log_gate.shape[-1] // sides
+        by_side = projected.view(*projected.shape[:-1], sides, -1)
+        halves = torch.split(by_side, [columns, columns, 2 * columns], dim=-1)
+        heads = log_gate.shape[-1] // self.key_size
+        query, key, value = (half.reshape(*half.shape[:-2], heads, -1) for half in halves)
+        return query * self.key_size**-0.5, key, value, log_gate.reshape(*log_gate.shape[:-1], heads, -1)
+
+    def recur(self, *parts: Tensor) -> Tensor:
+        found = gated_linear_attention(*(part.transpose(1, 2) for part in self.by_head(*parts)))  # (B, H, T, V)
         return F.layer_norm(found, found.shape[-1:]).transpose(1, 2).flatten(2)
 
     def recur_on(self, parts: list[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
-        heads = parts[0].shape[-1] // self.key_size
-        query, key, log_gate, value = (part.reshape(len(part), heads, -1) for part in parts)
+        query, key, value, log_gate = self.by_head(*parts)
         after = key[..., None] * value[..., None, :]
         if state is not None:
             after = log_gate.clamp(min=LEAST_LOG_GATE).exp()[..., None] * state + after

@@ -69,7 +69,7 @@ class FastLayer(BlockLayer):
         h = self.added(h, self.state_norm, lambda x: self.state_attention(x, states))
         return self.added(h, self.feed_forward_norm, self.feed_forward)
 
-    def stats(self, h: Tensor, mask: Tensor | None, states: Tensor | None = None) -> LayerStats:
+    def stats(self, h: Tensor, mask: Tensor | None, states: Tensor | None = None) -> LayerStats:  # type: ignore[override]
         """Return the statistics of the attention within the chunk."""
         return super().stats(h, mask)
 

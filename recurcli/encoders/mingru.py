@@ -25,7 +25,7 @@ class MinGRUMixer(Mixer):
     def inputs(self, x: Tensor) -> tuple[Tensor, ...]:
         return self.gate(x), self.candidate(x)
 
-    def recur(self, *parts: Tensor, channels: slice) -> Tensor:
+    def recur(self, *parts: Tensor) -> Tensor:
         return linear_scan(*self.recurrence(*parts))
 
     def recurrence(self, gate: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:

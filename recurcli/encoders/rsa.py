@@ -2,13 +2,14 @@
 
     RSA(X) = { [1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P } V              one mu per layer, one P per head
 
-P is a recurrence encoding matrix (`recurcli.ops.recurrence`). P V takes O(T) time; the softmax takes O(T²) time and O(T)
-memory. Shapes: B batch, T positions, D hidden size, H heads, R heads with a P, K head size.
+P is a recurrence encoding matrix (`recurcli.ops.recurrence`), made for all layers at once for short texts. For others P V
+takes O(T) time; the softmax takes O(T²) time and O(T) memory. Shapes: B batch, T positions, D hidden size, L layers, H heads,
+R heads with a P, K head size.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +18,12 @@ from torch import Tensor, nn
 from recurcli.device import to_device
 from recurcli.encoders.config import RSAConfig
 from recurcli.encoders.encoder import BlockEncoder, LayerStats
-from recurcli.layers import SelfAttention, softmax_attention, trains_short_texts, weighted
+from recurcli.layers import SelfAttention, compute_dtype, softmax_attention
 from recurcli.ops.attention import attention_weights
-from recurcli.ops.recurrence import Kind, recurrence_matrix, recurrence_product, recurrence_product_dense
+from recurcli.ops.recurrence import Kind, recurrence_matrix, recurrence_product
+
+SHORT = 128
+"""Positions up to which P V is computed with P itself. Ours: it then takes no longer than by blocks, in fewer operations."""
 
 
 class Head(NamedTuple):
@@ -68,8 +72,7 @@ class Recurrence(nn.Module):
 
     def matrices(self, length: int) -> Tensor:
         """Return P of every head (H, T, T), zeros for the heads without one."""
-        parts = [recurrence_matrix(length=length, **keys) for _, keys in self.by_dilation()]
-        return F.pad(torch.cat(parts), (0, 0, 0, 0, 0, self.num_heads - len(self.heads)))
+        return F.pad(matrices_of([self], length)[0], (0, 0, 0, 0, 0, self.num_heads - len(self.heads)))
 
     def gated(self, softmax: Tensor, matrices: Tensor) -> Tensor:
         """Return [1 - σ(mu)] softmax + σ(mu) P. The first dimension of `matrices` is that of the heads."""
@@ -86,27 +89,32 @@ class Recurrence(nn.Module):
         """Return the gate σ(mu), and the mean magnitude of the decay of the heads with a P."""
         return {"gate": torch.sigmoid(self.mu).item(), "rate": self.rates_and_angles()[0].abs().mean().item()}
 
-    def by_dilation(self) -> Iterator[tuple[slice, dict[str, Any]]]:
-        """Yield the heads of each dilation, and the arguments of their P in `recurcli.ops.recurrence`."""
-        rates, angles = self.rates_and_angles()
-        start = 0
-        for dilation, group in groupby(self.heads, key=lambda head: head.dilation):
-            kinds = [head.kind for head in group]
-            these = slice(start, start := start + len(kinds))
-            scalars = {"rate": rates[these], "angle": angles[these]}
-            yield these, {"kind": kinds, "dilation": dilation, "causal": self.causal, **scalars}
-
     def rates_and_angles(self) -> tuple[Tensor, Tensor]:
-        """Return rates (R,) and angles (R,), in the order of `heads`.
+        """Return rates (R,) and angles (R,), in the order of `heads`."""
+        rates, angles = rates_and_angles([self])
+        return rates[0], angles[0]
 
-        Regular heads have λ = tanh(eta) and the angle 0; cosine and sine heads have γ = σ(nu) and θ.
-        """
-        regular = self.mu.new_zeros(0) if self.eta is None else torch.tanh(self.eta)
-        rates = regular if self.nu is None else torch.cat([regular, torch.sigmoid(self.nu)])
-        angles = torch.zeros_like(regular)
-        angles = angles if self.theta is None else torch.cat([angles, self.theta])
-        places = to_device(torch.tensor(self.places), rates.device)
-        return rates[places], angles[places]
+
+def rates_and_angles(layers: Sequence[Recurrence]) -> tuple[Tensor, Tensor]:
+    """Return rates and angles (L, R) of layers of one config, in the order of `heads`.
+
+    Regular heads have λ = tanh(eta) and the angle 0; cosine and sine heads have γ = σ(nu) and θ.
+    """
+    eta, nu, theta = ([getattr(layer, name) for layer in layers] for name in ("eta", "nu", "theta"))
+    regular = layers[0].mu.new_zeros(len(layers), 0) if eta[0] is None else torch.stack(eta).tanh()
+    rates, angles = regular, torch.zeros_like(regular)
+    if nu[0] is not None:
+        rates, angles = torch.cat([rates, torch.stack(nu).sigmoid()], 1), torch.cat([angles, torch.stack(theta)], 1)
+    places = to_device(torch.tensor(layers[0].places), rates.device)
+    return rates.index_select(1, places), angles.index_select(1, places)
+
+
+def matrices_of(layers: Sequence[Recurrence], length: int) -> Tensor:
+    """Return P of the heads that have one, of layers of one config: (L, R, T, T)."""
+    rates, angles = rates_and_angles(layers)
+    kinds, dilations, _ = zip(*layers[0].heads, strict=True)
+    causal = layers[0].causal
+    return recurrence_matrix(kinds, length, rate=rates, angle=angles, dilation=dilations, causal=causal)
 
 
 class RecurrentAttention(Recurrence, SelfAttention):
@@ -119,32 +127,37 @@ class RecurrentAttention(Recurrence, SelfAttention):
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
         self.add_recurrence(config)
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    def mix(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, matrices: Tensor | None = None
+    ) -> Tensor:
+        """As in `SelfAttention`. `matrices` (R, T, T) are P; None: P V is computed without them."""
         if mask is not None:
             value = value.masked_fill(~mask[:, None, :, None], 0.0)
-        if trains_short_texts(query):
-            return weighted(self.weights(query, key, mask), value)
         attended = softmax_attention(query, key, value, mask, causal=self.causal)
         gated, plain = torch.split(attended, [len(self.heads), self.num_heads - len(self.heads)], dim=1)
-        recurrent = self.recurrence(value[:, : len(self.heads)])  # (B, R, T, K)
+        recurrent = self.recurrence(value[:, : len(self.heads)], matrices)  # (B, R, T, K)
         gate = torch.sigmoid(self.mu).to(gated.dtype)
         return torch.cat([torch.lerp(gated, recurrent.to(gated.dtype), gate), plain], dim=1)
-
-    def weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """Return [1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P in O(T²) memory: (B, H, T, K) x 2 -> (B, H, T, T)."""
-        softmax = attention_weights(query, key, mask, causal=self.causal)
-        return self.gated(softmax, self.matrices(query.shape[2]))
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return the recurrence's parameters (`recurrence_stats`), and `attention`, the softmax weights before the gate."""
         query, key, _ = self.project(x)
         return {**self.recurrence_stats(), "attention": attention_weights(query, key, mask, causal=self.causal)}
 
-    def recurrence(self, value: Tensor) -> Tensor:
-        """Return P V of the heads that have a P: (B, R, T, K) -> (B, R, T, K)."""
-        # In a compiled or exported graph T is dynamic, so the number of blocks is unknown.
-        product = recurrence_product_dense if torch.compiler.is_compiling() else recurrence_product
-        return torch.cat([product(value=value[:, these], **keys) for these, keys in self.by_dilation()], dim=1)
+    def recurrence(self, value: Tensor, matrices: Tensor | None) -> Tensor:
+        """Return P V of the heads that have a P, for `matrices` as in `mix`: (B, R, T, K) -> (B, R, T, K)."""
+        if torch.compiler.is_compiling():  # T is dynamic in a graph, so the number of blocks is unknown
+            matrices = matrices_of([self], value.shape[2])[0].to(value.dtype)
+        if matrices is not None:
+            return torch.einsum("hts,bhsk->bhtk", matrices, value)
+        rates, angles = self.rates_and_angles()
+        parts, start = [], 0
+        for dilation, group in groupby(self.heads, key=lambda head: head.dilation):
+            kinds = [head.kind for head in group]
+            these = slice(start, start := start + len(kinds))
+            keys = {"rate": rates[these], "angle": angles[these], "dilation": dilation, "causal": self.causal}
+            parts.append(recurrence_product(kinds, value[:, these], **keys))
+        return torch.cat(parts, dim=1)
 
 
 class RSA(BlockEncoder):
@@ -153,3 +166,10 @@ class RSA(BlockEncoder):
     Config = RSAConfig
     Attention = RecurrentAttention
     scalar_names = ("eta", "nu", "theta")
+
+    def given_to_layers(self, h: Tensor) -> Iterable[tuple[Tensor, ...]]:
+        """Return P of each layer for short texts."""
+        if torch.compiler.is_compiling() or h.shape[1] > SHORT:
+            return super().given_to_layers(h)
+        layers = [cast(RecurrentAttention, layer.attention) for layer in self.layers]
+        return zip(matrices_of(layers, h.shape[1]).to(compute_dtype(h)))  # tuples of one

@@ -38,14 +38,14 @@ class S4DMixer(Mixer):
     def inputs(self, x: Tensor) -> tuple[Tensor, ...]:
         return (x,)
 
-    def recur(self, *parts: Tensor, channels: slice) -> Tensor:
+    def recur(self, *parts: Tensor) -> Tensor:
         [u] = parts
-        return diagonal_ssm(u, *self.model(channels)) + self.skip[channels] * u
+        return torch.addcmul(diagonal_ssm(u, *self.model()), self.skip, u)
 
-    def model(self, channels: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Δ (C,), A and C (C, N / 2) of these channels."""
-        rates = torch.complex(-self.log_decay[channels].exp(), self.frequency[channels])
-        return self.log_step[channels].exp(), rates, torch.view_as_complex(self.weights[channels].contiguous())
+    def model(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Δ (D,), A and C (D, N / 2)."""
+        rates = torch.complex(-self.log_decay.exp(), self.frequency)
+        return self.log_step.exp(), rates, torch.view_as_complex(self.weights)
 
     def recur_on(self, parts: list[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
         [u], (step, rates, weights) = parts, self.model()

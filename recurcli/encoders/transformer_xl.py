@@ -96,7 +96,7 @@ class SegmentAttention(Recurrence, SelfAttention):
         if config.rsa:
             self.add_recurrence(config)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, x: Tensor, mask: Tensor | None = None, cache: SegmentCache | WindowMemory | None = None
     ) -> Tensor:
         """Attend in a whole text x. With a SegmentCache, x is next in its segment; with a WindowMemory, its next window."""

@@ -20,20 +20,24 @@ Shapes: B batch, T positions, D hidden size, E experts, L layers.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from recurcli.encoders.config import RandomTransJectConfig, TransJectConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers import Dropout, normal_, orthogonal_matrices
 from recurcli.ops.attention import mask_or_full
-from recurcli.ops.orthogonal import orthogonal
+from recurcli.ops.orthogonal import cayley_product, orthogonal
 from recurcli.ops.precision import without_autocast
+from recurcli.validation import OrthogonalMap
 
 CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
+FEW = 8
+"""Up to 8 D tokens the gradients of raw parameters are those of products. Ours: passes over more take longer than D^3."""
 
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -41,12 +45,29 @@ def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
     return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
 
 
-def eigenvalues(x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def trains_few_tokens(x: Tensor, matrices: Tensor, sets: int, kind: OrthogonalMap) -> bool:
+    """Return whether the gradients of the orthogonal `matrices` take less time as those of products with x (B, T, D).
+
+    It is so for at most D tokens for each of the `sets` of eigenvalues, and FEW D in all.
+    """
+    if torch.compiler.is_compiling() or kind != "cayley" or not matrices.requires_grad:
+        return False
+    return x.shape[0] * x.shape[1] <= x.shape[2] * min(sets, FEW)
+
+
+def times(x: Tensor, matrices: Tensor, raw: Tensor | None) -> Tensor:
+    """Return x Q of the orthogonal matrices Q (E, D, D): (E, N, D) -> (E, N, D). `raw` gets the gradient; None: Q gets it."""
+    return torch.bmm(x, matrices) if raw is None else cayley_product(x, matrices, raw)
+
+
+def eigenvalues(x: Tensor, eigenvectors: Tensor, raw: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return s (B, D), P (B, T, D) and the divisor max q (B, 1), from x (B, T, D) and Us (D, D).
 
     The paper's standardisation of q is not available. The released code applies tanh and divides by the largest entry.
+    `raw` is as in `times`.
     """
-    projected = x @ eigenvectors
+    flat = x.reshape(1, -1, x.shape[-1])
+    projected = times(flat, eigenvectors[None], None if raw is None else raw[None]).view_as(x)
     q = projected.to(torch.promote_types(projected.dtype, torch.float32)).square().sum(dim=1)
     divisor = greatest(q)
     return q / divisor, projected, divisor
@@ -73,11 +94,19 @@ def greatest(q: Tensor) -> Tensor:
     return torch.where(largest > torch.finfo(q.dtype).tiny, largest, 1.0)
 
 
-def expert_outputs(h: Tensor, s: Tensor, inward: Tensor, outward: Tensor, *, folded: bool | None = None) -> Tensor:
+def expert_outputs(
+    h: Tensor,
+    s: Tensor,
+    inward: Tensor,
+    outward: Tensor,
+    raws: Sequence[Tensor | None] = (None, None),
+    *,
+    folded: bool | None = None,
+) -> Tensor:
     """Return Y_e = ELU( ((h U_e) * s) V_e ) of all experts: h (B, T, D), s (S, D), U and V (E, D, D) -> (E, B, T, D).
 
     S is B, or 1 if all samples share s. `folded` computes W_e = U_e diag(s) V_e first, which is faster if more than D tokens
-    share one s. None: choose the faster way. Both ways give the same result.
+    share one s. None: choose the faster way. Both ways give the same result. `raws` are those of U and of V, as in `times`.
     """
     experts, size = inward.shape[:2]
     tokens = h.shape[0] * h.shape[1] // s.shape[0]  # N, the tokens of each s
@@ -87,25 +116,47 @@ def expert_outputs(h: Tensor, s: Tensor, inward: Tensor, outward: Tensor, *, fol
         weight = torch.bmm((inward[:, None] * s[:, None]).flatten(1, 2), outward).view(-1, size, size)  # (E S, D, D)
         y = torch.bmm(h.reshape(-1, tokens, size).expand(experts, -1, -1, -1).reshape(-1, tokens, size), weight)
     else:
-        turned = torch.bmm(h.reshape(1, -1, size).expand(experts, -1, -1), inward)  # (E, S N, D)
+        turned = times(h.reshape(1, -1, size).expand(experts, -1, -1), inward, raws[0])  # (E, S N, D)
         scaled = turned.view(experts, -1, tokens, size) * s[:, None].to(turned.dtype)
-        y = torch.bmm(scaled.flatten(1, 2), outward)
-    return F.elu(y, inplace=True).view(experts, *h.shape)
+        y = times(scaled.flatten(1, 2), outward, raws[1])
+    return F.elu(y, inplace=raws[1] is None).view(experts, *h.shape)
 
 
-def max_over_time(h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> Tensor:
-    """Return max over t of h + r y: h (B, T, D), y (E, B, T, D) -> (E, B, D).
+class _MaxOverTime(torch.autograd.Function):
+    """max over t of h + r y, and y: the gradients of both are added in one pass, at the chosen entries only."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+        highest, place = _shifted(h, y, r, real).max(dim=2, keepdim=True)
+        ctx.save_for_backward(place, y.gather(2, place), r)
+        ctx.shape = h.shape
+        return highest.squeeze(2), y.view_as(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, of_y: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        place, chosen, r = ctx.saved_tensors
+        rows = [part.transpose(0, 1) for part in (place.squeeze(2), gradient)]  # (B, E, D)
+        of_h = gradient.new_zeros(ctx.shape).scatter_add_(1, *rows)
+        gradient = gradient[:, :, None]
+        of_y = of_y.scatter_add(2, place, (r * gradient).to(of_y.dtype))
+        return of_h, of_y, (gradient * chosen).sum().to(r.dtype), None
+
+
+def _shifted(h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> Tensor:
+    """Return h + r y (E, B, T, D), with the least number where `real` is False."""
+    z = torch.addcmul(h, y, r)
+    return z if real is None else z.masked_fill_(~real[..., None], torch.finfo(z.dtype).min)
+
+
+def max_over_time(h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return max over t of h + r y, and y to go on with: h (B, T, D), y (E, B, T, D) -> (E, B, D), (E, B, T, D).
 
     `real` (B, T) selects the positions t, at least one per row; None: all.
     """
-    with torch.no_grad():
-        z = torch.addcmul(h, y, r)  # (E, B, T, D)
-        if real is not None:
-            z.masked_fill_(~real[..., None], torch.finfo(z.dtype).min)
-    if not torch.is_grad_enabled():
-        return z.amax(dim=2)
-    place = z.max(dim=2, keepdim=True).indices  # so the gradient has the chosen entries only, not all (E, B, T, D)
-    return torch.addcmul(h.expand_as(y).gather(2, place), y.gather(2, place), r).squeeze(2)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        return _MaxOverTime.apply(h, y, r, real)  # type: ignore[no-untyped-call]
+    return _shifted(h, y, r, real).amax(dim=2), y
 
 
 class TransJectLayer(nn.Module):
@@ -119,6 +170,7 @@ class TransJectLayer(nn.Module):
         size = config.hidden_size
         self.num_experts = config.num_experts
         self.num_layers = config.num_layers
+        self.orthogonal_map = config.orthogonal_map
         self.raw = nn.Parameter(normal_(torch.empty(2 * self.num_experts + 2, size, size), std=size**-0.5))
         self.alpha = nn.Parameter(torch.tensor(config.alpha_init))
         self.importance = nn.Parameter(normal_(torch.empty(size), std=size**-0.5))
@@ -127,29 +179,33 @@ class TransJectLayer(nn.Module):
 
     def forward(self, h: Tensor, s: Tensor, matrices: Tensor, real: Tensor | None) -> Tensor:
         """Return h' (B, T, D) from h (B, T, D), s (S, D) and `matrices`, the orthogonal matrices of `raw`."""
-        inward, outward, feed_forward = torch.split(matrices, [self.num_experts, self.num_experts, 2])
-        y = expert_outputs(h, s, inward, outward)
-        return self.combine(h, y, self.expert_weights(h, y, real), feed_forward)
+        parts = [self.num_experts, self.num_experts, 2]
+        inward, outward, feed_forward = torch.split(matrices, parts)
+        few = trains_few_tokens(h, matrices, s.shape[0], self.orthogonal_map)
+        raws = torch.split(self.raw, parts) if few else [None] * 3
+        y = expert_outputs(h, s, inward, outward, raws[:2])
+        highest, y = max_over_time(h, y, self.residual_weight, real)
+        return self.combine(h, y, self.expert_weights(highest), feed_forward, raws[2])
 
     @property
     def residual_weight(self) -> Tensor:
         """r, a scalar in (-1/L, 1/L). The paper (section 3.3) has sigmoid(alpha) / L, initially 1 / (2 L)."""
         return torch.tanh(self.alpha) / self.num_layers
 
-    def expert_weights(self, h: Tensor, y: Tensor, real: Tensor | None) -> Tensor:
-        """Return lambda (E, B) from h (B, T, D) and the experts' y (E, B, T, D). All positions of a sample share it."""
-        highest = max_over_time(h, y, self.residual_weight, real)  # (E, B, D)
+    def expert_weights(self, highest: Tensor) -> Tensor:
+        """Return lambda (E, B) from the maxima (E, B, D). All positions of a sample share it."""
         scores = (highest * self.importance).sum(dim=-1)  # (E, B)
         return (scores + self.bias[:, None]).softmax(dim=0)
 
-    def combine(self, h: Tensor, y: Tensor, weights: Tensor, feed_forward: Tensor) -> Tensor:
-        """Return h' (B, T, D) with the expert weights (E, B); `feed_forward` (2, D, D) is W1 and W2."""
+    def combine(self, h: Tensor, y: Tensor, weights: Tensor, feed_forward: Tensor, raw: Tensor | None = None) -> Tensor:
+        """Return h' (B, T, D) with the expert weights (E, B); `feed_forward` (2, D, D) is W1 and W2, `raw` as in `times`."""
         r = self.residual_weight
-        first, second = feed_forward.unbind()
+        first, second = torch.split(feed_forward.mT, 1)
+        raws = (None, None) if raw is None else torch.split(raw.mT, 1)
         mixture = torch.bmm((r * weights).to(y.dtype).T[:, None], y.flatten(2).transpose(0, 1))  # (B, 1, T D)
         h = h + mixture.view_as(h)
-        inner = self.dropout(F.elu(F.linear(h, first)))
-        return h + r * F.elu(F.linear(inner, second))
+        inner = self.dropout(F.elu(times(h.view(1, -1, h.shape[-1]), first, raws[0])))
+        return h + r * F.elu(times(inner, second, raws[1])).view_as(h)
 
     @property
     def is_at_cap(self) -> bool:
@@ -164,7 +220,8 @@ class TransJectLayer(nn.Module):
         """Return r, and the mean weight of each expert."""
         inward, outward, _ = torch.split(matrices, [self.num_experts, self.num_experts, 2])
         y = expert_outputs(h, s, inward, outward)
-        weights = self.expert_weights(h, y, real).mean(dim=1).tolist()
+        highest, _ = max_over_time(h, y, self.residual_weight, real)
+        weights = self.expert_weights(highest).mean(dim=1).tolist()
         return {"residual_weight": self.residual_weight.item(), "expert_weights": weights}
 
 
@@ -217,8 +274,13 @@ class TransJect(Encoder):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = zero_padding(x, mask)
         eigenvectors, *matrices = self.matrices([self.eigenvectors, *(layer.raw for layer in self.layers)])
-        s, _, _ = eigenvalues(x, eigenvectors)
+        s, _, _ = self.eigenvalues(x, eigenvectors)
         return run_layers([partial(self.apply_layer, layer) for layer in self.layers], matrices, x, s, mask)
+
+    def eigenvalues(self, x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the result of `eigenvalues`; the gradient reaches Us by the way that is faster for all matrices."""
+        few = trains_few_tokens(x, eigenvectors, x.shape[0], self.orthogonal_map)
+        return eigenvalues(x, eigenvectors, self.eigenvectors if few else None)
 
     def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         """`reconstruction`: weight · |Us^T (x^T x / max q) Us - diag(s)|^2 / D^2, squared Frobenius norm, sample mean."""
@@ -226,7 +288,7 @@ class TransJect(Encoder):
             return {}
         held = self.matrices.held()
         eigenvectors = held[0] if held else orthogonal(self.eigenvectors, self.orthogonal_map)
-        s, projected, divisor = eigenvalues(zero_padding(x, mask), eigenvectors)
+        s, projected, divisor = self.eigenvalues(zero_padding(x, mask), eigenvectors)
         return {"reconstruction": self.auxiliary_weight * off_diagonal(projected, s, divisor).mean()}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recurcli.linear.ensemble import fit_calibration, fit_ensemble
 from recurcli.targets import Target
@@ -55,6 +56,14 @@ class Kept:
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return the probabilities (N, C) of its logits (N, C)."""
         return self.target.probabilities(logits / self.temperature, self.rows)
+
+    @property
+    def slopes_and_offsets(self) -> dict[str, NDArray[np.float64]]:
+        """The factor and the summand, (2,) or for each label (2, C), that make its part of the logits of a candidate's."""
+        return {
+            name: weight / self.temperature * np.array(self.calibrations.get(name, (1.0, 0.0)))
+            for name, weight in self.weights.items()
+        }
 
     @property
     def threshold_values(self) -> list[float]:

@@ -1,30 +1,19 @@
-"""Reports on a model: metrics, those of its parts, calibration; and the evaluation on dev data that selects it in a training.
+"""Reports on a model: metrics, those of its parts, calibration. Shapes: N rows, C logits of a row."""
 
-`DevPerplexity` scores the text of a language model. Shapes: N rows, C logits of a row.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.splits import Split
-from recurcli.device import SettledPrecision
 from recurcli.evaluation.decision import Kept
-from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
-from recurcli.files import to_json
-from recurcli.metrics import NUMBER_METRICS, PERPLEXITY, is_of_numbers, score_in
-from recurcli.network import LanguageModel
-from recurcli.runs.model_files import write_listed
-from recurcli.runs.run_directory import TEXT_LOSSES
+from recurcli.metrics import NUMBER_METRICS, is_of_numbers, score_in
 from recurcli.targets import Cell, Target
 from recurcli.targets.target import Logits, Probabilities, Y
-from recurcli.tokens.texts import Windows
 
 
 @dataclass(frozen=True)
@@ -154,42 +143,3 @@ class DevScore(NamedTuple):
     metric: float
     loss: float
     """The mean of the loss that training minimizes: of the dev rows, or of the tokens of the dev text in nats."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DevPerplexity:
-    """Computes the perplexity of `model` on the dev text during training. Distributed ranks share the batches."""
-
-    model: LanguageModel
-    windows: Windows
-    inference: InferenceConfig
-    check_stop: Callable[[], None]
-    precision: SettledPrecision = "fp32"
-    """The precision of the evaluations that select the step: on CUDA that of the training, on CPUs fp32."""
-    carry: bool = False
-    """Whether the model goes on from window to window of the text (`pretraining.carry`)."""
-    metric_name: str = PERPLEXITY
-    linear: None = None
-    first_kept: None = None
-
-    def score(self) -> DevScore:
-        """Return the perplexity and the loss of the dev text. Raises what `check_stop` raises."""
-        score = self._score(self.precision)
-        return DevScore(score.perplexity, score.loss)
-
-    def decide_and_score(self, folder: Path) -> dict[str, Any]:
-        """Return the metric, the protocol and the dev score of the selected model, for result.json.
-
-        The losses on the blocks of the dev text are written into `folder`.
-        """
-        score = self._score()
-        if self.inference.ranks.is_main:
-            losses = {"tokens": score.block_tokens, "nats": score.block_nats.tolist()}
-            write_listed(folder / TEXT_LOSSES, to_json(losses))
-        return {"metric": self.metric_name, "carry": self.carry, "dev": score.to_json()}
-
-    def _score(self, precision: SettledPrecision = "fp32") -> TextScore:
-        self.check_stop()
-        config = self.inference._replace(precision=precision)
-        after_batch = lambda done: self.check_stop()  # noqa: E731
-        return score_text(self.model, self.windows, config, after_batch, carry=self.carry)

@@ -7,9 +7,14 @@ from typing import Any, NamedTuple
 
 from recurcli.config import DataConfig
 from recurcli.data.tasks import Task
-from recurcli.evaluation.inference import Predictor
+from recurcli.errors import ModelError
+from recurcli.evaluation.predictor import Predictor
 from recurcli.files import OutputKind
-from recurcli.runs.run_directory import Run
+from recurcli.runs.predictions import RowText, read_texts
+from recurcli.runs.run_directory import PREDICTIONS, Run
+
+MIN_AGREEMENT = 0.98
+"""Smallest agreement on the dev rows of a model with weights of fewer bits with the one in full precision. Ours."""
 
 
 class TrainedRun(NamedTuple):
@@ -25,6 +30,12 @@ class TrainedRun(NamedTuple):
     def path(self) -> Path:
         """The run directory."""
         return self.folder.path
+
+    def dev_rows(self, use: str) -> list[RowText]:
+        """Return the dev rows that the run keeps for this `use`. Raises ModelError if it keeps none."""
+        if rows := read_texts(self.folder) if PREDICTIONS in self.folder else []:
+            return rows
+        raise ModelError(f"{self.path}: keeps no texts of dev rows, {use}")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ weight 0 is left out. The graph takes batches of every size and length and is ch
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -20,20 +21,22 @@ from torch import Tensor, nn
 
 from recurcli.encoders.registry import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, require_extra
-from recurcli.evaluation.inference import Predictor, TrainedEncoder, read_kept
+from recurcli.evaluation.inference import TrainedEncoder
+from recurcli.evaluation.predictor import Predictor, read_kept
 from recurcli.export.format import TrainedRun
 from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
-from recurcli.linear import ngram_hashes
+from recurcli.linear import features, ngram_hashes
 from recurcli.linear.model import LinearModel
 from recurcli.log import Log
 from recurcli.network import Classifier
 from recurcli.process import interruptible
 from recurcli.runs.model_files import config_to_dict, read_linear_model
-from recurcli.runs.predictions import RowText, read_texts
-from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, held_in_words
+from recurcli.runs.predictions import RowText
+from recurcli.runs.run_directory import MODEL_CARD, held_in_words
 from recurcli.targets import Number, OneLabel, SeveralLabels, Target
 from recurcli.targets.target import Logits
+from recurcli.tokens import word_tokens
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
 MAX_CARD = 1 << 20
@@ -53,8 +56,6 @@ def export_onnx(
     several runs, a missing package, and an encoder that cannot be exported; ModelError for a model card that is a link, for
     int8 without dev rows or with another label on too many, and as `onnx_model` does.
     """
-    if len(runs) != 1:
-        raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about, predictor = _about(run.path), run.predictor
     if (kind := predictor.kept.target.kind) not in (OneLabel.kind, SeveralLabels.kind, Number.kind):
@@ -68,7 +69,7 @@ def export_onnx(
         about += "\nThe training of this model was not finished when it was exported.\n"
     if predictor.kept.name != read_kept(run.folder, predictor.config).name:
         about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev scores.\n"
-    dev = [] if min_agreement is None else _dev_rows(run)
+    dev = [] if min_agreement is None else run.dev_rows("on which int8 is compared with fp32; leave --quantize out")
     if predictor.source.columns.spans is not None:
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
@@ -92,8 +93,13 @@ def export_onnx(
                 f"static vectors of {vectors.name}",
             )
             files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
-        files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
-        files["ngram_hashes.py"] = Path(ngram_hashes.__file__).read_bytes(), "numpy code of its n-grams"
+        files["linear_model.py"] = (
+            (SCRIPTS / "linear_model.py").read_bytes(),
+            "reads the linear model and its numpy code",
+        )
+        for module in (features, ngram_hashes, word_tokens):
+            own = re.sub(rb"from recurcli\.\w+\.", b"from ", Path(str(module.__file__)).read_bytes())
+            files[f"{module.__name__.rpartition('.')[2]}.py"] = own, "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
         agreement = _compare(run, dev, encoder, fp32, graph)
@@ -113,15 +119,6 @@ def export_onnx(
     commit_directory(output, writers, replace=True)
     listed = [{"name": name, "bytes": len(content), "purpose": what} for name, (content, what) in files.items()]
     return {"files": listed, **facts}
-
-
-def _dev_rows(run: TrainedRun) -> list[RowText]:
-    """Return the dev rows that the run keeps. Raises ModelError if it keeps none."""
-    rows = read_texts(run.folder) if PREDICTIONS in run.folder else []
-    if not rows:
-        why = "keeps no texts of dev rows, on which int8 is compared with fp32"
-        raise ModelError(f"{run.path}: {why}; leave --quantize out")
-    return rows
 
 
 def _compare(
@@ -161,8 +158,7 @@ def _vectors_npz(linear: LinearModel, *, half: bool) -> bytes:
 def _config(predictor: Predictor, encoder: TrainedEncoder | None) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     config, kept, linear = predictor.config, predictor.kept, predictor.linear
-    of = {name: kept.calibrations.get(name, (1.0, 0.0)) for name in kept.weights}
-    parts = {name: weight / kept.temperature * np.array(of[name]) for name, weight in kept.weights.items()}
+    parts = kept.slopes_and_offsets
     return {
         **config_to_dict(replace(config, network=None, source={})),  # the source names a local file
         **({} if encoder is None else _network(encoder)),

@@ -22,8 +22,6 @@ from recurcli.targets import Target
 from recurcli.targets.target import Y
 from recurcli.tokens.tokenizer import Tokens
 
-MIN_AGREEMENT = 0.98
-"""Smallest agreement of int8 with fp32 on the dev rows (`Agreement`). Ours."""
 MIN_CELLS = 256
 """Smaller weights stay in fp32: the operators around them would need more bytes than they save."""
 MIN_ROW = 16

@@ -1,7 +1,8 @@
 """Fits the linear model: two solvers, cross-validation of n-grams and C, and the cache of fitted models.
 
-The solver is that of the target (`Target.linear_solver`), or stochastic gradient descent for data on which that takes too
-long. Both minimize one loss, so their logits have one scale. Shapes: N rows, V n-grams of the vocabulary, C logits of a row.
+The solver is that of the target (`Target.linear_solver`), for few rows from their `inner_products`, or stochastic gradient
+descent for data on which that takes too long. All minimize one loss, so their logits have one scale. Shapes: N rows, V n-grams
+of the vocabulary, C logits of a row.
 """
 
 import functools
@@ -11,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +20,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recurcli.cache import cached
 from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.linear.ensemble import fit_calibration
+from recurcli.linear.features import Vectors, characters_read
+from recurcli.linear.inner_products import MAX_ROWS, TOLERANCE_OF_CHOICE, fit_parts, inner_products, pays
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
-from recurcli.linear.ngrams import Ngrams, Vectors, characters_read, ngram_sets
+from recurcli.linear.ngrams import Ngrams, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
 from recurcli.targets import Target
@@ -44,14 +47,18 @@ MAX_EPOCHS = 3
 LEARNING_RATE = 0.2
 """Ours: with it SGD is about as accurate as LinearSVC."""
 BATCH_SIZE = 32
+BLOCK_SIZE = 32 * BATCH_SIZE
+"""Rows whose features are made at once, and that follow each other in each epoch of SGD."""
 CENTERED_ROWS = 4096
 """Rows whose mean is subtracted from static vectors in SGD."""
-FORMAT = 18
+FORMAT = 19
 """Version of the fitting; the cache does not reuse models of another version."""
 MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
 vectors x classes. Ours: 10 s."""
 FOLDS = 3
+MODELS_OF_CHOICE = 12
+"""Models that the choice fits at least of each logit, for a set of n-grams and a scale. Ours."""
 C_GRID = tuple(2.0**power for power in range(-5, 4))
 """The values of C among which cross-validation chooses. It starts at INITIAL_C."""
 INITIAL_C = 0.5
@@ -76,49 +83,54 @@ def fit_sgd(
     target: Target,
     start: LinearWeights | None = None,
     row_weights: RowWeights = None,
-    dense: Callable[[slice], Tensor] | None = None,
+    dense: Callable[[slice], NDArray[np.float32]] | None = None,
 ) -> LinearWeights:
     """Fit by SGD on batches of `vectors` (N, V), whose rows are in random order; the learning rate falls to 0.
 
-    The order of the batches is drawn in each epoch; fewer epochs are made of larger data. From the weights `start`, which are
-    changed in place, one epoch is made, at half the learning rate. `dense` returns further features (n, F) of a slice of the
-    rows; theirs are the last F rows of the weights. Their mean is subtracted, and no batch moves them further along one
+    The order of the blocks of batches is drawn in each epoch; fewer epochs are made of larger data. From the weights `start`,
+    which are changed in place, one epoch is made, at half the learning rate. `dense` returns further features (n, F) of a slice
+    of the rows; theirs are the last F rows of the weights. Their mean is subtracted, and no batch moves them further along one
     direction than a single row would: without that the steps of a batch's rows, which have much in common, add up.
     """
     columns, offsets = torch.from_numpy(vectors.indices), torch.from_numpy(vectors.indptr)
     values, labels = torch.from_numpy(vectors.data), torch.from_numpy(y)
     factors = None if row_weights is None else torch.from_numpy(row_weights).float()
-    center = torch.zeros(0) if dense is None else dense(slice(0, CENTERED_ROWS)).mean(dim=0)
+    center = torch.zeros(0) if dense is None else torch.from_numpy(dense(slice(0, CENTERED_ROWS)).mean(axis=0))
     size = vectors.shape[1] + len(center)
     given = (np.zeros((size, target.width), np.float32), np.zeros(target.width, np.float32))
     weights, bias = map(torch.from_numpy, start or given)
     of_dense = weights[vectors.shape[1] :]
     bias += center @ of_dense
-    starts = torch.arange(0, len(y), BATCH_SIZE)
+    blocks = range(0, len(y), BLOCK_SIZE)
     epochs = max(1, min(MAX_EPOCHS, SGD_WORK // max(1, vectors.nnz * target.width)))
     first_rate = LEARNING_RATE
     if start is not None:
         epochs, first_rate = 1, LEARNING_RATE / 2
     drawn = np.random.default_rng(0)
-    order = np.concatenate([drawn.permutation(len(starts)) for _ in range(epochs)])
-    for step, begin in enumerate(starts[order].tolist()):
+    order = np.concatenate([drawn.permutation(blocks) for _ in range(epochs)]).tolist()
+    starts = [range(block, min(block + BLOCK_SIZE, len(y)), BATCH_SIZE) for block in order]
+    steps = sum(map(len, starts))
+    for step, begin in enumerate(chain.from_iterable(starts)):
+        if dense is not None and begin % BLOCK_SIZE == 0:
+            of_block = torch.from_numpy(dense(slice(begin, begin + BLOCK_SIZE))) - center
         ends = offsets[begin : begin + BATCH_SIZE + 1]
         here = slice(int(ends[0]), int(ends[-1]))
         bags = ends - ends[0]
         logits = bias + F.embedding_bag(
             columns[here], weights, bags, mode="sum", per_sample_weights=values[here], include_last_offset=True
         )
-        features = None if dense is None else dense(slice(begin, begin + len(bags) - 1)) - center
+        features = None if dense is None else of_block[begin % BLOCK_SIZE :][: len(bags) - 1]
         if features is not None:
             logits += features @ of_dense
         grad_logits = target.linear_loss_gradient(logits, labels[begin : begin + BATCH_SIZE])
         if factors is not None:
             grad_logits *= factors[begin : begin + BATCH_SIZE, None]
-        rate = first_rate * (1 - step / len(order))
+        rate = first_rate * (1 - step / steps)
         by_value = grad_logits.repeat_interleave(bags.diff(), 0, output_size=here.stop - here.start)
-        weights.index_add_(0, columns[here], by_value.mul_(values[here, None]), alpha=-rate)
+        places = columns[here, None].long().expand(-1, target.width)  # index_add_ takes more than twice as long
+        weights.scatter_add_(0, places, by_value.mul_(-rate * values[here, None]))
         if features is not None:
-            largest = float(torch.linalg.matrix_norm(features, ord=2)) ** 2
+            largest = float(torch.linalg.eigvalsh(features @ features.T)[-1])
             of_dense.addmm_(features.T, grad_logits, alpha=-rate / max(1.0, largest))
         bias -= 0.1 * rate * grad_logits.sum(0)
     bias -= center @ of_dense
@@ -155,8 +167,8 @@ def fit_model(
     if solver == "SGD":
         weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
     else:
-        joined = matrix if dense is None else _with_dense(matrix, dense(slice(None)).numpy())
-        weights, bias = target.fit_linear(joined, labels, hyperparameters.c, row_weights)
+        features = None if dense is None else dense(slice(None))
+        weights, bias = _fit_linear(matrix, features, scale, labels, target, hyperparameters.c, row_weights)
     found = replace(hyperparameters, solver=solver)
     if static is None:
         found = replace(found, vectors=None, vector_scale=0.0)
@@ -166,10 +178,31 @@ def fit_model(
     )
 
 
-def _scaled_features(static: StaticVectors, texts: Texts, scale: float) -> Callable[[slice], Tensor]:
+def _fit_linear(
+    vectors: "csr_matrix",
+    features: NDArray[np.float32] | None,
+    scale: float,
+    y: Y,
+    target: Target,
+    c: float,
+    row_weights: RowWeights,
+) -> LinearWeights:
+    """Return the weights of the `vectors` (N, V), and after them those of the `features` (N, F), whose norm is `scale`."""
+    dense = 0 if features is None else features.shape[1]
+    if not pays(len(y), vectors.nnz, dense, scale, 1 if target.width == 2 else target.width):
+        return target.fit_linear(vectors if features is None else _with_dense(vectors, features), y, c, row_weights)
+    products = inner_products(vectors)
+    if features is not None:
+        products += features @ features.T
+    coefficients, bias, _ = fit_parts(products, y, target, c, row_weights, np.ones((1, len(y)), bool))
+    parts = [vectors] if features is None else [vectors, features]
+    return np.concatenate([part.T @ coefficients[0].T for part in parts]), bias[0]
+
+
+def _scaled_features(static: StaticVectors, texts: Texts, scale: float) -> Callable[[slice], NDArray[np.float32]]:
     """Return a function that returns `scale` times the features (n, F) of a slice of `texts`, of which only tokens are kept."""
     tokens = static.tokenize(texts)
-    return lambda rows: scale * static.features(tokens, rows)
+    return lambda rows: np.float32(scale) * static.features(tokens, rows)
 
 
 def _with_dense(vectors: "csr_matrix", features: NDArray[np.float32]) -> "csr_matrix":
@@ -190,15 +223,15 @@ def search_hyperparameters(
     """Choose the n-grams and C that `config` leaves open by 3-fold cross-validation on at most MAX_CHOICE_ROWS rows.
 
     Rows of one group (see `RowHashes`) are in one fold. So are rows with equal `ids` (N,), a row and its extra rows. The set of
-    n-grams is the one with the lowest loss of held-out rows, with INITIAL_C; C is chosen after it. The rows' losses have
+    n-grams is the one with the lowest loss of held-out rows, with INITIAL_C; C is chosen last. The rows' losses have
     the factors `row_weights` (N,). Each candidate has one temperature, fitted on the same rows: LinearSVC's logits are no
     log-probabilities. Where the choice has fewer rows than the fit, the loss of each set is extrapolated to all rows, along
     the logarithm of their number, from models of one fold and of two. Ours: with 1,500 reviews of IMDb the loss is lower with
     characters, with 5,000 without. The largest set and INITIAL_C are chosen where the rows are too few, or the classes too
     many, to tell. The vocabulary and the inverse document frequencies are those of all folds; they read no labels.
 
-    The scale of static vectors is chosen last, and C once more beside it, on fewer rows where the classes are many, since each
-    row then has F values more. It is 1 where the rows are too few to tell.
+    The scale of static vectors is chosen after the n-grams, and C beside it, on fewer rows where the classes are many, since
+    each row then has F values more. It is 1 where the rows are too few to tell.
     """
     sets = list(dict.fromkeys(_with_given(ngrams, config) for ngrams in ngram_sets(texts)))
     first = INITIAL_C if config.c == "auto" else config.c
@@ -234,24 +267,44 @@ def search_hyperparameters(
     factors = factors[rows[: len(labels)]]
     every, few = len(labels), 0  # the rows of a choice, without and with static vectors
     if static is not None:
-        features = static.features(static.tokenize(sample[:every])).numpy()
+        features = static.features(static.tokenize(sample[:every]))
         values = max(matrix.nnz for matrix in matrices.values()) / len(sample) + features.shape[1]
         few = min(every, int(MAX_CHOICE_WORK / (values * target.width)))
+
+    @functools.lru_cache(maxsize=3)  # 64 MB each
+    def products_of(ngrams: NgramConfig | None) -> NDArray[np.float32]:
+        """Return the inner products of as many rows as have them: of their n-grams, or of the static vectors for None."""
+        if ngrams is None:
+            return features[:MAX_ROWS] @ features[:MAX_ROWS].T
+        return inner_products(matrices[ngrams][: min(every, MAX_ROWS)])
 
     @functools.cache
     def held_out_losses(
         ngrams: NgramConfig, c: float, scale: float, rows: int, fitted_folds: int
     ) -> tuple[NDArray[np.float64], float]:
         """Return the loss of each row (N,) by a model of the folds after its own, times its factor; and the headline metric."""
-        vectors, logits, own = matrices[ngrams][:rows], np.empty((rows, target.width)), labels[:rows]
-        if scale:
-            vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
-        for fold in range(FOLDS):
-            held_out, fitted = folds[:rows] == fold, (folds[:rows] - fold - 1) % FOLDS < fitted_folds
-            weights, bias = target.fit_linear(vectors[fitted], own[fitted], c, factors[:rows][fitted])
-            logits[held_out] = vectors[held_out] @ weights + bias
-        logits *= fit_calibration(logits, own, target, 1.0, factors[:rows])
-        losses = factors[:rows] * target.losses_and_gradient(logits, own)[0]
+        logits, own, weights_of_rows = np.empty((rows, target.width)), labels[:rows], factors[:rows]
+        distances = (folds[:rows] - np.arange(FOLDS)[:, None] - 1) % FOLDS
+        fitted, held_out = distances < fitted_folds, distances == FOLDS - 1
+        dense = features.shape[1] if scale else 0
+        if pays(rows, int(matrices[ngrams].indptr[rows]), dense, scale, MODELS_OF_CHOICE * target.width):
+            products = products_of(ngrams)[:rows, :rows]
+            if scale:
+                products = products + np.float32(scale**2) * products_of(None)[:rows, :rows]
+            found = fit_parts(products, own, target, c, weights_of_rows, fitted, TOLERANCE_OF_CHOICE)[2]
+            for fold in range(FOLDS):
+                logits[held_out[fold]] = found[fold].T[held_out[fold]]
+        else:
+            vectors = matrices[ngrams][:rows]
+            if scale:
+                vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
+            for fold in range(FOLDS):
+                weights, bias = target.fit_linear(
+                    vectors[fitted[fold]], own[fitted[fold]], c, weights_of_rows[fitted[fold]]
+                )
+                logits[held_out[fold]] = vectors[held_out[fold]] @ weights + bias
+        logits *= fit_calibration(logits, own, target, 1.0, weights_of_rows)
+        losses = weights_of_rows * target.losses_and_gradient(logits, own)[0]
         return losses, target.score(target.headline, own, target.decide(target.probabilities(logits)))
 
     def expected_losses(ngrams: NgramConfig, scale: float, rows: int) -> NDArray[np.float64]:
@@ -271,13 +324,14 @@ def search_hyperparameters(
     best, c, rows_used = next(iter(matrices)), first, every
     if len(matrices) > 1:
         best = min(matrices, key=lambda ngrams: expected_losses(ngrams, 0.0, every).mean())
-    c = choose_c(0.0, every)
     if scale and not can_tell(few):
-        return unchosen(best, c)
-    if scale and config.vector_scale == "auto":
-        scale = _choose_scale(lambda scale: expected_losses(best, scale, few))
+        return unchosen(best, choose_c(0.0, every))
     if scale:
-        c, rows_used = choose_c(scale, few), few
+        rows_used = few
+        if config.vector_scale == "auto":
+            scale = _choose_scale(lambda scale: expected_losses(best, scale, few))
+            rows_used = few if scale else every
+    c = choose_c(scale, rows_used)
     score = held_out_losses(best, c, scale, rows_used, FOLDS - 1)[1]
     return replace(unchosen(best, c), vector_scale=scale, score=score, rows=rows_used)
 

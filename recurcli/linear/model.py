@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.errors import pluralize
 from recurcli.files import OpenedFile, naming_damage, stored_arrays
+from recurcli.linear.features import ngram_logits, vector_logits
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
-from recurcli.linear.ngrams import Ngrams, row_blocks
+from recurcli.linear.ngrams import Ngrams
 from recurcli.linear.static_vectors import StaticVectors
 
 Logits = NDArray[np.float64]
@@ -107,24 +106,13 @@ class LinearModel:
 
     def logits(self, texts: Texts) -> Logits:
         """Return the logits (N, C) of `texts`."""
-        weights, logits = torch.from_numpy(self.weights), [np.zeros((0, len(self.bias)))]
-        for block in row_blocks(texts):
-            offsets, columns, values = self.ngrams.transform(block)
-            bags, ngrams, tfidf = map(torch.from_numpy, (offsets.astype(np.int32), columns, values))
-            sums = F.embedding_bag(
-                ngrams, weights, bags, mode="sum", per_sample_weights=tfidf, include_last_offset=True
-            )
-            logits.append(sums.double().numpy() + self.bias)
-            if self.vectors is not None:
-                logits[-1] += self.vector_logits(block)
-        return np.concatenate(logits)
+        return ngram_logits(texts, self.ngrams, self.weights) + self.bias + self.vector_logits(texts)
 
     def vector_logits(self, texts: Texts) -> Logits:
         """Return the part (N, C) of the logits of `texts` that comes from their static vectors; zeros without any."""
         if self.vectors is None or self.vector_weights is None:
             return np.zeros((len(texts), len(self.bias)))
-        features = self.vectors.features(self.vectors.tokenize(texts))
-        return features.double().numpy() @ self.vector_weights.astype(np.float64)
+        return vector_logits(texts, self.vectors, self.vector_weights)
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""

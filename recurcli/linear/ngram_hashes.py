@@ -45,22 +45,27 @@ class Columns:
 
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
-        self.shift = np.uint64(64 - max(1, len(keys).bit_length()))
-        buckets = np.arange(1 << (64 - int(self.shift)), dtype=np.uint64) << self.shift
-        self.starts = np.append(np.searchsorted(keys, buckets), len(keys))  # first key with these leading bits
+        bits = len(keys).bit_length() + 1  # two to four buckets a key
+        self.shift = np.uint64(64 - bits)
+        self.starts = np.zeros((1 << bits) + 1, np.int32)  # the first key with these leading bits
+        np.cumsum(np.bincount((keys >> self.shift).astype(np.int64), minlength=1 << bits), out=self.starts[1:])
 
-    def of(self, hashes: Keys) -> Numbers:
+    def of(self, hashes: Keys) -> NDArray[np.int32]:
         """Return the column (M,) of each of the `hashes` (M,), or -1 for an unknown n-gram."""
+        if not len(self.keys):
+            return np.full(len(hashes), -1, np.int32)
         bucket = (hashes >> self.shift).astype(np.int64)
-        place, ends = self.starts[bucket], self.starts[bucket + 1]
-        columns = np.full(len(hashes), -1)
-        left = np.flatnonzero(place < ends)
-        while len(left):  # a bucket has one key on average
-            same = self.keys[place[left]] == hashes[left]
-            columns[left[same]] = place[left[same]]
-            left = left[~same]
-            place[left] += 1
-            left = left[place[left] < ends[left]]
+        place = self.starts.take(bucket)
+        same = self.keys.take(place, mode="clip") == hashes
+        columns = np.where(same, place, np.int32(-1))
+        left = np.flatnonzero(~same & (place + np.int32(1) < self.starts[1:].take(bucket)))  # a bucket has few keys
+        place, ends = place[left], self.starts[1:].take(bucket[left])
+        while len(left):
+            place += 1
+            same = self.keys.take(place) == hashes[left]
+            columns[left[same]] = place[same]
+            more = ~same & (place + 1 < ends)
+            left, place, ends = left[more], place[more], ends[more]
         return columns
 
 
@@ -104,16 +109,17 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig) -> tuple[Keys, Number
 
 def _characters(texts: Sequence[str]) -> tuple[Keys, Numbers]:
     """Return the code points (K,) of all texts, concatenated, and the length of each text (N,)."""
-    return _code_points("".join(texts)).astype(np.uint64), np.array([len(text) for text in texts])
+    return code_points("".join(texts)).astype(np.uint64), np.array([len(text) for text in texts])
 
 
-def _code_points(text: str) -> NDArray[np.uint32]:
+def code_points(text: str) -> NDArray[np.uint32]:
+    """Return the code points (K,) of a text, lone surrogates too."""
     return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
 
 
 def _hash_words(texts: Sequence[str]) -> tuple[Keys, Numbers]:
     """Return the hashes of the words of all texts (W,), concatenated, and their number in each text (N,)."""
-    codes = _code_points("\n".join(texts))
+    codes = code_points("\n".join(texts))
     inside, starts = _words(codes)
     firsts = np.flatnonzero(starts[inside])  # (W,)
     hashes = np.zeros(0, np.uint64)
@@ -133,7 +139,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
     The marks are vowel signs of Indic scripts, or accents; the pattern `\w` does not match them.
     """
-    inside, starts = _words(_code_points(text))
+    inside, starts = _words(code_points(text))
     firsts = np.flatnonzero(starts)
     ends = np.flatnonzero(inside & ~np.append((inside & ~starts)[1:], False)) + 1
     return list(zip(firsts.tolist(), ends.tolist(), strict=True))
@@ -148,7 +154,7 @@ def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.boo
     kinds = _KINDS[codes]
     if not kinds.all():
         for code in np.unique(codes[kinds == 0]).tolist():
-            _KINDS[code] = _kind_of(chr(code))
+            _KINDS[code] = kind_of(chr(code))
         kinds = _KINDS[codes]
     before = np.append(np.uint8(SPACE), kinds[:-1])[: len(kinds)]
     marks = kinds == MARK
@@ -160,7 +166,7 @@ def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.boo
     return kinds != SPACE, first_of_word | (kinds == OTHER) | first_mark
 
 
-def _kind_of(character: str) -> int:
+def kind_of(character: str) -> int:
     if character.isalnum() or character == "_":
         return WORD
     if character.isspace():

@@ -7,18 +7,13 @@ Shapes: N rows, V n-grams of the vocabulary, M occurrences of n-grams in a block
 from array import array
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recurcli.data.splits import separates_words
-from recurcli.linear.ngram_hashes import MAX_TEXT, Columns, Keys, NgramConfig, Texts, hash_ngrams
+from recurcli.linear.features import ROWS_AT_ONCE, Vectors, Vocabulary, characters_read, row_blocks
+from recurcli.linear.ngram_hashes import NgramConfig, Texts, hash_ngrams
 
-ROWS_AT_ONCE = 4096
-"""A block ends after this many rows, however short they are."""
-CHARACTERS_AT_ONCE = 1 << 16
-"""A block of rows ends after this many characters, which bounds the memory of its n-grams."""
 MAX_COUNTED = 16_000_000
 """A vocabulary is that of rows with this many occurrences of n-grams. Ours: 0.4 GB and 2 s."""
 MAX_VALUES = 50_000_000
@@ -56,31 +51,13 @@ def ngram_sets(texts: Texts) -> list[NgramConfig]:
     ]
 
 
-class Vectors(NamedTuple):
-    """Sparse rows: row i has the `values` at `columns` between offsets[i] and offsets[i + 1]."""
-
-    offsets: NDArray[np.int64]
-    """(N + 1,)"""
-    columns: NDArray[np.int32]
-    """Ascending within a row."""
-    values: NDArray[np.float32]
-
-
-class Ngrams:
-    """A vocabulary of n-grams, and the TF-IDF vectors of texts over it.
+class Ngrams(Vocabulary):
+    """A vocabulary that is fitted on texts.
 
     The value of an n-gram is (1 + ln tf) idf^IDF_POWER, idf = 1 + ln((1 + N) / (1 + df)). The n-grams of characters of a row
     have norm 1, and so have those of words [ours: one norm for both is worse]. The n-grams of a pair are of three sorts: in the
     first text only, in the second only, in both.
     """
-
-    def __init__(self, config: NgramConfig, keys: Keys, weights: NDArray[np.float32]) -> None:
-        self.config = config
-        self.keys = keys
-        """The hashes (V,) of the n-grams, ascending. The lowest bit is 1 for an n-gram of words."""
-        self.weights = weights
-        """idf^IDF_POWER of each n-gram (V,)."""
-        self.columns_of = Columns(keys).of
 
     @classmethod
     def fit(cls, texts: Texts, config: NgramConfig, num_classes: int = 2) -> tuple["Ngrams", Vectors, int]:
@@ -113,27 +90,6 @@ class Ngrams:
         ngrams.weigh_all(vectors)
         return ngrams, vectors, distinct_ngrams
 
-    def count(self, texts: Texts) -> Vectors:
-        """Return how often each n-gram of the vocabulary occurs in each of `texts`: vectors (N, V) of 1 + ln tf."""
-        found, rows = hash_ngrams(texts, self.config)
-        columns, size = self.columns_of(found), max(1, len(self.keys))
-        cells, counts = np.unique((rows * size + columns)[columns >= 0], return_counts=True)
-        rows, columns = np.divmod(cells, size)
-        offsets = np.append(0, np.cumsum(np.bincount(rows, minlength=len(texts))))
-        return Vectors(offsets, columns.astype(np.int32), (1 + np.log(counts)).astype(np.float32))
-
-    def weigh(self, counts: Vectors) -> Vectors:
-        """Return the TF-IDF vectors (N, V) of the `counts` of N rows."""
-        values = counts.values * self.weights[counts.columns]
-        rows = np.repeat(np.arange(len(counts.offsets) - 1), np.diff(counts.offsets))
-        parts = rows * 2 + (self.keys[counts.columns] & np.uint64(1)).astype(np.int64)
-        norms = np.sqrt(np.bincount(parts, values.astype(np.float64) ** 2))
-        return counts._replace(values=(values / norms[parts]).astype(np.float32))
-
-    def transform(self, texts: Texts) -> Vectors:
-        """Return the TF-IDF vectors (N, V) of `texts`. A row without a known n-gram is zero."""
-        return self.weigh(self.count(texts))
-
     def count_first(self, texts: Texts) -> Vectors:
         """Return `count` of the first of `texts`, as many as have MAX_VALUES values. No value is in memory twice."""
         lengths = sum(longest - shortest + 1 for shortest, longest in (self.config.characters, self.config.words))
@@ -165,20 +121,3 @@ def parts_of(vectors: Vectors) -> Iterator[tuple[Vectors, slice]]:
         offsets = vectors.offsets[start : start + ROWS_AT_ONCE + 1]
         place = slice(int(offsets[0]), int(offsets[-1]))
         yield Vectors(offsets - offsets[0], vectors.columns[place], vectors.values[place]), place
-
-
-def characters_read(row: tuple[str, str | None]) -> int:
-    """Return the number of characters of a row that are read."""
-    return sum(min(len(text or ""), MAX_TEXT) for text in row)
-
-
-def row_blocks(texts: Texts) -> Iterator[Texts]:
-    """Divide `texts` into blocks that end after CHARACTERS_AT_ONCE characters or ROWS_AT_ONCE rows."""
-    start = characters = 0
-    for end, row in enumerate(texts, 1):
-        characters += characters_read(row)
-        if end - start == ROWS_AT_ONCE or characters >= CHARACTERS_AT_ONCE:
-            yield texts[start:end]
-            start, characters = end, 0
-    if start < len(texts):
-        yield texts[start:]

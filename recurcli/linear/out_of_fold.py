@@ -6,23 +6,22 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
-from recurcli.linear.fitting import fit_model, search_hyperparameters
+from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngram_hashes import Texts
 from recurcli.targets import Target
 from recurcli.targets.target import Logits, RowWeights, Y
 
 OUTER_FOLDS = 5
-"""Each fold's model chooses its n-grams and C in folds of its own (`fitting.FOLDS`)."""
+"""Ours."""
 
 
 def out_of_fold_logits(
     texts: Texts,
     y: Y,
     target: Target,
-    chosen: Hyperparameters | LinearConfig,
+    chosen: Hyperparameters,
     row_weights: RowWeights = None,
     *,
     fitted: NDArray[np.bool_] | None = None,
@@ -31,8 +30,8 @@ def out_of_fold_logits(
     """Return logits (N, C) of the linear models of OUTER_FOLDS folds, each of which was fitted without the rows that it scores.
 
     `y` are their labels, `row_weights` (N,) factors of the rows' losses. Models are fitted on the `fitted` rows (N,), whose
-    label is known; None: on all rows. The n-grams and C are `chosen`, or each model chooses those that a LinearConfig leaves
-    open.
+    label is known; None: on all rows. The n-grams, C and the scale of static vectors are those `chosen` on all of them [ours].
+
     A fold on whose other rows no model can be fitted, as they have one class, gets `Target.constant_logits`. Raises DataError
     as `fit_model` does if none can be fitted on all rows.
     """
@@ -47,10 +46,7 @@ def out_of_fold_logits(
         if target.linear_obstacle(labels) and not target.linear_obstacle(y[used]):
             logits[held_out] = target.constant_logits(labels)
             continue
-        own = chosen
-        if isinstance(own, LinearConfig):
-            own = search_hyperparameters(known, labels, target, own, weights)
-        model = fit_model(known, labels, target, own, weights)
+        model = fit_model(known, labels, target, chosen, weights)
         logits[held_out] = model.logits(list(compress(texts, held_out.tolist())))
     return logits
 

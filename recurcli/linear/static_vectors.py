@@ -7,30 +7,26 @@ of the table, M tokens of all texts, S the size of a vector, F the features of a
 
 import json
 import re
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recurcli.config import SOURCE_DIGEST, LinearConfig, Preset
 from recurcli.encoders.folder import folder_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import OpenedFile, naming_damage, read_limited, stored_arrays
+from recurcli.linear.features import VectorTable
 from recurcli.linear.ngram_hashes import MAX_TEXT, Texts
-from recurcli.linear.ngrams import row_blocks
 from recurcli.log import Log
-from recurcli.tokens.tokenizer import MAX_FILE, Tokenizer, encodable, read_backend
+from recurcli.tokens.tokenizer import MAX_FILE, Tokenizer, read_backend
 from recurcli.tokens.vectors import LARGEST, MODEL, TOKENIZER, Vectors, principal_components, read_table
+from recurcli.tokens.word_tokens import encodable
 
 PACKAGE = "wordllama"
 PACKAGE_FILES = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
@@ -42,27 +38,15 @@ SAMPLE = 1000
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
-class Tokens(NamedTuple):
-    """The tokens of N texts: those of text i are ids[offsets[i] : offsets[i + 1]]."""
-
-    ids: NDArray[np.uint16] | NDArray[np.int32]
-    """(M,)"""
-    offsets: Tensor
-    """(N + 1,) int32."""
-
-
-class StaticVectors:
-    """A table of vectors, in 8 bits a value with one scale a token, and its tokenizer."""
+class StaticVectors(VectorTable):
+    """A table of vectors that a run keeps, with its tokenizer and where both are from."""
 
     def __init__(self, values: NDArray[np.int8], scales: NDArray[np.float32], tokenizer: bytes, about: dict[str, str]):
-        self.values, self.scales = values, scales
-        """(K, S) and (K,): the vector of a token is its scale times its values."""
+        super().__init__(values, scales, read_backend(tokenizer))
         self.tokenizer = tokenizer
         """The content of tokenizer.json."""
         self.about = about
         """The `source` and its `licence`."""
-        self.backend = read_backend(tokenizer)
-        self.backend.encode_special_tokens = True  # the name of a special token in a text is text
         count = max(self.backend.get_vocab().values(), default=-1) + 1
         are_small = (np.abs(scales) <= LARGEST / 127).all()  # NaN is not
         if values.ndim != 2 or not len(values) == len(scales) == count or not are_small:
@@ -108,60 +92,21 @@ class StaticVectors:
         """Name, version and sha256."""
         return f"{self.name}@{self.digest}"
 
-    @cached_property
-    def _table(self) -> Tensor:
-        return torch.from_numpy(self.values).float().mul_(torch.from_numpy(self.scales)[:, None])
-
-    def tokenize(self, texts: Texts) -> list[Tokens]:
-        """Return the tokens of the rows' first texts; of pairs, those of their second texts too."""
-        return [self._tokenize(texts, side) for side in range(1 + any(row[1] is not None for row in texts))]
-
-    def _tokenize(self, texts: Texts, side: int) -> Tokens:
-        kind = "H" if len(self.values) <= 1 << 16 else "i"  # two bytes each: a million short texts have 50 MB of ids
-        ids, lengths = array(kind), array("i", [0])
-        for block in row_blocks(texts):
-            own = [encodable((row[side] or "")[:MAX_TEXT]) for row in block]
-            for encoding in self.backend.encode_batch_fast(own, add_special_tokens=False):
-                ids.extend(encoding.ids)
-                lengths.append(len(encoding))
-        counts = torch.from_numpy(np.frombuffer(lengths, np.int32))
-        return Tokens(np.frombuffer(ids, np.dtype(kind)), counts.cumsum(0, dtype=torch.int32))
-
-    def means(self, tokens: Tokens) -> Tensor:
-        """Return the mean (N, S) of the vectors of each text's tokens; 0 for a text without a token."""
-        ids = torch.from_numpy(tokens.ids.astype(np.int32))
-        return F.embedding_bag(ids, self._table, tokens.offsets, mode="mean", include_last_offset=True)
-
-    def features(self, sides: Sequence[Tokens], rows: slice = slice(None)) -> Tensor:
-        """Return the features (N, F) of `rows` whose texts have the tokens `sides`: v, each vector scaled to norm 1.
-
-        For pairs with the vectors u and v: u, v, |u - v| and u * v.
-        """
-        parts = []
-        for ids, offsets in sides:
-            own = offsets[rows.start or 0 : None if rows.stop is None else rows.stop + 1]
-            parts.append(F.normalize(self.means(Tokens(ids[own[0] : own[-1]], own - own[0]))))
-        if len(parts) == 2:
-            parts += [F.normalize((parts[0] - parts[1]).abs()), F.normalize(parts[0] * parts[1])]
-        return torch.cat(parts, dim=1)
-
     def shares(self, text: str, weights: NDArray[np.float32], side: int) -> list[tuple[tuple[int, int], float]]:
         """Return the place of each token of a text, and its share of the logit that the text's vector has with `weights` (F,).
 
         `side` is 0 for the first text of a row, which has the first S of the weights, and 1 for the second.
         """
         encoding = self.backend.encode(encodable(text), add_special_tokens=False)
-        own, size = self._table[encoding.ids], self.values.shape[1]
+        own, size = self.table[encoding.ids], self.values.shape[1]
         if not len(own):
             return []
-        parts = (
-            own @ torch.from_numpy(weights[side * size : (side + 1) * size]) / own.sum(dim=0).norm().clamp(min=1e-12)
-        )
+        parts = own @ weights[side * size : (side + 1) * size] / max(float(np.linalg.norm(own.sum(axis=0))), 1e-12)
         return list(zip(encoding.offsets, parts.tolist(), strict=True))
 
     def of_tokens(self, tokens: Sequence[str], size: int) -> Vectors:
         """Return the vectors of `tokens`, or their principal components if `size` is below S. No others are known."""
-        table, vocab = self._table.numpy(), self.backend.get_vocab()
+        table, vocab = self.table, self.backend.get_vocab()
         if size < table.shape[1]:
             table = principal_components(table, size)
         ids = np.array([vocab.get(token, -1) for token in tokens])

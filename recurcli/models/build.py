@@ -31,7 +31,7 @@ from recurcli.log import Log
 from recurcli.metrics import metric_named
 from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.folder_weights import find_weights, load_folder
-from recurcli.runs.model_files import build_shapes
+from recurcli.runs.network_files import build_shapes
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer, choose_unseen_max_length, resolved_tokenizer, single_texts
 from recurcli.tokens.vectors import read_vectors
@@ -45,7 +45,8 @@ WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS = 0.5, 0.2
 """Values of `word_dropout: auto`. Ours; the evidence stands in presets/tasks/custom.yaml."""
 MIN_EPOCHS, MAX_EPOCHS, ROWS_SEEN, ROWS_SEEN_WITH_WORD_DROPOUT = 3, 20, 20_000, 60_000
 """`epochs: auto` shows a model about ROWS_SEEN rows, or with word dropout ROWS_SEEN_WITH_WORD_DROPOUT, in MIN_EPOCHS to
-MAX_EPOCHS passes; pairs always ROWS_SEEN. Ours; the evidence stands in presets/tasks/custom.yaml."""
+MAX_EPOCHS passes; pairs always ROWS_SEEN. Where the rate is null and the weights are fresh, the encoder's
+`rate_factor_with_word_dropout` divides ROWS_SEEN_WITH_WORD_DROPOUT. Ours; the evidence stands in presets/tasks/custom.yaml."""
 
 
 class Evaluation(Protocol):
@@ -188,7 +189,7 @@ def settle(
     scratch or after pre-training. The text of pre-training has no word dropout.
     """
     config: OptimizationConfig = getattr(preset, section)
-    encoder, longer = encoder_class(preset.encoder["name"]), False
+    encoder, longer, factor = encoder_class(preset.encoder["name"]), False, 1.0
     if isinstance(config, FinetuningConfig):
         if config.word_dropout == "auto":
             config = replace(config, word_dropout=WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT)
@@ -196,10 +197,11 @@ def settle(
             log.detail(f"finetuning.word_dropout auto: {config.word_dropout}, for {kind}")
         longer = bool(config.word_dropout) and not pairs
     if config.learning_rate is None:
-        rate = encoder.pretrained_learning_rate if pretrained else encoder.scratch_learning_rate
+        factor = encoder.rate_factor_with_word_dropout if longer and not pretrained else 1.0
+        rate = encoder.pretrained_learning_rate if pretrained else encoder.scratch_learning_rate * factor
         config = replace(config, learning_rate=rate)
     if config.epochs == "auto":
-        seen = ROWS_SEEN_WITH_WORD_DROPOUT if longer else ROWS_SEEN
+        seen = ROWS_SEEN_WITH_WORD_DROPOUT / factor if longer else ROWS_SEEN
         config = replace(config, epochs=min(MAX_EPOCHS, max(MIN_EPOCHS, round(seen / rows))))
     tokens = preset.tokenizer
     if tokens.kind == "auto":

@@ -17,7 +17,8 @@ from recurcli.linear.static_vectors import vectors_of_tokens
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, format_score, words_of
 from recurcli.network import forward_flops_per_token
-from recurcli.runs.model_files import Files, count_parameters, save_tensors
+from recurcli.runs.model_files import Files
+from recurcli.runs.network_files import count_parameters, save_tensors
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingLoop
 from recurcli.training.session import Session, checkpoint_bytes
@@ -154,14 +155,14 @@ class Network(Candidate):
         self.session.train(log)
 
     def finish(self) -> Files:
-        """Take the best weights, or the last ones where nothing is evaluated, and return their file."""
-        model = self.loop.model
-        if self.session.best is not None:
-            model.load_state_dict(self.session.best)
+        """Take the best weights, which are published, or the last ones where nothing is evaluated, and return their file."""
+        model, best = self.loop.model, self.session.best
+        if best is not None:
+            model.load_state_dict(best)
         self.session.best = None
         self.loop.optimizer.state.clear()  # the linear model that is fitted again needs the memory
         self.loop.ranks.broadcast_(list(model.state_dict().values()))
-        return _weights(model.state_dict())
+        return _weights(model.state_dict()) if best is None else {}
 
     def notes(self, result: Mapping[str, Any], log: Log) -> None:
         """Log notes on early stopping, on a best model in the last step, and on layers at their cap."""

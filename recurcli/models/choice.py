@@ -93,7 +93,9 @@ class Choice:
             if self.halves_seed is not None:
                 name = data.target.loss_name
                 scores[name] = self._held_out(None)[name]
-            facts["linear_baseline"] = {**self.linear.model.facts(data.choosing.texts), "dev": scores}
+            model, texts = self.linear.model, data.choosing.texts
+            unknown = model.ngrams.unknown_share(texts, fitted=data.dev is None)
+            facts["linear_baseline"] = {**model.facts(texts), "dev": scores, "unknown_ngrams": unknown}
         fitted = None
         if self.linear is not None and self.linear.refit is not None and "linear" in kept.weights:
             fitted = self.linear.refit()  # on rank 0 alone, so no signal is agreed upon here

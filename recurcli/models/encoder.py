@@ -26,7 +26,7 @@ from recurcli.models.build import build_loop, build_model, resolve_tokens, settl
 from recurcli.models.candidate import Network
 from recurcli.models.data import Data
 from recurcli.network import Classifier
-from recurcli.runs.model_files import NetworkFiles, TrainedFiles, load_weights
+from recurcli.runs.network_files import NetworkFiles, TrainedFiles, load_weights
 from recurcli.runs.run_directory import PRESET, first_difference
 from recurcli.targets.target import Logits
 from recurcli.tokens.tokenizer import Tokens, encode_splits

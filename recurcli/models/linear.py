@@ -77,7 +77,7 @@ def fit_linear(
     if data.dev is None:
         log.stage("cross-validating the linear model")
         seed = preset.data.dev_seed
-        held_out = out_of_fold_logits(train.texts, train.y, target, preset.linear, weights, seed=seed)
+        held_out = out_of_fold_logits(train.texts, train.y, target, model.hyperparameters, weights, seed=seed)
     else:
         held_out = model.logits(data.dev.texts)
     scores = scores_of(report_of(Kept.as_is(data.target), held_out, data.choosing, data.metric), data.metric)

@@ -25,17 +25,24 @@ from torch import Tensor
 from recurcli.device import to_device
 
 Kind = Literal["regular", "cosine", "sine"]
-BLOCK = 64
-"""Positions of a block of the fast product: long enough for matrix products, short enough to be cheap."""
+BLOCK = 128
+"""Positions of a block of the fast product: long enough for matrix products, short enough to be cheap. Ours."""
 
 
 def recurrence_matrix(
-    kind: Sequence[Kind], length: int, *, rate: Tensor, angle: Tensor, dilation: int = 1, causal: bool = True
+    kind: Sequence[Kind],
+    length: int,
+    *,
+    rate: Tensor,
+    angle: Tensor,
+    dilation: int | Sequence[int] = 1,
+    causal: bool = True,
 ) -> Tensor:
-    """Return P of every head: (H, T, T)."""
+    """Return P of every head (…, H, T, T) for rates and angles (…, H); `dilation` may be that of each head."""
     lags = torch.arange(length, device=rate.device)
-    real, imaginary = _powers(rate, angle, lags // dilation)
-    wanted = (lags % dilation == 0) & (lags > 0)
+    dilations = to_device(torch.tensor(dilation), rate.device)[..., None]
+    real, imaginary = _powers(rate, angle, lags // dilations)
+    wanted = (lags % dilations == 0) & (lags > 0)
     return toeplitz(torch.where(_is_sine(kind, rate), imaginary, real).masked_fill(~wanted, 0.0), causal=causal)
 
 
@@ -44,8 +51,8 @@ def recurrence_product(
 ) -> Tensor:
     """P V in O(T): (…, H, T, K) to the same shape.
 
-    Positions that are `dilation` apart form one sequence, which is split into blocks of 64. Within a block P is a
-    small matrix. The complex state is carried from block to block, in log2(T / 64) steps.
+    Positions that are `dilation` apart form one sequence, which is split into blocks. Within a block P is a
+    small matrix. The complex state is carried from block to block, in log2(T / BLOCK) steps.
     """
     length = value.shape[-2]
     steps = -(-length // dilation)
@@ -58,14 +65,6 @@ def recurrence_product(
     product = _blockwise(columns.flatten(2), count, len(parts), rate, angle, sine, causal)  # (H, C, B N d K)
     product = product.view(columns.shape).permute(2, 0, 3, 1, 4, 5).flatten(2, 4)  # (B, H, T, K), padded
     return product[..., :length, :].reshape(value.shape)
-
-
-def recurrence_product_dense(
-    kind: Sequence[Kind], value: Tensor, *, rate: Tensor, angle: Tensor, dilation: int = 1, causal: bool = True
-) -> Tensor:
-    """Compute `recurrence_product` in O(T²) from the matrix P. An exported graph needs this form, as it serves every length."""
-    matrix = recurrence_matrix(kind, value.shape[-2], rate=rate, angle=angle, dilation=dilation, causal=causal)
-    return matrix.to(value.dtype) @ value
 
 
 def toeplitz(coefficients: Tensor, *, causal: bool) -> Tensor:
@@ -88,9 +87,9 @@ def _is_sine(kind: Sequence[Kind], rate: Tensor) -> Tensor:
 
 
 def _powers(rate: Tensor, angle: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
-    """Real and imaginary part of λ^n for whole n >= 0: (…,) and (N,) -> (…, N) each; λ^0 is 1 without a gradient.
+    """Real and imaginary part of λ^n for whole n >= 0: (…, H) and (N,) or (H, N) -> (…, H, N) each.
 
-    The exponent 0 is masked before the power: where the rate is 0 its gradient would be 0 / 0.
+    λ^0 is 1 without a gradient. The exponent 0 is masked before the power: where the rate is 0 its gradient would be 0 / 0.
     """
     size = (rate[..., None] ** exponent.clamp(min=1).to(rate.dtype)).masked_fill(exponent == 0, 1.0)
     turn = angle[..., None] * exponent

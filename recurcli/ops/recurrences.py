@@ -9,8 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recurcli.ops.chunks import joined, split
+
 CHUNK = 16
 """Positions of a chunk of `gated_linear_attention`; 16 is the paper's secondary chunk (section 4.3)."""
+GROUP = 32
+"""Chunks whose states are computed at once. Ours: their decays, GROUP for each key and chunk, then stay few."""
 LEAST_LOG_GATE = -5.0
 """Gates are at least e^-5. Ours: over a chunk their inverse product is then below the largest float32."""
 
@@ -47,17 +51,29 @@ def linear_scan_loop(coefficients: Tensor, values: Tensor) -> Tensor:
 
 
 def diagonal_ssm(u: Tensor, step: Tensor, rates: Tensor, weights: Tensor) -> Tensor:
-    """Return y = K * u, a causal convolution by FFT: u (B, T, C), Δ (C,), A and C (C, N / 2), complex -> (B, T, C).
+    """Return y = K * u, a causal convolution: u (B, T, C), Δ (C,), A and C (C, N / 2), complex -> (B, T, C).
 
     K_l = 2 Re sum_n C_n (exp(Δ A_n) - 1) / A_n exp(l Δ A_n): the zero-order hold of x' = A x + u, y = 2 Re C x, of which each
     pair of conjugates has one member (Gu et al., 2022, section 3).
     """
     length = u.shape[1]
-    powers = (step[:, None] * rates)[..., None] * torch.arange(length, device=u.device)  # (C, N / 2, T)
-    held = weights * torch.expm1(step[:, None] * rates) / rates
-    kernel = 2 * torch.einsum("cn,cnt->ct", held, powers.exp()).real
+    kernel = _ssm_kernel(length, step[:, None] * rates, weights / rates)
     spectrum = torch.fft.rfft(u.mT, n=2 * length) * torch.fft.rfft(kernel, n=2 * length)
     return torch.fft.irfft(spectrum, n=2 * length)[..., :length].mT
+
+
+def _ssm_kernel(length: int, exponents: Tensor, weights: Tensor) -> Tensor:
+    """Return K (C, T) from Δ A and C / A (C, N / 2): with l = m p + q, a product of matrices of about √T powers each."""
+    size = math.isqrt(length - 1) + 1
+    near = torch.arange(size, device=weights.device)
+    lags = torch.cat([near, size * near])
+    magnitude, angle = (exponents.real[..., None] * lags).exp(), exponents.imag[..., None] * lags
+    (near_real, real), (near_imaginary, imaginary) = (
+        (magnitude * wave).chunk(2, dim=-1) for wave in (angle.cos(), angle.sin())
+    )
+    held = (2 * weights * torch.expm1(exponents))[..., None]  # (C, N / 2, 1)
+    far = [held.real * real - held.imag * imaginary, -(held.real * imaginary + held.imag * real)]
+    return torch.bmm(torch.cat(far, dim=1).mT, torch.cat([near_real, near_imaginary], dim=1)).flatten(1)[:, :length]
 
 
 def diagonal_ssm_loop(u: Tensor, step: Tensor, rates: Tensor, weights: Tensor) -> Tensor:
@@ -76,24 +92,32 @@ def gated_linear_attention(query: Tensor, key: Tensor, value: Tensor, log_gate: 
     (B, H, T, K), (B, H, T, K), (B, H, T, V) and log a (B, H, T, K) -> (B, H, T, V). Within a chunk b_t is the product of the
     gates so far: o = (q * b) S + tril((q * b) (k / b)^T) v. The state after it is b_C * S + (k * b_C / b)^T v (section 4.2).
     """
-    length = query.shape[2]
-    missing = -length % CHUNK
-    parts = [
-        F.pad(part, (0, 0, 0, missing)).reshape(*part.shape[:2], -1, CHUNK, part.shape[-1])
-        for part in (query, key, value, log_gate.clamp(min=LEAST_LOG_GATE))
-    ]
-    query, key, value, log_gate = parts  # (B, H, chunks, CHUNK, …)
-    products = log_gate.cumsum(dim=3)
-    last = products[..., -1:, :]
-    ahead = query * products.exp()
-    within = (ahead @ (key * (-products).exp()).mT).tril() @ value
-    written = (key * (last - products).exp()).mT @ value  # (B, H, chunks, K, V)
-    state, before = torch.zeros_like(written[:, :, 0]), []
-    for chunk in range(written.shape[2]):
-        before.append(state)
-        state = last[:, :, chunk].exp().mT * state + written[:, :, chunk]
-    found = within + ahead @ torch.stack(before, dim=2)
-    return found.flatten(2, 3)[:, :, :length]
+    length, chunk = query.shape[2], min(CHUNK, query.shape[2])
+    query, key, value, log_gate = (split(part, chunk) for part in (query, key, value, log_gate))  # (B, H, N, C, …)
+    products = log_gate.clamp(min=LEAST_LOG_GATE).cumsum(dim=3)
+    decay = products.exp()
+    ahead, behind = query * decay, key / decay
+    found = (ahead @ behind.mT).tril() @ value
+    if query.shape[2] > 1:
+        written = (behind * decay[..., -1:, :]).mT @ value  # (B, H, N, K, V)
+        found = found + ahead @ _states_before(products[..., -1, :], written)
+    return joined(found, length)
+
+
+def _states_before(log_decay: Tensor, written: Tensor) -> Tensor:
+    """Return the state before each chunk: S_(n+1) = diag(d_n) S_n + W_n, log d (B, H, N, K), W -> S (B, H, N, K, V).
+
+    Of up to GROUP chunks, S_n = sum_(m<n) d_(m+1) … d_(n-1) W_m is one product of matrices.
+    """
+    states, state = [], torch.zeros_like(written[:, :, 0])
+    for decays, parts in zip(torch.split(log_decay, GROUP, 2), torch.split(written, GROUP, 2), strict=True):
+        sums = F.pad(decays.mT.cumsum(dim=-1), (1, 0))  # (B, H, K, N + 1)
+        after = torch.ones(sums.shape[-1], sums.shape[-1] - 1, dtype=torch.bool, device=sums.device).triu()
+        between = (sums[..., None] - sums[..., None, 1:]).masked_fill(after, -torch.inf).exp()  # (B, H, K, N + 1, N)
+        found = between @ parts.transpose(2, 3) + sums.exp()[..., None] * state[..., None, :]
+        states.append(found[..., :-1, :])
+        state = found[..., -1, :]
+    return torch.cat(states, dim=-2).transpose(2, 3)
 
 
 def gated_linear_attention_loop(query: Tensor, key: Tensor, value: Tensor, log_gate: Tensor) -> Tensor:

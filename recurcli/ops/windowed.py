@@ -26,12 +26,12 @@ def windowed_recurrence(cell: Cell, x: Tensor, window: int, mask: Tensor | None 
     """
     length = x.shape[1]
     steps = window if torch.compiler.is_compiling() else min(window, length)  # a graph for every length has no minimum
-    real = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-    x, real = F.pad(x, (0, 0, steps - 1, 0)), F.pad(real, (steps - 1, 0))
+    padding = x.new_zeros(x.shape[:2], dtype=torch.bool) if mask is None else ~mask
+    x, padding = F.pad(x, (0, 0, steps - 1, 0)), F.pad(padding, (steps - 1, 0), value=True)
     state: State | None = None
     for step in range(steps):
         here = slice(step, step + length)
-        state = _kept(cell(x[:, here].flatten(0, 1), state), real[:, here].flatten())
+        state = _kept(cell(x[:, here].flatten(0, 1), state), padding[:, here].flatten())
     assert state is not None
     return state[0].view(x.shape[0], length, -1)
 
@@ -47,7 +47,7 @@ def full_recurrence(
     for t in range(x.shape[1]):
         state = cell(x[:, t], state)
         if mask is not None:
-            state = _kept(state, mask[:, t])
+            state = _kept(state, ~mask[:, t])
         outputs.append(state[0])
     assert state is not None
     return torch.stack(outputs, dim=1), state
@@ -80,6 +80,6 @@ def reversed_sequences(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return x.gather(1, turned.unsqueeze(-1).expand_as(x))
 
 
-def _kept(state: State, real: Tensor) -> State:
-    """The state with exact zeros where `real` (N,) is False."""
-    return tuple(part.masked_fill(~real[:, None], 0.0) for part in state)
+def _kept(state: State, padding: Tensor) -> State:
+    """The state with exact zeros where `padding` (N,) is True."""
+    return tuple(part.masked_fill(padding[:, None], 0.0) for part in state)

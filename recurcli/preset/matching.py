@@ -91,7 +91,7 @@ class Size(NamedTuple):
 
 def encoder_parameters(config: Mapping[str, Any]) -> int:
     """Return the number of parameters of the encoder that `build_encoder(config)` builds. Raises UsageError as it does."""
-    from recurcli.runs.model_files import build_shapes
+    from recurcli.runs.network_files import build_shapes
 
     return sum(parameter.numel() for parameter in build_shapes(partial(build_encoder, config)).parameters())
 

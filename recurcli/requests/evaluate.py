@@ -54,6 +54,7 @@ class EvaluateRequest:
             "Write a page with scores, curves, confusions, calibration and mistakes to this .html (needs [report]).",
         ),
     ] = None
+    by: Annotated[str | None, option("COLUMN", "Scores by group: a column, text-length, or file of several.")] = None
     fit_thresholds: Annotated[
         str | None, option("METRIC", "Choose thresholds of the labels on the dev rows, as for f1:LABEL.")
     ] = None

@@ -11,13 +11,14 @@ from recurcli.requests.options import OUTPUT, Data, Fast, Inference, argument, f
 class ExportRequest:
     """The arguments and options of `recur export`."""
 
-    runs: Annotated[list[Path], reads(argument("RUN", "Run directories; one for onnx, one zip for all."))]
+    runs: Annotated[list[Path], reads(argument("RUN", "Run directories; one for onnx and html, one zip for all."))]
     output: Annotated[Path, option("PATH", "File or, for onnx, folder to write.", *OUTPUT)]
     format: Annotated[
         str | None,
         option(
             "NAME",
-            "clue, a zip for CLUE's leaderboard: default for its tasks; or onnx, a folder that predicts without torch.",
+            "clue, a zip for CLUE's leaderboard: default for its tasks; onnx, a folder that predicts without torch; or html, "
+            "a page whose linear model labels texts in a browser.",
         ),
     ] = None
     data: Data = None
@@ -27,10 +28,14 @@ class ExportRequest:
         float | None,
         option(
             "SHARE",
-            "Refuse int8 below this share of dev rows whose labels stay, or of numbers' variance; default 0.98.",
+            "Refuse int8, or a page, below this share of dev rows whose labels stay, or of numbers' variance; default 0.98.",
             min=0,
             max=1,
         ),
+    ] = None
+    max_size: Annotated[
+        float | None,
+        option("MB", "For html: leave out n-grams with the smallest weights until it fits; default 5.", min=0.01),
     ] = None
     overwrite: Annotated[bool, flag("--overwrite", "Replace an existing output file. For onnx: an earlier export.")] = (
         False

@@ -11,7 +11,7 @@ from recurcli.encoders.pretrained import Pretrained, TokenHead
 from recurcli.errors import ModelError, escaped
 from recurcli.files import OpenedFile, read_header
 from recurcli.network import Backbone, LanguageModel
-from recurcli.runs.model_files import load_tensors
+from recurcli.runs.network_files import load_tensors
 
 _OLD_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 

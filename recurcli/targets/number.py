@@ -216,6 +216,10 @@ class Number(Target):
         ridge.fit(features, self._standardized(y).astype(np.float32), row_weights)
         return ridge.coef_[:, None].astype(np.float32), np.array([ridge.intercept_], np.float32)
 
+    def linear_goals(self, y: Y) -> NDArray[np.float64]:
+        """Return the numbers in deviations from their mean (N, 1)."""
+        return self._standardized(y)[:, None]
+
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, 1) of half the squared error, LARGEST_ERROR at most, with which no step of SGD diverges."""
         return (logits - self._standardized(y).to(logits.dtype)[:, None]).clamp(-LARGEST_ERROR, LARGEST_ERROR)
@@ -243,6 +247,10 @@ class Number(Target):
         have all rows.
         """
         return np.rint(y) == np.rint(predictions) if self.is_whole else y == predictions
+
+    def row_values(self, y: Y, predictions: Y) -> NDArray[np.float64]:
+        """Return how far each prediction is from the number (N,)."""
+        return np.abs(y - predictions)
 
     def agreement(self, first: Y, second: Y) -> float:
         """Return 1 less the mean square of the differences in variances of the training rows, as R² is of errors."""

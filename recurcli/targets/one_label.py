@@ -218,10 +218,14 @@ class OneLabel(Target):
         weights, bias = solver.coef_, solver.intercept_
         if len(classes) == 2:  # one vector stands for both classes
             weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
-        all_weights = np.zeros((features.shape[1], self.width), np.float32)
+        all_weights = np.zeros((self.width, features.shape[1]), np.float32)
         all_bias = np.full(self.width, UNSEEN, np.float32)
-        all_weights[:, classes], all_bias[classes] = weights.T, bias
-        return all_weights, all_bias
+        all_weights[classes], all_bias[classes] = weights, bias
+        return np.ascontiguousarray(all_weights.T), all_bias
+
+    def linear_goals(self, y: Y) -> NDArray[np.float64]:
+        """Return 1 for the class of a row, and -1 for the others (N, C)."""
+        return np.where(y[:, None] == np.arange(self.width), 1.0, -1.0)
 
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, C) of the squared hinge loss of each class against the rest."""
@@ -244,9 +248,8 @@ class OneLabel(Target):
         With 0 `rows` nothing is mixed. By Laplace's rule of succession the chance of a mistake after n rows without one is
         1 / (n + 2). The order of the labels of a row stays, and that of the rows by the probability of one of two labels.
         """
-        import torch
-
-        probabilities: Probabilities = torch.from_numpy(logits).softmax(dim=1).numpy()
+        probabilities: Probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
         if mixed := mixed_share(rows, self.width):
             probabilities = np.minimum((1 - mixed) * probabilities + mixed / self.width, 1 - 1 / (rows + 2))
         return probabilities

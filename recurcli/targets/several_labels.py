@@ -283,6 +283,14 @@ class SeveralLabels(Target):
                 weights[:, label], bias[label] = solver.coef_[0], solver.intercept_[0]
         return weights, bias
 
+    def linear_goals(self, y: Y) -> NDArray[np.float64]:
+        """Return 1 for the labels of a row, and -1 for the others (N, C)."""
+        return 2.0 * y[:, :-1] - 1
+
+    def linear_factors(self, y: Y, row_weights: RowWeights = None) -> NDArray[np.float64]:
+        """Return the factors (N, C) of the losses of each row's labels, with their `weights`."""
+        return self._factors(y, row_weights)
+
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (B, C) of the squared hinge loss of each label."""
         import torch
@@ -357,6 +365,11 @@ class SeveralLabels(Target):
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         """Return whether each row (N,) has exactly the predicted labels."""
         return (y == predictions).all(axis=1)
+
+    def row_values(self, y: Y, predictions: Y) -> NDArray[np.float64]:
+        """Return 2 tp - F1 (2 tp + fp + fn) of each row (N,), its part in micro F1: the sum over all rows is 0."""
+        right, both = (y * predictions).sum(axis=1), (y + predictions).sum(axis=1)
+        return 2 * right - self.score(self.headline, y, predictions) * both
 
     def errors(self, y: Y, predictions: Y, probabilities: Probabilities) -> NDArray[np.float64]:
         """Return the number of wrongly given and missed labels of each row (N,), and of them the more, the surer they were.

@@ -252,7 +252,15 @@ class Target(ABC):
 
     @abstractmethod
     def fit_linear(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
-        """Fit a linear model on `features` (N, V). `c` is the factor of the rows' losses beside the penalty."""
+        """Fit a linear model on the `features` (N, V) of many rows; `c` is a factor of the rows' losses beside the penalty."""
+
+    @abstractmethod
+    def linear_goals(self, y: Y) -> NDArray[np.float64]:
+        """Return the logits (N, C) with which a row costs the linear model nothing. Those of a `LinearSVC` are 1 and -1."""
+
+    def linear_factors(self, y: Y, row_weights: RowWeights = None) -> NDArray[np.float64]:
+        """Return the factors (N, 1) or (N, C) of the losses of each row's logits in `fit_linear`."""
+        return (np.ones(len(y)) if row_weights is None else row_weights)[:, None]
 
     @abstractmethod
     def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
@@ -292,6 +300,10 @@ class Target(ABC):
     @abstractmethod
     def hits(self, y: Y, predictions: Y) -> NDArray[np.bool_]:
         """Return whether each prediction (N, …) is right, (N,)."""
+
+    def row_values(self, y: Y, predictions: Y) -> NDArray[np.float64]:
+        """Return a value of each row (N,), whose means tell where the headline score of some rows is not that of all."""
+        return self.hits(y, predictions).astype(float)
 
     def agreement(self, first: Y, second: Y) -> float:
         """Return how far two predictions (N, …) agree: the share of the rows whose label, or set of labels, is the same."""

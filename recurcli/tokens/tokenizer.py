@@ -27,6 +27,7 @@ from recurcli.errors import DataError, ModelError, escaped, pluralize
 from recurcli.files import OpenedFile, naming_damage, read_limited
 from recurcli.log import Log
 from recurcli.tokens.allowed import check_steps
+from recurcli.tokens.word_tokens import encodable
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
@@ -448,11 +449,6 @@ def read_backend(content: bytes) -> tokenizers.Tokenizer:
             raise
         raise ValueError(f"is damaged or no tokenizer that recur reads: {escaped(error, 300)}") from None
     return backend
-
-
-def encodable(text: str) -> str:
-    """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def resolved_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> TokenizerConfig:

@@ -24,7 +24,7 @@ from recurcli.files import CommittedFolder, commit_directory, remove, storage_er
 from recurcli.log import Log, Progress
 from recurcli.network import Backbone
 from recurcli.process import signal_handlers
-from recurcli.runs.model_files import load_tensors, load_weights, save_tensors
+from recurcli.runs.network_files import load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, check_same, checkpoint_folders, first_difference
 from recurcli.training.fit import TrainingLoop, TrainingState, fit
 from recurcli.validation import parse_config
@@ -61,7 +61,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     """
     _check_no_link(folder)
     for name, tensor in checkpoint.model.items():
-        if not tensor.isfinite().all():
+        if tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():  # makes no tensor of bools
             raise NumericError(
                 f"step {checkpoint.state.step}: {name} is not finite, so no checkpoint is written; "
                 "try a smaller learning rate"

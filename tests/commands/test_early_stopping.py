@@ -9,7 +9,7 @@ import torch
 from running import Recur
 from tiny_task import tiny
 
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.ops.losses import multiclass_hinge
 
 

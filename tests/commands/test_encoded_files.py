@@ -9,7 +9,7 @@ from tiny_task import rows, tiny
 
 from recurcli.cli import run as run_command
 from recurcli.commands.training.resume import preset_facts
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 
 SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_baseline=false", "ensemble=null", "finetuning.epochs=1")
 

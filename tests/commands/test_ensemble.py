@@ -17,7 +17,7 @@ from tiny_task import tiny, write_rows
 
 from recurcli.cli import run
 from recurcli.evaluation import inference
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.files import CommittedFolder, extend_manifest, sha256_of
 from recurcli.models import choice
 from recurcli.runs.model_files import read_linear_model

@@ -126,7 +126,7 @@ def shuffled(content: bytes) -> bytes:
     ("options", "reason"),
     [
         (("--format", "onnx", "--quantize", "int4"), "'--quantize': 'int4' is not one of 'int8'"),
-        (("--quantize", "int8"), "--quantize: a CLUE submission has no weights; add --format onnx"),
+        (("--quantize", "int8"), "--quantize: a CLUE submission has no choice of weights; add --format onnx"),
         (("--format", "onnx", "--min-agreement", "0.9"), "--min-agreement compares int8 with fp32"),
         (("--format", "onnx", "--quantize", "int8", "--min-agreement", "98"), "'--min-agreement': Input should"),
     ],

@@ -50,7 +50,7 @@ NASTY = [
 ]
 ALONE = """
 import runpy, sys
-sys.modules.update(torch=None, recurcli=None)
+sys.modules.update(torch=None, recurcli=None, scipy=None)
 sys.path[0] = folder = sys.argv.pop(1)
 sys.argv[0] = f"{folder}/predict.py"
 runpy.run_path(sys.argv[0], run_name="__main__")
@@ -220,7 +220,16 @@ def test_a_linear_model_needs_numpy(recur: Recur, trained: Path, tmp_path: Path,
     out, err = recur.ok("export", source, "--format", "onnx", "--output", folder, "--json")
     assert "there is no model.onnx: no encoder needs to run" in err
     names = {file["name"] for file in json.loads(out)["files"]}
-    assert names == {"linear.npz", "linear_model.py", "ngram_hashes.py", "config.json", "predict.py", "README.md"}
+    assert names == {
+        "linear.npz",
+        "linear_model.py",
+        "features.py",
+        "word_tokens.py",
+        "ngram_hashes.py",
+        "config.json",
+        "predict.py",
+        "README.md",
+    }
     assert {path.name for path in folder.iterdir()} == {*names, "manifest.json"}
     check_same(recur, source, folder, [(text,) for text in NASTY])
     config = json.loads((folder / "config.json").read_text())

@@ -12,7 +12,7 @@ from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run
 from recurcli.files import sha256_of
-from recurcli.runs.model_files import read_model
+from recurcli.runs.network_files import read_model
 
 
 def options(data: Path, output: Path, *more: str) -> list[object]:

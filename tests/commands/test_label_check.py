@@ -15,10 +15,13 @@ from recurcli.config import DataConfig, LinearConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
+from recurcli.linear.model import Hyperparameters
+from recurcli.linear.ngram_hashes import NgramConfig
 from recurcli.linear.out_of_fold import OUTER_FOLDS, draw_folds
 from recurcli.targets.suspects import find_suspects
 
 REVIEWS = Path(__file__).parent.parent / "reviews.csv"
+WORDS = Hyperparameters(NgramConfig(words=(1, 1)), 1.0)
 
 
 def labelled(number: int) -> list[tuple[str, str]]:
@@ -32,27 +35,26 @@ def test_no_row_is_scored_by_a_model_that_saw_its_text() -> None:
     draw = np.random.default_rng(0)
     texts = [(f"w{n} x{n} y{n}", None) for n in range(150)]
     targets = draw.integers(2, size=150)
-    logits = out_of_fold_logits([*texts, *texts], np.concatenate([targets, targets]), 2, LinearConfig())
+    logits = out_of_fold_logits([*texts, *texts], np.concatenate([targets, targets]), 2, WORDS)
     assert (logits[:150].argmax(axis=1) == targets).mean() < 0.65  # chance; a model that saw them is right on all
     np.testing.assert_array_equal(logits[:150], logits[150:])
 
 
 def test_a_fold_without_the_other_class_predicts_the_one_that_it_knows() -> None:
     texts = [*((f"ordinary row {n}", None) for n in range(40)), *[("the odd one", None)] * 3]
-    logits = out_of_fold_logits(texts, np.array([0] * 40 + [1] * 3), 2, LinearConfig())
+    logits = out_of_fold_logits(texts, np.array([0] * 40 + [1] * 3), 2, WORDS)
     assert (logits.argmax(axis=1) == 0).all()
     assert logits[40].tolist() == [1.0, -2.0]
     with pytest.raises(DataError, match="two classes"):
-        out_of_fold_logits(texts, np.zeros(43, np.int64), 2, LinearConfig())
+        out_of_fold_logits(texts, np.zeros(43, np.int64), 2, WORDS)
 
 
 def test_a_row_that_is_not_fitted_changes_no_other_opinion() -> None:
     texts, targets = zip(*((text, int(label == "sport")) for text, label in labelled(120)), strict=True)
     fitted = np.arange(120) % 3 != 0
-    config = LinearConfig(c=1, words=(1, 1), characters=None)
     changed = [text if known else f"{text} zebra" for text, known in zip(texts, fitted, strict=True)]
     one, other = (
-        out_of_fold_logits([(text, None) for text in rows], np.array(targets), 2, config, fitted=fitted)
+        out_of_fold_logits([(text, None) for text in rows], np.array(targets), 2, WORDS, fitted=fitted)
         for rows in (texts, changed)
     )
     assert (one[fitted] == other[fitted]).all()

@@ -22,7 +22,7 @@ from recurcli.files import extend_manifest, sha256_of
 from recurcli.network import LanguageModel
 from recurcli.preset import compose
 from recurcli.requests.training import PretrainRequest
-from recurcli.runs.model_files import build_trained, read_model
+from recurcli.runs.network_files import build_trained, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.texts import encode_stream, load_texts
 from recurcli.tokens.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from tiny_task import LABELS, tiny
 
 from recurcli.data.tasks import TASKS, Layout, Task
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 
 PRESET = """
 task: custom

@@ -19,7 +19,7 @@ from recurcli.data.columns import TextColumns
 from recurcli.data.rows import Record, Records, open_file
 from recurcli.data.source import Source
 from recurcli.errors import DataError
-from recurcli.evaluation.inference import Prediction
+from recurcli.evaluation.predictor import Prediction
 from recurcli.requests.predict import OutputFormat, PredictRequest
 from recurcli.targets import OneLabel
 
@@ -151,7 +151,7 @@ def row_writer(format: OutputFormat, *, explain: bool = False, delimiter: str | 
     mark = delimiter or {"tsv": "\t", "csv": ","}[format]
     source = Source(name="x", format="csv" if format == "csv" else "tsv", delimiter=mark, columns=TextColumns(("1",)))
     records = Records("x", source.format, ("1",), iter(()))
-    input = Input(records, records, source, ("1",), ("1",), format, counted=PredictionProgress())
+    input = Input(records, lambda first: records, source, ("1",), ("1",), format, counted=PredictionProgress())
     return RowWriter(PredictRequest(run=Path("run"), explain=explain), input, OneLabel(("x",)))
 
 

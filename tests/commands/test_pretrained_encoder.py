@@ -33,7 +33,7 @@ from recurcli.files import extend_manifest
 from recurcli.preset import compose
 from recurcli.preset.matching import match_parameters
 from recurcli.requests.training import FinetuneRequest
-from recurcli.runs.model_files import read_model
+from recurcli.runs.network_files import read_model
 
 SETTINGS = ("finetuning.learning_rate=1e-2", "finetuning.log_every=2", "runtime.precision=fp32")
 

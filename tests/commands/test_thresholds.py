@@ -12,7 +12,7 @@ from running import Recur, lines_of, result_of, saved
 from small_runs import copy_of, weighted
 
 from recurcli.cli import run as run_command
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.runs.predictions import read_current_result
 from recurcli.runs.run_directory import RunDirectory, open_run
 

@@ -18,7 +18,7 @@ from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError
 from recurcli.network import Classifier, LanguageModel
 from recurcli.runs.folder_weights import find_weights, load_folder
-from recurcli.runs.model_files import NetworkFiles, build_shapes, build_trained
+from recurcli.runs.network_files import NetworkFiles, build_shapes, build_trained
 from recurcli.tokens.batching import collate
 from recurcli.tokens.pretrained import PretrainedTokenizer
 

@@ -5,15 +5,14 @@ from typing import Any, cast
 import pytest
 import torch
 from allocations import Allocations
-from equations import batch, built
+from equations import batch, built, check_same
 from torch import Tensor
 
 from recurcli.encoders import build_encoder, rsa
 from recurcli.encoders.config import TransformerConfig
-from recurcli.encoders.rsa import RSA, RecurrentAttention
+from recurcli.encoders.rsa import RSA, SHORT, RecurrentAttention
 from recurcli.encoders.transformer import MultiheadAttention
-from recurcli.layers import trains_short_texts
-from recurcli.ops.recurrence import recurrence_matrix_loop
+from recurcli.ops.recurrence import BLOCK, recurrence_matrix_loop
 
 SIZE, HEADS, K = 24, 8, 3
 ALL_KINDS = {"rem_heads": [1, 1, 1, 2, 1, 1], "dilations": [3, 2, 4]}
@@ -54,7 +53,7 @@ def slow(layer: RecurrentAttention, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("lengths", [(13, 6), (150, 70)], ids=["one block", "several blocks"])
+@pytest.mark.parametrize("lengths", [(13, 6), (BLOCK + 50, 70)], ids=["one block", "several blocks"])
 def test_a_layer_is_its_equation_head_by_head(causal: bool, lengths: tuple[int, int]) -> None:
     layer = attention_of(causal=causal, **ALL_KINDS)
     assert {head.kind for head in layer.heads} == {"regular", "cosine", "sine"}
@@ -121,23 +120,17 @@ def test_a_rate_of_exactly_0_has_finite_gradients() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_training_on_short_texts_takes_another_way_to_the_same_states_and_gradients(causal: bool) -> None:
-    layer = attention_of(causal=causal, **ALL_KINDS)
+def test_short_texts_take_another_way_to_the_same_states_and_gradients(causal: bool) -> None:
+    keys: dict[str, Any] = {"hidden_size": SIZE, "num_layers": 2, "num_heads": HEADS, "causal": causal, **ALL_KINDS}
+    encoder = built("rsa", moved=0.1, **keys)
     x, mask = batch([20, 7], SIZE)
-    with torch.no_grad():
-        evaluated = layer(x, mask)
-    query, key, value = (part.detach().requires_grad_() for part in layer.project(x))
-    assert trains_short_texts(query) and not trains_short_texts(query.detach())
-    short = layer.mix(query, key, value, mask)
-    close(layer.output(short.transpose(1, 2).flatten(-2))[mask], evaluated[mask])
-    wanted = torch.randn_like(short).masked_fill(~mask[:, None, :, None], 0.0)
-    variables = [query, key, value, *(p for name, p in layer.named_parameters() if "." not in name)]
-    gradients = torch.autograd.grad(short, variables, wanted)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rsa, "trains_short_texts", lambda query: False)
-        long = layer.mix(query, key, value, mask)
-    for found, expected in zip(gradients, torch.autograd.grad(long, variables, wanted), strict=True):
-        close(found, expected)
+    found = []
+    for short in (SHORT, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rsa, "SHORT", short)
+            found.append(encoder(x, mask)[mask])
+    short_states, long_states = found
+    check_same(short_states, long_states, list(encoder.parameters()), 1e-11)
 
 
 def test_no_layer_and_no_head_makes_a_matrix_of_lags() -> None:

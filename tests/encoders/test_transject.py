@@ -135,7 +135,8 @@ def test_starts_as_the_identity(name: str) -> None:
 def test_experts_start_apart(name: str) -> None:
     _, matrices = layer_of(build(name, moved=0.0), 0)
     x, _ = batch([4], SIZE)
-    y = expert_outputs(x, torch.ones(1, SIZE, dtype=torch.float64), *torch.split(matrices[:-2], EXPERTS))
+    inward, outward = torch.split(matrices[:-2], EXPERTS)
+    y = expert_outputs(x, torch.ones(1, SIZE, dtype=torch.float64), inward, outward)
     assert (y[0] - y[1]).abs().max() > 0.1
 
 

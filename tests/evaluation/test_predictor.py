@@ -13,8 +13,8 @@ from class_numbers import probabilities
 from sources import like
 from tiny_task import LABELS
 
-from recurcli.evaluation import inference as module
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation import predictor as module
+from recurcli.evaluation.predictor import Predictor
 
 CHARACTERS = "".join(LABELS.values())
 TEXTS = [CHARACTERS[n % 7 : n % 7 + n % 9 + 1] for n in range(30)]

@@ -6,7 +6,9 @@ from pathlib import Path
 import torch
 
 from recurcli.config import ModelConfig, RunConfig, TokenizerConfig
-from recurcli.runs.model_files import Files, known_to_bytes, save_tensors, write_model
+from recurcli.files import MANIFEST
+from recurcli.runs.model_files import Files, known_to_bytes, write_model
+from recurcli.runs.network_files import save_tensors
 from recurcli.runs.run_directory import KNOWN_ROWS, RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingState
@@ -46,7 +48,7 @@ def replacement(arguments: list[str]) -> int:
 
 
 def model(arguments: list[str]) -> int:
-    """Make the weights of the model in `folder` that number: [folder, number]."""
+    """Make the weights of the model in `folder` that number: [folder, number]. The first one of a folder brings all files."""
     folder, number = Path(arguments[0]), int(arguments[1])
     tokenizer = Tokenizer.train(["鼠牛虎兔"], TokenizerConfig(min_frequency=1))
     config = ModelConfig(
@@ -58,12 +60,10 @@ def model(arguments: list[str]) -> int:
         num_classes=2,
     )
     weights = partial(save_tensors, {"weight": torch.full((64,), float(number))})
-    files: Files = {
-        "tokenizer.json": tokenizer.to_json(),
-        "model.safetensors": weights,
-        KNOWN_ROWS: known_to_bytes(None),
-    }
-    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files, first=number == 0)
+    files: Files = {"model.safetensors": weights}
+    if first := not (folder / MANIFEST).exists():
+        files = {**files, "tokenizer.json": tokenizer.to_json(), KNOWN_ROWS: known_to_bytes(None)}
+    write_model(folder, RunConfig(task="tnews", labels=("a", "b"), network=config), files, first=first)
     return 0
 
 

@@ -16,7 +16,7 @@ from small_runs import options
 
 from recurcli.errors import ModelError
 from recurcli.files import OpenedFile
-from recurcli.runs.model_files import load_tensors, read_model
+from recurcli.runs.network_files import load_tensors, read_model
 from recurcli.training.session import newest_checkpoint
 
 MODEL = (

@@ -33,7 +33,7 @@ from recurcli.commands.comparison.groups import baselines, group_runs
 from recurcli.config import FORMAT_VERSION
 from recurcli.display.screen import print_training
 from recurcli.errors import ModelError
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.files import MANIFEST, extend_manifest, to_json, write_atomically, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import KNOWN_ROWS, NETWORK_FILES, REQUIRED_FILES, Run, RunDirectory, open_run

@@ -14,7 +14,7 @@ from small_runs import COMMANDS, fingerprint, options
 
 from recurcli.errors import ModelError
 from recurcli.files import CommittedFolder
-from recurcli.runs.model_files import read_model
+from recurcli.runs.network_files import read_model
 from recurcli.runs.run_directory import NEXT, RunDirectory, beside
 from recurcli.training.session import newest_checkpoint
 
@@ -86,7 +86,19 @@ def test_a_model_is_the_old_the_new_or_known_to_be_unfinished_wherever_its_publi
             assert "has no complete model yet; continue its training with the same command and --resume" in str(error)
             found.append([])
     assert [key for key, _ in itertools.groupby(found)] == [[1.0], [], [2.0]], "in this order, each once"
-    assert len(found) > 15
+    assert len(found) > 10
+
+
+def test_a_later_model_keeps_the_hashes_of_the_files_that_it_does_not_bring(one_model: Path) -> None:
+    file = one_model / "tokenizer.json"
+    before = CommittedFolder(one_model).listed
+    file.write_bytes(file.read_bytes() + b" ")
+
+    saves.model([str(one_model), "2"])
+    after = CommittedFolder(one_model).listed
+    assert {name for name in after if after[name] != before[name]} == {"model.safetensors"}
+    with pytest.raises(ModelError, match=r"tokenizer\.json: is damaged"):
+        read_model(one_model)
 
 
 def test_the_manifest_of_a_finished_run_lists_its_result_wherever_the_finish_dies(

@@ -9,7 +9,7 @@ import pytest
 from forked import Child, Ended, ForkServer
 from small_runs import COMMANDS, Prints, fingerprint, options
 
-from recurcli.runs.model_files import read_model
+from recurcli.runs.network_files import read_model
 
 
 def race(forks: ForkServer, arguments: list[str], delay: float) -> list[Ended]:

@@ -24,10 +24,10 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.training.resume import check_inputs
 from recurcli.config import FORMAT_VERSION
 from recurcli.errors import Interrupted, ModelError, StorageError, UsageError
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.files import sha256_of, write_manifest
 from recurcli.preset import compose
-from recurcli.runs.model_files import read_model
+from recurcli.runs.network_files import read_model
 from recurcli.runs.run_directory import NEXT, OLD, REQUIRED_FILES, RunDirectory, beside, open_run, reopen_run
 
 Recur = Callable[..., tuple[int, str, str]]

@@ -23,8 +23,8 @@ from recurcli.commands.pretrain import pretrain
 from recurcli.errors import Interrupted, UsageError
 from recurcli.files import remove
 from recurcli.log import Log
+from recurcli.models.choice import Choice
 from recurcli.requests.training import FinetuneRequest, PretrainRequest
-from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import first_difference
 
 REVIEWS = (
@@ -135,15 +135,14 @@ def test_a_stop_in_the_last_evaluation_saves_no_weights_under_another_step(
     tiny_tnews: Path, tmp_path: Path, untouched: Prints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "x"
-    last = output / "checkpoints" / str(untouched["finetune"]["last"])
+    last, score = output / "checkpoints" / str(untouched["finetune"]["last"]), Choice.decide_and_score
 
-    def stopped(*arguments: Any, **named: Any) -> None:
-        write_model(*arguments, **named)
-        if last.exists():  # after the last step the best weights are published, and in memory
-            remove(last)
-            os.kill(os.getpid(), signal.SIGTERM)
+    def stopped(choice: Choice, folder: Path) -> dict[str, Any]:
+        remove(last)  # the best weights are published, and in memory
+        os.kill(os.getpid(), signal.SIGTERM)
+        return score(choice, folder)
 
-    monkeypatch.setattr("recurcli.commands.training.trainer.write_model", stopped)
+    monkeypatch.setattr(Choice, "decide_and_score", stopped)
     with pytest.raises(Interrupted):
         finetune(request(tiny_tnews, output), Kept())
     monkeypatch.undo()

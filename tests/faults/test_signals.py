@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cases import slow_but
-from class_numbers import fit_model
+from class_numbers import numbered
 from forked import Child, ForkServer
 from interrupts import interrupted_soon
+from scipy.sparse import csr_matrix
 from small_runs import COMMANDS, Prints, fingerprint, options
-
-from recurcli.linear.model import Hyperparameters
-from recurcli.linear.ngram_hashes import NgramConfig
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -131,7 +130,7 @@ def test_a_signal_ends_the_fit_of_the_linear_model_in_the_midst_of_c_code(monkey
             hashlib.pbkdf2_hmac("sha256", b"", b"", 4_000_000)  # as liblinear: seconds outside the interpreter
 
         monkeypatch.setattr("sklearn.svm.LinearSVC.fit", fit)
-        fit_model([("good", None), ("bad", None)], [0, 1], 2, Hyperparameters(NgramConfig(words=(1, 1)), 0.5))
+        numbered(2).fit_linear(csr_matrix(np.eye(2)), np.array([0, 1]), 0.5)
 
 
 def test_a_signal_that_a_library_swallows_still_gives_its_exit_code(

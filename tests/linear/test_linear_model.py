@@ -22,7 +22,7 @@ from scipy import sparse
 from recurcli.config import LinearConfig
 from recurcli.errors import DataError
 from recurcli.files import OpenedFile, locked
-from recurcli.linear import fitting, ngrams
+from recurcli.linear import features, fitting, ngrams
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import JOINERS, NgramConfig, hash_ngrams, word_spans
 from recurcli.linear.ngrams import IDF_POWER, Ngrams, ngram_sets
@@ -102,7 +102,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
     ],
 )
 def test_vectors_are_those_of_a_loop(config: NgramConfig, rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngrams, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(features, "ROWS_AT_ONCE", rows_at_once)
     plain = plain_vectors(TEXTS, config)
     vocabulary, fitted, found = Ngrams.fit(TEXTS, config)
     offsets, columns, values = vocabulary.transform(TEXTS)
@@ -168,10 +168,7 @@ def test_the_script_of_an_export_scores_as_the_model_does(
     fitted = fit_model(rows, [n % 3 for n in range(len(rows))], 3, Hyperparameters(config, 0.5))
     own = fitted.ngrams
     np.savez(tmp_path / "linear.npz", keys=own.keys, idf=own.weights, weights=fitted.weights, bias=fitted.bias)
-    beside = importlib.import_module(
-        "recurcli.linear.ngram_hashes"
-    )  # ngram_hashes.py lies beside linear_model.py there
-    monkeypatch.setitem(sys.modules, "ngram_hashes", beside)
+    monkeypatch.setitem(sys.modules, "features", features)  # features.py lies beside linear_model.py there
     module = importlib.import_module("recurcli.export.folder.linear_model")
     script = module.Linear(tmp_path / "linear.npz", {"ngrams": asdict(config), "vectors": None})
     texts = [tuple(text for text in row if text is not None) for row in rows]
@@ -384,7 +381,7 @@ def test_what_cannot_be_learnt_from_is_refused(texts: Sequence[str], targets: li
 
 def test_of_very_large_data_a_part_of_the_rows_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ngrams, "MAX_VALUES", 400)
-    monkeypatch.setattr(ngrams, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(features, "ROWS_AT_ONCE", 10)
     texts = [(f"text number {n}", None) for n in range(300)]
     fitted = fit_model(texts, [n // 150 for n in range(300)], 2, Hyperparameters(NgramConfig(words=(1, 2)), 0.5))
     assert 60 <= fitted.rows <= 100

@@ -17,7 +17,7 @@ import tokenizers
 from class_numbers import fit_model, refit_linear_model, search_hyperparameters
 from logs import Kept
 from numpy.typing import NDArray
-from running import Recur, result_of
+from running import Recur, result_of, saved
 from safetensors.numpy import load_file, save_file
 from small_runs import fingerprint
 from tiny_task import tiny
@@ -32,7 +32,7 @@ from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors, resolve_vectors
 from recurcli.preset.compose import compose
-from recurcli.runs.model_files import read_model
+from recurcli.runs.network_files import read_model
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import principal_components
 
@@ -123,7 +123,7 @@ def test_the_model_is_that_of_ngrams_and_features_side_by_side(folder: Path) -> 
     model = fit_model(rows, targets, 2, choice(folder, 2.0))
     assert model.vectors is not None and model.vector_weights is not None
     plain = LinearModel(model.ngrams, model.weights, model.bias, 200, 0, model.hyperparameters)
-    features = model.vectors.features(model.vectors.tokenize(rows)).numpy()
+    features = model.vectors.features(model.vectors.tokenize(rows))
     np.testing.assert_allclose(model.logits(rows), plain.logits(rows) + features @ model.vector_weights, atol=1e-5)
     one = fit_model(rows, targets, 2, choice(folder, 1.0)).vector_weights
     assert one is not None and np.abs(model.vector_weights).sum() > np.abs(one).sum()
@@ -452,3 +452,33 @@ def test_a_study_of_an_encoder_alone_fits_the_vectors_once(
     study = ("tune", "--preset", "starsaber-custom", "--data", rows_file, *settings, "--range", "pooling=mean|max")
     found = recur.json(*study, "--trials", 2, "--output", tmp_path / "study")
     assert (found["complete"], found["linear_dev_metric"] is not None) == (2, True)
+
+
+HEAVY = ("torch", "datasets", "transformers", "sklearn", "scipy.sparse")
+"""Packages whose import takes longer than the prediction of a row."""
+PROBE = f"import sys; print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+COMMAND = f"import sys\nfrom recurcli.cli import main\ntry:\n    main()\nexcept SystemExit:\n    {PROBE}"
+
+
+def test_a_linear_model_runs_without_torch(
+    recur: Recur, folder: Path, rows_file: Path, trained: Path, tmp_path: Path
+) -> None:
+    run, texts = tmp_path / "run", saved(tmp_path / "texts.txt", "film1 good1 film2\n")
+    fixed = ("linear.c=1", "linear.words=[1, 1]", "linear.characters=null", "linear.vector_scale=1")
+    settings = [part for value in (f"linear.vectors={folder}", *fixed) for part in ("--set", value)]
+    recur.ok("finetune", rows_file, "--preset", "linear-custom", *settings, "--output", run, "--quiet")
+    load = f"import recurcli; print(recurcli.load({str(run)!r}).predict(['film1 good1'])[0].label); {PROBE}"
+    expected = {
+        ("-c", COMMAND, "predict", run, texts, "--device", "cpu"): "good",
+        ("-c", COMMAND, "predict", trained, texts, "--fast"): "film1 good1 film2\t",
+        ("-c", COMMAND, "eval", run, rows_file): "linear model",
+        ("-c", load): "good",
+    }
+    for arguments, word in expected.items():
+        done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=True)
+        assert word in done.stdout and done.stderr.splitlines()[-1] == "[]", done
+
+
+def test_a_device_that_is_not_there_is_refused_for_a_linear_model_too(recur: Recur, trained: Path) -> None:
+    for device, fault in (("cuda:99", "is not available"), ("tpu", "is unknown")):
+        recur.refused(2, fault, "predict", trained, "--fast", "--device", device)

@@ -14,7 +14,7 @@ from torch import Tensor
 from recurcli.config import FinetuningConfig, ModelConfig
 from recurcli.encoders import Encoder
 from recurcli.network import Backbone, Classifier, LanguageModel, TokenEmbedding
-from recurcli.runs.model_files import build_trained, read_model
+from recurcli.runs.network_files import build_trained, read_model
 from recurcli.training.fit import build_optimizer
 
 

@@ -16,7 +16,7 @@ from recurcli.config import ModelConfig, TokenizerConfig
 from recurcli.errors import ModelError
 from recurcli.files import OpenedFile, commit_directory
 from recurcli.network import Classifier
-from recurcli.runs.model_files import NetworkFiles, build_from_weights, build_trained, load_tensors, save_tensors
+from recurcli.runs.network_files import NetworkFiles, build_from_weights, build_trained, load_tensors, save_tensors
 from recurcli.tokens.tokenizer import Tokenizer
 
 SOURCE = Path("model.safetensors")

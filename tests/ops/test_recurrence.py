@@ -9,11 +9,11 @@ from equations import check_same
 from torch import Tensor
 
 from recurcli.ops.recurrence import (
+    BLOCK,
     Kind,
     recurrence_matrix,
     recurrence_matrix_loop,
     recurrence_product,
-    recurrence_product_dense,
     recurrence_product_loop,
 )
 
@@ -40,6 +40,11 @@ def one_head(form: Any, kind: Kind, what: Any, rate: Tensor, angle: Tensor | Non
     return made.squeeze(-3)
 
 
+def recurrence_product_dense(kind: list[Kind], value: Tensor, **keys: Any) -> Tensor:
+    """The product with the matrix."""
+    return recurrence_matrix(kind, value.shape[-2], **keys) @ value
+
+
 def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
     torch.testing.assert_close(actual, expected, atol=tolerance, rtol=0)
 
@@ -58,7 +63,7 @@ def test_the_matrix_holds_the_entries_of_its_definition(kind: Kind, dilation: in
 @KIND
 @DILATION
 @CAUSAL
-@pytest.mark.parametrize("length", [1, 5, 64, 65, 131, 300])
+@pytest.mark.parametrize("length", [1, 5, 64, BLOCK + 1, 2 * BLOCK + 3, 4 * BLOCK + 300])
 def test_the_product_is_the_recurrence_and_the_product_with_the_matrix(
     kind: Kind, dilation: int, causal: bool, length: int
 ) -> None:
@@ -73,7 +78,11 @@ def test_the_product_is_the_recurrence_and_the_product_with_the_matrix(
 @DILATION
 @CAUSAL
 def test_the_product_has_the_gradients_of_the_matrix(dilation: int, causal: bool) -> None:
-    leaves = [values(2, 3, 150, 2), number(0.9) * torch.tensor([-1.0, 1.0, 0.9]), torch.tensor([0.0, 0.5, 0.5])]
+    leaves = [
+        values(2, 3, 3 * BLOCK + 9, 2),
+        number(0.9) * torch.tensor([-1.0, 1.0, 0.9]),
+        torch.tensor([0.0, 0.5, 0.5]),
+    ]
     value, rate, angle = (leaf.double().requires_grad_() for leaf in leaves)
     keys: dict[str, Any] = {"rate": rate, "angle": angle, "dilation": dilation, "causal": causal}
     kinds: list[Kind] = ["regular", "cosine", "sine"]
@@ -103,6 +112,16 @@ def test_heads_of_several_kinds_are_each_their_own() -> None:
     for head, kind in enumerate(kinds):
         close(matrices[head], one_head(recurrence_matrix, kind, 100, rates[head], angles[head]))
         close(products[:, head], one_head(recurrence_product, kind, value[:, head], rates[head], angles[head]))
+
+
+def test_heads_of_several_dilations_and_layers_are_each_their_own() -> None:
+    kinds: list[Kind] = ["regular", "cosine", "sine"]
+    rates, angles = values(2, 3).sigmoid(), values(2, 3) * torch.tensor([0.0, 1.0, 1.0])
+    made = recurrence_matrix(kinds, 20, rate=rates, angle=angles, dilation=[1, 3, 2], causal=False)
+    for layer in range(2):
+        for head, (kind, dilation) in enumerate(zip(kinds, [1, 3, 2], strict=True)):
+            own = rates[layer, head], angles[layer, head]
+            close(made[layer, head], one_head(recurrence_matrix, kind, 20, *own, dilation=dilation, causal=False))
 
 
 def test_values_may_have_no_batch() -> None:

@@ -44,7 +44,7 @@ def test_a_long_scan_keeps_its_digits_in_float32(strength: float) -> None:
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("length", [1, 2, 33])
+@pytest.mark.parametrize("length", [1, 2, 33, 36])
 def test_the_convolution_of_a_state_space_model_is_its_recurrence(length: int) -> None:
     u, step = normal(2, length, 5, seed=1), normal(5, seed=2)
     parts = [normal(5, 3, seed=seed) for seed in (3, 4, 5, 6)]
@@ -57,9 +57,12 @@ def test_the_convolution_of_a_state_space_model_is_its_recurrence(length: int) -
     check_same(found, expected, [u, step, *parts], 1e-11)
 
 
-@pytest.mark.parametrize("length", [1, 15, 16, 17, 50])
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 50, 65])
 @pytest.mark.parametrize("strength", [0.1, 3.0, 300.0])
-def test_gated_linear_attention_in_chunks_is_the_loop(length: int, strength: float) -> None:
+def test_gated_linear_attention_in_chunks_is_the_loop(
+    length: int, strength: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recurcli.ops.recurrences.GROUP", 2)
     query, key = (normal(2, 3, length, 4, seed=seed) for seed in (1, 2))
     value, gate = normal(2, 3, length, 5, seed=3), normal(2, 3, length, 4, seed=4, scale=strength)
     forms = (gated_linear_attention, gated_linear_attention_loop)

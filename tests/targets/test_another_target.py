@@ -16,7 +16,7 @@ from recurcli.data import tasks
 from recurcli.data.splits import Example, Examples, Split
 from recurcli.data.tasks import Task
 from recurcli.errors import UsageError
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.export.format import TrainedRun
 from recurcli.export.onnx import export_onnx
 from recurcli.models.data import RowsInMemory

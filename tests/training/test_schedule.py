@@ -33,15 +33,31 @@ def test_inverse_divides_the_rate_by_the_number_of_the_epoch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "word_dropout", "pairs", "epochs"),
+    ("encoder", "rows", "word_dropout", "pairs", "epochs", "rate"),
     [
-        *((10_000, 0.0, False, 3), (2_500, 0.0, False, 8), (100, 0.0, False, 20), (53_000, 0.5, False, 3)),
-        *((10_000, 0.5, False, 6), (10_000, 0.2, False, 6), (10_000, 0.2, True, 3)),
+        *(("bilstm", 10_000, 0.0, False, 3, 1e-3), ("bilstm", 2_500, 0.0, False, 8, 1e-3)),
+        *(("bilstm", 100, 0.0, False, 20, 1e-3), ("bilstm", 53_000, 0.5, False, 3, 1e-3)),
+        *(("bilstm", 10_000, 0.5, False, 6, 1e-3), ("bilstm", 10_000, 0.2, True, 3, 1e-3)),
+        *(("starsaber", 2_500, 0.0, False, 8, 1e-3), ("starsaber", 2_500, 0.2, True, 8, 1e-3)),
+        *(("starsaber", 2_500, 0.5, False, 6, 4e-3), ("starsaber", 4_000, 0.2, False, 4, 4e-3)),
     ],
 )
-def test_auto_epochs_follow_the_rows_and_word_dropout(rows: int, word_dropout: float, pairs: bool, epochs: int) -> None:
+def test_auto_epochs_follow_the_rows_word_dropout_and_the_rate_that_it_allows(
+    encoder: str, rows: int, word_dropout: float, pairs: bool, epochs: int, rate: float
+) -> None:
     config = FinetuningConfig(epochs="auto", word_dropout=word_dropout)
-    preset = Preset(task="custom", encoder={"name": "starsaber"}, finetuning=config)
-    assert settle(preset, "finetuning", tokenizer(), 16, rows, Log(), pairs=pairs).finetuning.epochs == epochs
+    preset = Preset(task="custom", encoder={"name": encoder}, finetuning=config)
+    found = settle(preset, "finetuning", tokenizer(), 16, rows, Log(), pairs=pairs).finetuning
+    assert found.epochs == epochs and found.learning_rate == pytest.approx(rate)
     fixed = replace(preset, finetuning=replace(config, epochs=7))
     assert settle(fixed, "finetuning", tokenizer(), 16, rows, Log()).finetuning.epochs == 7
+
+
+@pytest.mark.parametrize(("given", "pretrained", "rate"), [(None, True, 1e-4), (0.001, False, 0.001)])
+def test_another_rate_than_that_from_fresh_weights_has_the_passes_of_its_own(
+    given: float | None, pretrained: bool, rate: float
+) -> None:
+    config = FinetuningConfig(epochs="auto", word_dropout=0.5, learning_rate=given)
+    preset = Preset(task="custom", encoder={"name": "starsaber"}, finetuning=config)
+    found = settle(preset, "finetuning", tokenizer(), 16, 10_000, Log(), pretrained=pretrained).finetuning
+    assert (found.epochs, found.learning_rate) == (6, rate)

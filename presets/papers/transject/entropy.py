@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from recurcli.commands.evaluate import DIAGNOSED_ROWS
+from recurcli.commands.evaluation.network import DIAGNOSED_ROWS
 from recurcli.commands.trained_run import task_of
 from recurcli.data.splits import load_split
 from recurcli.diagnostics import diagnose
-from recurcli.evaluation.inference import Predictor
+from recurcli.evaluation.predictor import Predictor
 from recurcli.files import CommittedFolder
 from recurcli.network import Classifier
-from recurcli.runs.model_files import load_tensors
+from recurcli.runs.network_files import load_tensors
 from recurcli.runs.run_directory import checkpoint_folders, open_run
 from recurcli.tokens.batching import collate
 from recurcli.training.fit import seed_weights

@@ -6,7 +6,7 @@ import io
 import json
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
@@ -15,11 +15,12 @@ from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.commands.prediction.output import COMPRESS, PARQUET, PredictionProgress, make_blocking
 from recurcli.config import QUOTE
-from recurcli.data.readers import escapes_of, is_table
+from recurcli.data.counting import sound_rows
+from recurcli.data.readers import Place, escapes_of, is_table
 from recurcli.data.rows import Record, Records, file_and_part, first_repeated
 from recurcli.data.source import Source
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped, pluralize
-from recurcli.evaluation.inference import WINDOW, Prediction
+from recurcli.evaluation.predictor import WINDOW, Prediction
 from recurcli.files import OutputKind
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
 from recurcli.targets import Cell, Target
@@ -123,8 +124,8 @@ class Input(NamedTuple):
 
     records: Records
     """The records of a pipe, or of the first pass over a file, which has ended."""
-    unread: Iterator[Record]
-    """The records without the header. A file is opened again when the first record is read."""
+    unread: Callable[[int], Iterator[Record]]
+    """Returns the records from a number on, without the header. A file is opened again when the first one is read."""
     source: Source
     names: tuple[str, ...]
     """The names of the columns in the output. JSON rows and those of Parquet have them as keys."""
@@ -153,8 +154,11 @@ class Input(NamedTuple):
         return self.format == self.source.format and self.source.delimiter != " "
 
 
-def scan(input: Input, progress: PredictionProgress, *, strict: bool, all_keys: bool = False) -> tuple[str, ...]:
-    """Count the rows and faults of a file in `progress`, before any output is written. Return the names of its columns.
+def scan(
+    input: Input, progress: PredictionProgress, *, strict: bool, all_keys: bool = False
+) -> tuple[tuple[str, ...], Mapping[int, Place]]:
+    """Count the rows and faults of a file in `progress`, before any output is written. Return the names of its columns, and
+    where some rows begin, by their number, if that is known without reading them.
 
     For JSON and Parquet they are the keys of all rows with `all_keys` or if the output is a table; for JSON lines only the
     keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row, and as
@@ -163,6 +167,10 @@ def scan(input: Input, progress: PredictionProgress, *, strict: bool, all_keys: 
     records, all_keys = input.records, all_keys or input.format in TABLES
     delimiter = records.delimiter if input.same_form else None
     names = dict.fromkeys(key for key in records.types if all_keys or key in JSON_ADDED)
+    holds_all = not (all_keys or strict) if input.typed else input.format != "tsv" or input.same_form
+    if holds_all and (counted := sound_rows(input.source, len(input.keys), WINDOW, JSON_ADDED)):
+        progress.rows += counted[0]
+        return () if input.typed else input.names, counted[1]
     for record in records:
         check_holdable(record, input, name=records.name, delimiter=delimiter)
         progress.count(records.name, record, input.source.columns.read_for_label(record).fault)
@@ -172,7 +180,7 @@ def scan(input: Input, progress: PredictionProgress, *, strict: bool, all_keys: 
                 raise DataError(f"{records.name}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
     if strict and progress.first_fault:
         raise DataError(f"{progress.first_fault}{records.hint}")
-    return tuple(names) if input.typed else input.names
+    return tuple(names) if input.typed else input.names, {}
 
 
 def output_names(source: Source, names: tuple[str, ...], like: Source) -> tuple[str, ...]:

@@ -4,17 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tokenizers
-import torch
-
-from recurcli.device import choose_precision
-from recurcli.distributed.group import current
 from recurcli.encoders.registry import LINEAR
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.result_block import result_block, result_rows
 from recurcli.log import Log
 from recurcli.metrics import PERPLEXITY, format_score, metric_named, words_of
-from recurcli.preset import Preset
 from recurcli.runs.run_directory import PREDICTIONS, held_in_words, training_facts
 from recurcli.targets import TARGETS
 
@@ -136,16 +130,3 @@ def model_facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "machine", f"{result['machine']['device']}, {result['machine']['precision']}{exact}"
     for split, facts in result["data"].items():
         yield f"{split} rows", f"{facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`)"
-
-
-def machine_facts(device: torch.device, preset: Preset) -> dict[str, Any]:
-    """Return the facts about the machine that a bit-identical result depends on."""
-    return {
-        "torch": torch.__version__,
-        "tokenizers": tokenizers.__version__,
-        "device": device.type,
-        "precision": choose_precision(preset.runtime.precision, device),
-        "threads": torch.get_num_threads(),
-        "compile": preset.runtime.compile,
-        "world size": current().world_size,
-    }

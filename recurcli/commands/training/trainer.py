@@ -16,15 +16,15 @@ import safetensors
 import tokenizers
 import torch
 
-from recurcli.commands.training.report import machine_facts, model_card, notes_on_result
+from recurcli.commands.training.report import model_card, notes_on_result
 from recurcli.commands.training.resume import check_inputs, facts_before_and_now, preset_facts
 from recurcli.config import RunConfig
 from recurcli.data.known import KnownRows
-from recurcli.device import choose_device, cuda_settings
+from recurcli.device import choose_device, choose_precision, cuda_settings
 from recurcli.distributed.group import current
 from recurcli.encoders.registry import encoder_config
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError
-from recurcli.evaluation.report import DevPerplexity
+from recurcli.evaluation.inference import DevPerplexity
 from recurcli.files import MANIFEST, to_json
 from recurcli.log import Log
 from recurcli.models.candidate import Candidate
@@ -297,8 +297,8 @@ class Training:
             files[KNOWN_ROWS] = known_to_bytes(self.known)
             for candidate in self.candidates:
                 files |= candidate.files()
-        if self.dev is not None and self.dev.first_kept is not None:
-            files[KEPT] = to_json(self.dev.first_kept.to_json())
+            if isinstance(self.dev, Choice):
+                files[KEPT] = to_json(self.dev.first_kept.to_json())
         write_model(self.run.path, self.config, {**files, **changed}, first=not self.has_published)
         self.has_published = True
 
@@ -309,7 +309,7 @@ class Training:
             changed |= candidate.finish()
         try:
             self.stop.raise_if_agreed()
-            if ranks.is_main:
+            if ranks.is_main and (changed or not self.has_published):
                 self.publish(changed)
             report = {} if self.dev is None else self.dev.decide_and_score(self.run.path)
         except StopTraining:
@@ -330,3 +330,16 @@ class Training:
             if not self.request.keep_checkpoints:
                 run.remove_checkpoints()
         return ranks.broadcast(run.read_result() if ranks.is_main else None)
+
+
+def machine_facts(device: torch.device, preset: Preset) -> dict[str, Any]:
+    """Return the facts about the machine that a bit-identical result depends on."""
+    return {
+        "torch": torch.__version__,
+        "tokenizers": tokenizers.__version__,
+        "device": device.type,
+        "precision": choose_precision(preset.runtime.precision, device),
+        "threads": torch.get_num_threads(),
+        "compile": preset.runtime.compile,
+        "world size": current().world_size,
+    }

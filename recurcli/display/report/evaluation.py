@@ -9,23 +9,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recurcli.commands.training.report import model_facts
-from recurcli.display.evaluation import class_table, label_table, layer_table, metric_table, number_table, weakest
+from recurcli.display.evaluation import (
+    class_table,
+    group_table,
+    label_table,
+    layer_table,
+    metric_table,
+    number_table,
+    weakest,
+)
 from recurcli.display.report.page import (
     Chart,
     Curve,
+    Scores,
     coverage_chart,
     curve_chart,
     label_chart,
     number_chart,
     precision_recall_chart,
     reliability_chart,
+    score_chart,
     write_page,
 )
 from recurcli.display.screen import Table, listing
 from recurcli.errors import pluralize, quoted
+from recurcli.evaluation.groups import group_scores
 from recurcli.evaluation.report import EvaluatedRows
 from recurcli.evaluation.result_block import ResultBlock
-from recurcli.metrics import format_interval, format_score, metric_named, percent, percent_interval, words_of
+from recurcli.metrics import metric_named, percent, percent_interval, words_of
 from recurcli.runs.run_directory import Run
 from recurcli.significance import FEWEST_ROWS_OF_CLASS, share_interval
 from recurcli.targets import OneLabel, Target
@@ -35,6 +46,8 @@ from recurcli.targets.target import labels_in
 MAX_MISTAKES = 30
 MAX_CLASSES = 25
 """The number of classes in the map of confusions. Of more it has those with most confusions."""
+MAX_GROUPS = 40
+"""The most groups in the picture of --by."""
 MAX_PAIRS, SHOWN_PAIRS, ROWS_OF_PAIR = 250, 10, 20
 """The numbers of pairs of label and prediction that the page has, of those that it shows unfolded, and of rows of each."""
 WEAKEST, WORST = 3, 10
@@ -63,7 +76,8 @@ class Confusions(NamedTuple):
 def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows: EvaluatedRows, run: Run) -> None:
     """Write the page on the `result` of `recur eval` for the `run`, and its `rows`, which begins with the `block`."""
     trained = run.read_result() if run.is_finished else {}
-    diagnosis, kind = result.get("diagnosis"), rows.target.kind
+    diagnosis, kind, metric = result.get("diagnosis"), rows.target.kind, rows.target.headline
+    lengths = [len(text) + len(pair or "") for text, pair in rows.texts]
     write_page(
         path,
         "evaluation.html",
@@ -78,13 +92,22 @@ def write_report(path: Path, block: ResultBlock, result: Mapping[str, Any], rows
         mistake_columns=rows.target.mistake_columns,
         mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
         metrics=metric_table(result),
-        lengths=_lengths(rows),
+        lengths=group_table(group_scores(rows, lengths), "characters", metric),
+        groups=result.get("groups") and _groups(result["groups"], result["metrics"][metric], metric),
+        group_table=group_table(result.get("groups", []), result.get("by", ""), metric),
         facts=listing(model_facts(trained) if trained else []),
         curves=_curves(run.read_metrics(), trained),
         is_run="encoder" in result["kept"]["weights"],
         diagnosis=diagnosis and _diagnosis(diagnosis),
         **(_of_labels(result, rows) if rows.target.has_labels else _of_numbers(result, rows)),
     )
+
+
+def _groups(groups: Sequence[Mapping[str, Any]], score: float, metric: str) -> Chart:
+    """Draw the scores of the groups of --by beside the `score` of all rows."""
+    shown = groups[:MAX_GROUPS]
+    scores = [Scores(f"{own['group']} ({own['rows']:,})", own["score"], *own["interval"]) for own in shown]
+    return score_chart(scores, {"all rows": score}, metric, "the group's")
 
 
 def _of_labels(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str, Any]:
@@ -256,23 +279,6 @@ def _coverage(rows: EvaluatedRows, right: "np.ndarray") -> Table:
         of_these = [percent(hits / count), percent_interval(share_interval(hits, count))] if count else ["–", "–"]
         lines.append([f"{threshold:g}", percent(1 - count / len(right)), *of_these])
     return Table(["--threshold", "without a label (%)", "right, of the others (%)", "95 % interval"], lines)
-
-
-def _lengths(rows: EvaluatedRows) -> Table:
-    """Return the rows by their length in characters, in four parts of about equal size, with the score of each."""
-    target, name = rows.target, rows.target.headline
-    lengths = np.array([len(text) + len(pair or "") for text, pair in rows.texts])
-    limits = np.unique(np.quantile(lengths, (0.25, 0.5, 0.75), method="lower"))
-    part = np.searchsorted(limits, lengths)
-    lines = []
-    for number in np.unique(part):
-        own = part == number
-        y, predictions = rows.y[own], rows.predictions[own]
-        span = "–".join(f"{length:,}" for length in sorted({int(lengths[own].min()), int(lengths[own].max())}))
-        score, ends = target.score(name, y, predictions), target.interval(y, predictions)
-        lines.append([span, f"{own.sum():,}", format_score(name, score), format_interval(name, ends)])
-    words = "right (%)" if isinstance(target, OneLabel) else words_of(name)
-    return Table(["characters", "rows", words, "95 % interval"], lines)
 
 
 def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> list[Chart]:

@@ -135,7 +135,7 @@ def is_share(metric: str) -> bool:
 
 
 def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str, split: str) -> Chart:
-    """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
+    """Draw each score with its interval on a line of its own, and each of `baselines` as a vertical line."""
     intervals = [format_interval(metric, (line.low, line.high)) for line in scores]
     said = [
         f"{line.name} {format_score(metric, line.value)} ({own})" for line, own in zip(scores, intervals, strict=True)
@@ -149,7 +149,7 @@ def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric
             axis.plot(line.dots, [place] * len(line.dots), "|", color=COLOURS[0], markersize=9)
             axis.plot(line.value, place, "o", color=COLOURS[0])
         for number, (name, value) in enumerate(sorted(baselines.items(), key=lambda item: item[1])):
-            label, colour = f"baseline: {name.replace('_', ' ')}", COLOURS[1 + number % (len(COLOURS) - 1)]
+            label, colour = name.replace("_", " "), COLOURS[1 + number % (len(COLOURS) - 1)]
             axis.axvline(value, color=colour, linewidth=1.5, linestyle="--", label=label)
         names = [_plain(line.name) for line in reversed(scores)]
         axis.set(yticks=range(len(scores)), yticklabels=names, xlabel=f"{shown}{' (%)' * is_share(metric)}")
