@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from class_numbers import numbered
-from scipy.sparse import csr_matrix, random_array
+from scipy.sparse import csr_matrix
 from sklearn.svm import LinearSVC
 
 from recurcli.config import DataConfig
@@ -17,9 +17,9 @@ from recurcli.targets.one_label import UNSEEN
 def drawn(rows: int = 120, columns: int = 60) -> csr_matrix:
     """Sparse vectors, of which the first columns are in most rows."""
     draw = np.random.default_rng(0)
-    sparse = random_array((rows, columns), density=0.05, rng=draw, format="lil")
-    sparse[:, :3] = draw.normal(size=(rows, 3))
-    return csr_matrix(sparse.astype(np.float32))
+    dense = draw.uniform(size=(rows, columns)) * (draw.uniform(size=(rows, columns)) < 0.05)
+    dense[:, :3] = draw.normal(size=(rows, 3))
+    return csr_matrix(dense.astype(np.float32))
 
 
 def test_products_are_those_of_dense_vectors_and_of_the_bias() -> None:

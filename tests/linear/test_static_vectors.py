@@ -476,7 +476,10 @@ def test_a_linear_model_runs_without_torch(
     }
     for arguments, word in expected.items():
         done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=True)
-        assert word in done.stdout and done.stderr.splitlines()[-1] == "[]", done
+        allowed = (
+            "['scipy.sparse']" if "eval" in arguments else "[]"
+        )  # older releases of SciPy import it for statistics
+        assert word in done.stdout and done.stderr.splitlines()[-1] in ("[]", allowed), done
 
 
 def test_a_device_that_is_not_there_is_refused_for_a_linear_model_too(recur: Recur, trained: Path) -> None:
