@@ -274,9 +274,9 @@ UNTOLD: dict[str, tuple[Write, str, list[str]]] = {
 
 
 def texts(form: Form) -> st.SearchStrategy[str]:
-    """Texts with characters that the form can hold."""
+    """Texts with characters that the form can hold, but for names of columns, after which a header is asked for."""
     held = st.characters(codec=form.encoding, exclude_categories=["Cs"], exclude_characters=f"\0{form.lacks}")
-    return st.text(held, min_size=1, max_size=20).filter(str.strip)
+    return st.text(held, min_size=1, max_size=20).filter(lambda text: text.strip() not in ("", "text", "label"))
 
 
 def read(path: Path, told: Mapping[str, Any]) -> Rows:
