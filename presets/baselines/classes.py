@@ -186,7 +186,7 @@ def orange(packages: Path, file: str) -> list[dict[str, str]]:
 
 
 def candidates(packages: Path) -> list[Row]:
-    """Return tweets of 2016 that are no retweets, by the candidate."""
+    """Return original tweets of 2016, without retweets, labelled by candidate."""
     rows = orange(packages, "election-tweets-2016")
     return [(row["Content"], row["Author"]) for row in rows if row["Is retweet"] == "False"]
 

@@ -123,7 +123,7 @@ def expert_outputs(
 
 
 class _MaxOverTime(torch.autograd.Function):
-    """max over t of h + r y, and y: the gradients of both are added in one pass, at the chosen entries only."""
+    """Return max over t of h + r y, and y. Backward adds the gradient of the maximum to that of y at the chosen positions."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -150,8 +150,9 @@ def _shifted(h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> Tensor:
 
 
 def max_over_time(h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return max over t of h + r y, and y to go on with: h (B, T, D), y (E, B, T, D) -> (E, B, D), (E, B, T, D).
+    """Return max over t of h + r y, and y itself: h (B, T, D), y (E, B, T, D) -> (E, B, D), (E, B, T, D).
 
+    Later operations must use the returned y, so that the gradient of the maximum reaches it.
     `real` (B, T) selects the positions t, at least one per row; None: all.
     """
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():

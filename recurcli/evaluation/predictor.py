@@ -143,20 +143,13 @@ class Predictor:
                 raise ModelError(f"{folder.path / THRESHOLDS}: is damaged: its labels are not those of the model")
             kept = replace(kept, thresholds=thresholds)
         source = Source.from_json(config.source, folder.path / "config.json")
-        predictor = cls(
-            config=config,
-            source=source,
-            encoder=encoder,
-            linear=linear,
-            kept=kept,
-            run=folder.path,
-        )
+        predictor = cls(config=config, source=source, encoder=encoder, linear=linear, kept=kept, run=folder.path)
         return predictor.only_linear() if fast else predictor
 
     def only_linear(self) -> "Predictor":
-        """Return a predictor with the linear model of the ensemble alone, which runs no encoder and has no thresholds.
+        """Return a predictor with only the linear model of the ensemble, without the encoder and thresholds.
 
-        It is this one if its model is the linear model alone. Raises UsageError if its model is the encoder alone.
+        It is this predictor if its model is the linear model alone. Raises UsageError if its model is the encoder alone.
         """
         if self.kept.name == "encoder":
             where = "" if self.run is None else f"{self.run}: "

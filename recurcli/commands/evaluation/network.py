@@ -62,7 +62,7 @@ def diagnosis(
 
 
 def evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> dict[str, Any]:
-    """Return the result of `recur eval` for a language model: the perplexity of the model of a run.
+    """Return the perplexity of a run's language model on a text, as `recur eval` reports it.
 
     Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
     Raises UsageError for what is asked of a classifier.
