@@ -51,7 +51,7 @@ BLOCK_SIZE = 32 * BATCH_SIZE
 """Rows whose features are made at once, and that follow each other in each epoch of SGD."""
 CENTERED_ROWS = 4096
 """Rows whose mean is subtracted from static vectors in SGD."""
-FORMAT = 19
+FORMAT = 20
 """Version of the fitting; the cache does not reuse models of another version."""
 MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
