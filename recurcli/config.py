@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED
+from recurcli.encoders import LINEAR, PRETRAINED
 from recurcli.errors import ModelError, UsageError, did_you_mean, escaped
 from recurcli.metrics import (
     AT_LEAST,
@@ -685,6 +685,8 @@ def preset_keys(section: Literal["pretraining", "finetuning"] | None = None) -> 
 
     `section` is the one of the two that a command reads, and those of the other are left out; None: neither is.
     """
+    from recurcli.encoders import ENCODERS  # their keys, which a linear model does not need
+
     keys = [f"encoder.{key.name}" for encoder in ENCODERS.values() for key in dataclasses.fields(encoder.config)]
     for entry in dataclasses.fields(Preset):
         if section is not None and entry.name in {"pretraining", "finetuning"} - {section}:
@@ -712,15 +714,19 @@ _FIRST_SENTENCE = re.compile(r"(?<=\.)(?<!\beq\.)(?<!\bal\.)\s")
 """The space after a full stop that is not one of "eq." or "et al."."""
 
 
-def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each key of a section of a preset as a dotted path, and the first sentence of its description."""
+def _schema(kind: type[Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a config. Its descriptions are read from the source, which takes a fifth of a start."""
     from pydantic import TypeAdapter
 
+    STRICT["use_attribute_docstrings"] = True
+    return TypeAdapter(kind).json_schema()
+
+
+def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each key of a section of a preset as a dotted path, and the first sentence of its description."""
     docs: dict[str, str] = {}
-    for own in reversed(
-        [each for each in kind.__mro__ if dataclasses.is_dataclass(each)]
-    ):  # pydantic reads its own alone
-        known = TypeAdapter(own).json_schema().get("properties", {})
+    for own in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):  # pydantic reads its own alone
+        known = _schema(own).get("properties", {})
         docs |= {name: about["description"] for name, about in known.items() if "description" in about}
     for key in dataclasses.fields(kind):
         if (section := section_of(key.type)) is not None:
@@ -730,16 +736,14 @@ def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a preset file, for editors. Every key is optional; `extends` names a parent preset."""
-    from pydantic import TypeAdapter
-
-    schema = TypeAdapter(Preset).json_schema()
+    schema = _schema(Preset)
     schema.pop("required", None)
     schema["properties"]["extends"] = {
         "type": "string",
         "description": "The preset that this one changes: a name or path.",
     }
     # pydantic reads the descriptions of a class's own fields only, not those of the fields that it inherits.
-    inherited = TypeAdapter(OptimizationConfig).json_schema()["properties"]
+    inherited = _schema(OptimizationConfig)["properties"]
     for kind in (PretrainingConfig, FinetuningConfig):
         properties = schema["$defs"][kind.__name__]["properties"]
         properties |= {key: inherited[key] for key in properties.keys() & inherited.keys()}

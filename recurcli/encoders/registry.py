@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recurcli.encoders import LINEAR, PRETRAINED
 from recurcli.encoders.config import (
     BigBirdConfig,
     BiLSTMConfig,
@@ -47,11 +48,6 @@ from recurcli.validation import parse_config
 
 if TYPE_CHECKING:
     from recurcli.encoders.encoder import Encoder
-
-PRETRAINED = "pretrained"
-"""The name in `encoder.name` of an encoder in Hugging Face's layout, which has a path in place of sizes."""
-LINEAR = "linear"
-"""The name in `encoder.name` of a preset without an encoder, whose model is the linear one. It is not one of ENCODERS."""
 
 
 class BuiltIn(NamedTuple):
