@@ -153,20 +153,15 @@ class VectorTable:
 
 def ngram_logits(texts: Texts, vocabulary: Vocabulary, weights: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the part (N, C) of the logits that the n-grams have with the `weights` (V, C)."""
-    parts = [np.zeros((0, weights.shape[1]))]
-    for block in row_blocks(texts):
-        offsets, columns, values = vocabulary.transform(block)
-        parts.append(bag_sums(offsets, columns, weights, values).astype(np.float64))
-    return np.concatenate(parts)
+    vectors = map(vocabulary.transform, row_blocks(texts))
+    parts = (bag_sums(each.offsets, each.columns, weights, each.values) for each in vectors)
+    return np.concatenate([np.zeros((0, weights.shape[1])), *parts])
 
 
 def vector_logits(texts: Texts, table: VectorTable, weights: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the part (N, C) of the logits that the static vectors have with the `weights` (F, C)."""
-    parts = [np.zeros((0, weights.shape[1]))]
-    for block in row_blocks(texts):
-        features = table.features(table.tokenize(block))
-        parts.append(features.astype(np.float64) @ weights.astype(np.float64))
-    return np.concatenate(parts)
+    parts = (table.features(table.tokenize(block)) @ weights.astype(np.float64) for block in row_blocks(texts))
+    return np.concatenate([np.zeros((0, weights.shape[1])), *parts])
 
 
 def bag_sums(
@@ -179,26 +174,27 @@ def bag_sums(
 
     Bag i has rows[offsets[i] : offsets[i + 1]]. Its sum does not depend on the other bags.
     """
+
+    def taken(items: Any) -> NDArray[np.float32]:
+        own = table.take(rows[items], axis=0)
+        return own if weights is None else own * weights[items, None]
+
     lengths = np.diff(offsets)
     found = np.zeros((len(lengths), table.shape[1]), np.float32)
     if table.shape[1] <= NARROW and len(rows):
         full = np.flatnonzero(lengths)
-        own = table.take(rows, axis=0)
-        found[full] = np.add.reduceat(own if weights is None else own * weights[:, None], offsets[full])
+        found[full] = np.add.reduceat(taken(slice(None)), offsets[full])
         return found
     order, at_once = np.argsort(-lengths, kind="stable"), max(1, VALUES_AT_ONCE // table.shape[1])
     num_long = int((lengths > LONG_BAG).sum())
     for bag in order[:num_long].tolist():
-        items = slice(offsets[bag], offsets[bag + 1])
-        own = table.take(rows[items], axis=0)
-        found[bag] = own.sum(axis=0) if weights is None else weights[items] @ own
+        found[bag] = taken(slice(offsets[bag], offsets[bag + 1])).sum(axis=0)
     for start in range(num_long, len(order), at_once):
         bags = order[start : start + at_once]  # the longest first
         firsts, left, total = offsets[bags], lengths[bags], np.zeros((len(bags), table.shape[1]), np.float32)
         for place in range(left[0]):  # the items at this place of all bags that have one
             at = firsts[: int((left > place).sum())] + place
-            own = table.take(rows[at], axis=0)
-            total[: len(at)] += own if weights is None else own * weights[at, None]
+            total[: len(at)] += taken(at)
         found[bags] = total
     return found
 
