@@ -41,10 +41,6 @@ def out_of_fold_logits(texts: Any, targets: Classes, classes: int, *more: Any, *
     return out_of_fold.out_of_fold_logits(texts, np.asarray(targets), numbered(classes), *more, **named)
 
 
-def fit_sgd(vectors: Any, targets: Classes, classes: int, *more: Any, **named: Any) -> LinearWeights:
-    return fitting.fit_sgd(vectors, np.asarray(targets), numbered(classes), *more, **named)
-
-
 def fit_svc(vectors: Any, targets: Classes, classes: int, *more: Any) -> LinearWeights:
     return numbered(classes).fit_linear(vectors, np.asarray(targets), *more)
 
