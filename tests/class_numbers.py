@@ -29,8 +29,8 @@ def fit_linear_model(texts: Any, targets: Classes, classes: int, *more: Any) -> 
     return fitting.fit_linear_model(texts, np.asarray(targets), numbered(classes), *more)
 
 
-def refit_linear_model(model: LinearModel, texts: Any, targets: Classes, *more: Any) -> LinearModel:
-    return fitting.refit_linear_model(model, texts, np.asarray(targets), numbered(len(model.bias)), *more)
+def refit_linear_model(model: LinearModel, texts: Any, targets: Classes, *more: Any, **named: Any) -> LinearModel:
+    return fitting.refit_linear_model(model, texts, np.asarray(targets), numbered(len(model.bias)), *more, **named)
 
 
 def search_hyperparameters(texts: Any, targets: Classes, classes: int, *more: Any) -> Hyperparameters:

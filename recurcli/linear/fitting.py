@@ -1,8 +1,8 @@
 """Fits the linear model: two solvers, cross-validation of n-grams and C, and the cache of fitted models.
 
 The solver is that of the target (`Target.linear_solver`), for few rows from their Gram matrix (`inner_products`), or stochastic
-gradient descent for data on which that takes too long. All minimize one loss, so their logits have one scale. Shapes: N rows, V n-grams
-of the vocabulary, C logits of a row.
+gradient descent for data on which that takes too long. All minimize one loss, so their logits have one scale. Shapes: N rows, V
+n-grams of the vocabulary, C logits of a row.
 """
 
 import functools
@@ -28,7 +28,7 @@ from recurcli.linear.features import Vectors, characters_read
 from recurcli.linear.inner_products import GRADIENT_NORM_OF_CHOICE, MAX_ROWS, fit_on_parts, gram_matrix, pays
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
-from recurcli.linear.ngrams import Ngrams, ngram_sets
+from recurcli.linear.ngrams import MAX_VALUES, Ngrams, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
 from recurcli.targets import Target
@@ -95,7 +95,7 @@ def fit_sgd(
     """
     from scipy.sparse._sparsetools import csc_matvecs, csr_matvecs  # they add to an array in place, as `@` does not
 
-    vectors, features = rows(slice(0, CENTERED_ROWS))
+    vectors, features = rows(slice(0, min(CENTERED_ROWS, len(y))))
     center, size, width = features.mean(axis=0), vectors.shape[1], target.width
     values = vectors.nnz / len(features) * len(y)
     epochs, rate = max(1, min(MAX_EPOCHS, int(SGD_WORK / max(1, values * width)))), LEARNING_RATE
@@ -108,7 +108,7 @@ def fit_sgd(
     bias += center @ of_features
     drawn, done = np.random.default_rng(0), 0
     for begin in chain.from_iterable(drawn.permutation(range(0, len(y), BLOCK_SIZE)) for _ in range(epochs)):
-        vectors, features = rows(slice(begin, begin + BLOCK_SIZE))
+        vectors, features = rows(slice(begin, min(begin + BLOCK_SIZE, len(y))))
         features = features - center
         largest = _largest_eigenvalues(features).clip(min=1)
         for number, first in enumerate(range(0, len(features), BATCH_SIZE)):
@@ -162,16 +162,21 @@ def fit_model(
     ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, target.width)
     if not len(ngrams.keys):
         raise DataError("a linear model needs n-grams, and no training text has one")
-    used = order[: len(vectors.offsets) - 1]
-    matrix, labels = _matrix(vectors, len(ngrams.keys)), y[used]
-    row_weights = None if row_weights is None else row_weights[used]
+    used, matrix = order[: len(vectors.offsets) - 1], _matrix(vectors, len(ngrams.keys))
     scale, static = hyperparameters.vector_scale, None
     if hyperparameters.vectors is not None and scale:
         static = read_static_vectors(hyperparameters.vectors)
     features = _scaled_features(static, [texts[row] for row in used], scale)
-    further = len(labels) * features(slice(0, 1)).shape[1]
+    further = len(used) * features(slice(0, 1)).shape[1]
     solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else target.linear_solver)
-    if solver == "SGD":
+    makes_anew = hyperparameters.all_rows and len(used) < len(order)
+    used = order if makes_anew else used
+    labels, row_weights = y[used], None if row_weights is None else row_weights[used]
+    if makes_anew:
+        del vectors, matrix, features
+        rows = _rows_made_anew(ngrams, static, scale, texts, order)
+        solver, (weights, bias) = "SGD", fit_sgd(rows, labels, target, row_weights=row_weights)
+    elif solver == "SGD":
         weights, bias = fit_sgd(lambda rows: (matrix[rows], features(rows)), labels, target, row_weights=row_weights)
     else:
         dense = features(slice(None))
@@ -213,6 +218,21 @@ def _scaled_features(
     return lambda rows: np.float32(scale) * static.features(tokens, rows)
 
 
+def _rows_made_anew(
+    ngrams: Ngrams, static: StaticVectors | None, scale: float, texts: Texts, order: NDArray[np.int64]
+) -> SomeRows:
+    """Return a function that makes vectors and features of a slice of the rows `order` (N,) of `texts`, and keeps none."""
+
+    def rows(part: slice) -> tuple["csr_matrix", NDArray[np.float32]]:
+        own = [texts[row] for row in order[part]]
+        vectors = ngrams.count_first(own)
+        ngrams.weigh_all(vectors)
+        own = own[: len(vectors.offsets) - 1]  # fewer only of extremely long texts
+        return _matrix(vectors, len(ngrams.keys)), _scaled_features(static, own, scale)(slice(None))
+
+    return rows
+
+
 def _with_dense(vectors: "csr_matrix", features: NDArray[np.float32]) -> "csr_matrix":
     """Return the vectors (N, V) with the features (N, F) after them."""
     from scipy.sparse import csr_matrix, hstack
@@ -247,7 +267,7 @@ def search_hyperparameters(
     first = INITIAL_C if config.c == "auto" else config.c
     static = None if config.vectors is None else read_static_vectors(config.vectors)
     scale = (1.0 if config.vector_scale == "auto" else config.vector_scale) if static else 0.0
-    unchosen = functools.partial(Hyperparameters, vectors=config.vectors, vector_scale=scale)
+    unchosen = functools.partial(Hyperparameters, vectors=config.vectors, vector_scale=scale, all_rows=config.all_rows)
     if len(sets) == 1 and config.c != "auto" and (static is None or config.vector_scale != "auto"):
         return unchosen(sets[0], first)
     rows = np.random.default_rng(1).permutation(len(texts))[:MAX_CHOICE_ROWS]
@@ -431,29 +451,32 @@ def fit_linear_model(
 
 
 def refit_linear_model(
-    model: LinearModel, texts: Texts, y: Y, target: Target, row_weights: RowWeights = None
+    model: LinearModel,
+    texts: Texts,
+    y: Y,
+    target: Target,
+    row_weights: RowWeights = None,
+    *,
+    all_rows: bool = False,
 ) -> LinearModel:
     """Return a linear model of more rows, with the kinds of n-grams, the solver and C of `model`. It may come from the cache.
 
-    A model that SGD fitted goes on with its vocabulary for one epoch of all rows, or of as many as fit in memory, drawn anew.
-
-    Raises DataError as `fit_model` does.
+    A model that SGD fitted goes on with its vocabulary for one epoch of `all_rows`, or of as many as have about MAX_VALUES
+    n-grams, drawn anew. Raises DataError as `fit_model` does.
     """
     if model.hyperparameters.solver == "SGD":
         order = np.random.default_rng(1).permutation(len(texts))
-        vectors = model.ngrams.count_first([texts[row] for row in order])
-        model.ngrams.weigh_all(vectors)
-        used = order[: len(vectors.offsets) - 1]
-        labels, own = y[used], None if row_weights is None else row_weights[used]
         scale, size, parts = model.hyperparameters.vector_scale, len(model.ngrams.keys), [model.weights]
         if model.vector_weights is not None:
             parts.append(model.vector_weights / scale)
-        features = _scaled_features(model.vectors, [texts[row] for row in used], scale)
-        start = np.concatenate(parts), model.bias.copy()
-        matrix = _matrix(vectors, size)
-        weights, bias = fit_sgd(lambda rows: (matrix[rows], features(rows)), labels, target, start, own)
+        rows = _rows_made_anew(model.ngrams, model.vectors, scale, texts, order)
+        if not all_rows:
+            some = rows(slice(0, CENTERED_ROWS))[0]
+            order = order[: int(MAX_VALUES * some.shape[0] / max(1, some.nnz))]
+        own = None if row_weights is None else row_weights[order]
+        weights, bias = fit_sgd(rows, y[order], target, (np.concatenate(parts), model.bias.copy()), own)
         of_vectors = None if model.vectors is None else scale * weights[size:]
-        return replace(model, weights=weights[:size], bias=bias, rows=len(labels), vector_weights=of_vectors)
+        return replace(model, weights=weights[:size], bias=bias, rows=len(order), vector_weights=of_vectors)
     known = model.hyperparameters
     return _fit(texts, y, target, lambda: known, asdict(known), row_weights)[0]
 
