@@ -26,6 +26,8 @@ values for a row take as long as the import of scikit-learn. Ours."""
 DENSE_SHARE = 32
 """An n-gram of more than one row in so many is cheaper in a dense matrix. Ours."""
 ROWS_AT_ONCE = 512
+MANY_LOGITS = 12
+"""With as many logits each part is fitted from the products of its own rows, with fewer all parts from one matrix. Ours."""
 STEPS, DIRECTIONS, HALVINGS = 30, 5, 10
 """The largest numbers of Newton's steps, of conjugate gradients in each, and of halvings of its length. Ours."""
 GRADIENT_NORM, GRADIENT_NORM_OF_CHOICE = 1e-3, 1e-2
@@ -69,19 +71,23 @@ def fit_on_parts(
     Return the coefficients (P, C, N), the biases (P, C), and the logits (P, C, N) of all rows. A logit whose goal is the same
     for all rows of a part is constant (`Target.constant_logits`).
     """
-    goals, all_factors = target.linear_goals(y).T, 2 * c * target.linear_factors(y, row_weights).T  # (C, N)
+    goals = target.linear_goals(y).T  # (C, N)
+    differ = (goals != goals.T[parts.argmax(axis=1)][..., None]) & parts[:, None]
+    alike = ~differ.any(axis=2)  # (P, C)
+    factors = 2 * c * target.linear_factors(y, row_weights).T * parts[:, None] * ~alike[..., None]
+    constant = np.where(alike, [target.constant_logits(y[part]) for part in parts], 0).astype(np.float32)
     coefficients = np.zeros((len(parts), *goals.shape), np.float32)
-    biases, logits = np.zeros(coefficients.shape[:2], np.float32), np.zeros_like(coefficients)
-    for number, part in enumerate(parts):
-        own, rows = goals[:, part].astype(np.float32), products[part]
-        alike = (own == own[:, :1]).all(axis=1)
-        factors = (np.broadcast_to(all_factors, goals.shape)[:, part] * ~alike[:, None]).astype(np.float32)
-        found = fit_coefficients(rows[:, part], own, factors, tolerance, hinge=target.linear_solver == "LinearSVC")
-        constant = np.where(alike, target.constant_logits(y[part]), 0).astype(np.float32)
-        coefficients[number][:, part] = found
-        biases[number] = found.sum(axis=1) + constant
-        logits[number] = found @ rows + constant[:, None]
-    return coefficients, biases, logits
+    logits, every = np.empty_like(coefficients), range(len(parts))
+    for group in [slice(n, n + 1) for n in every] if len(goals) >= MANY_LOGITS else [slice(None)]:
+        used = parts[group].any(axis=0)
+        rows = products if used.all() else products[used]
+        own = np.broadcast_to(goals, coefficients[group].shape)[..., used], factors[group][..., used]
+        flat = [each.reshape(-1, len(rows)).astype(np.float32) for each in own]
+        is_svc = target.linear_solver == "LinearSVC"
+        found = fit_coefficients(rows if used.all() else rows[:, used], flat[0], flat[1], tolerance, hinge=is_svc)
+        coefficients[group, :, used] = found.reshape(own[0].shape)
+        logits[group] = (found @ rows).reshape(logits[group].shape) + constant[group, :, None]
+    return coefficients, coefficients.sum(axis=2) + constant, logits
 
 
 def fit_coefficients(
