@@ -290,6 +290,8 @@ class LinearConfig:
     Model2Vec or its name on the Hub, with @ and a sha256 or without; auto: the package, if it covers the texts; null: none."""
     vector_scale: Annotated[float, Ge(0), Le(1e3)] | Literal["auto"] = "auto"
     """Norm of the mean vector beside that of the n-grams, which is 1 for characters and 1 for words."""
+    all_rows: bool = False
+    """Whether all rows are fitted where they have more n-grams than are kept in memory; false: rows drawn from them."""
 
     def __post_init__(self) -> None:
         for name in ("characters", "words"):

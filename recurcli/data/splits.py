@@ -129,6 +129,8 @@ def text_key(text: str) -> str:
     with and without it, and a leak that is missed costs more than two sentences that are kept together. Soft labels never
     pass from one to the other (see `canonical_texts`).
     """
+    if text.isascii() and text.isprintable():  # the form is NFKC already
+        return " ".join(text.lower().split())
     folded = unicodedata.normalize("NFKC", text.translate(_SHOWN)).casefold()
     return " ".join(unicodedata.normalize("NFKC", folded).split())
 

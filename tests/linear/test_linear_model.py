@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -386,6 +386,32 @@ def test_of_very_large_data_a_part_of_the_rows_is_used(monkeypatch: pytest.Monke
     fitted = fit_model(texts, [n // 150 for n in range(300)], 2, Hyperparameters(NgramConfig(words=(1, 2)), 0.5))
     assert 60 <= fitted.rows <= 100
     assert "in 80 of 300 rows" in fitted.in_words(300)
+
+
+def test_all_rows_are_fitted_where_the_preset_wants_it_and_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(fitting, "SVC_WORK", 0)
+    texts, targets = made_rows(3000)
+    chosen = Hyperparameters(NgramConfig(words=(1, 1)), 0.5)
+    monkeypatch.setattr(ngrams, "MAX_VALUES", 3000)
+    monkeypatch.setattr(fitting, "MAX_VALUES", 3000)
+    some, every = (fit_model(texts, targets, 2, replace(chosen, all_rows=each)) for each in (False, True))
+    assert some.rows < 1000 < every.rows == 3000
+    right = [float((model.logits(texts).argmax(axis=1) == targets).mean()) for model in (some, every)]
+    assert right[0] < right[1] > 0.8
+    more = [refit_linear_model(some, texts, targets, None, all_rows=each) for each in (False, True)]
+    assert some.rows - 10 <= more[0].rows <= some.rows + 20
+    assert more[1].rows == 3000
+
+
+def test_rows_that_are_made_anew_are_those_of_the_vocabulary() -> None:
+    texts, order = made_rows(60)[0], np.random.default_rng(0).permutation(60)
+    vocabulary = Ngrams.fit(texts, NgramConfig(words=(1, 2)))[0]
+    vectors, none = fitting._rows_made_anew(vocabulary, None, 0.0, texts, order)(slice(5, 40))
+    offsets, columns, values = vocabulary.transform([texts[row] for row in order[5:40]])
+    for found, expected in ((vectors.indptr, offsets), (vectors.indices, columns), (vectors.data, values)):
+        np.testing.assert_array_equal(found, expected)
+    assert none.shape == (35, 0)
 
 
 def test_the_most_frequent_ngrams_are_kept_and_the_cut_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
