@@ -187,7 +187,7 @@ class Mixer(nn.Module):
                 states = self.recur(*parts)
             else:
                 states = _half_reversed(self.recur(*(_half_reversed(part, mask) for part in parts)), mask)
-        return self.output(states, x)
+        return self.output(states.flatten(2), x)
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Return the output (B, D) of the next position x (B, D), and the state after it; None: there is none before."""
@@ -205,7 +205,7 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def recur(self, *parts: Tensor) -> Tensor:
-        """Return the states (B, T, D) of all channels, each read forwards."""
+        """Return the states of all channels, each read forwards: (B, T, D), or (B, T, halves, …)."""
         raise NotImplementedError
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
@@ -218,9 +218,9 @@ class Mixer(nn.Module):
 
 
 def _half_reversed(x: Tensor, mask: Tensor | None) -> Tensor:
-    """x (B, T, C) with the second half of its columns read from each text's last real token on."""
-    ahead, back = x.chunk(2, dim=-1)
-    return torch.cat([ahead, reversed_sequences(back, mask)], dim=-1)
+    """x (B, T, C) or (B, T, C, …) with the second half of C read from each text's last real token on."""
+    ahead, back = x.chunk(2, dim=2)
+    return torch.cat([ahead, reversed_sequences(back, mask)], dim=2)
 
 
 class BlockLayer(nn.Module):
