@@ -249,7 +249,9 @@ class CommittedFolder:
         if name not in self.listed:
             raise ModelError(f"{self.path / MANIFEST}: does not list {name}")
         path = self.path / str(name)
-        if Path(str(name)).name != name or len(name.encode(errors="replace")) > MAX_NAME or path.is_symlink():
+        # A file of Hugging Face's cache is a link to its content in the folder `blobs`.
+        is_link = path.is_symlink() and path.resolve().parent != (self.path.parent.parent / "blobs").resolve()
+        if Path(str(name)).name != name or len(name.encode(errors="replace")) > MAX_NAME or is_link:
             raise ModelError(f"{path}: is not a plain file of its folder")
         file = OpenedFile(path)
         if (len(file.content), file.sha256()) != self.listed[name]:

@@ -5,7 +5,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from recurcli.linear.model import Logits
 from recurcli.log import Log
 from recurcli.metrics import MAX_IN_FULL
 from recurcli.requests.evaluate import EvaluateRequest
+from recurcli.runs.hub import local_run
 from recurcli.runs.model_files import read_known_rows, read_linear_model
 from recurcli.runs.predictions import read_current_result
 from recurcli.runs.run_directory import (
@@ -81,6 +82,9 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     for option, kind in (("errors", ERRORS), ("report", REPORT)):
         if (path := getattr(request, option)) is not None:
             check_writable(path, kind, overwrite=request.overwrite, option=f"--{option}", inputs=read)
+    if (local := local_run(request.run, log)) != request.run and request.save:
+        raise UsageError(f"{request.run}: is on the Hub, where --save writes nothing; leave it out")
+    request = replace(request, run=local)
     log.stage(f"reading {request.run}")
     run = open_run(request.run)
     if run.read_command() == "pretrain" and run.read_preset()["pretraining"].get("objective") == "causal":

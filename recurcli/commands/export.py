@@ -2,48 +2,93 @@
 
 import contextlib
 import os
-from dataclasses import asdict
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recurcli.commands.page_model import page_model
 from recurcli.commands.trained_run import data_config, known_task, note_on_fast, task_of
+from recurcli.commands.training.report import model_card
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.predictor import Predictor
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import MIN_AGREEMENT, ExportFormat, TrainedRun
 from recurcli.export.html import MAX_SIZE, export_html
 from recurcli.export.onnx import export_onnx
-from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
+from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, commit_directory, read_manifest
 from recurcli.log import Log
 from recurcli.requests.export import ExportRequest
-from recurcli.runs.run_directory import contents_of, open_run
+from recurcli.runs.hub import check_names, push
+from recurcli.runs.predictions import read_current_result
+from recurcli.runs.run_directory import LEFT_BEHIND, MODEL_CARD, THRESHOLDS, contents_of, open_run
+
+
+def export_run(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
+    """Write the folder `output` with what `recur predict` needs of a run, and its card; return name and size of its files.
+
+    Predictions, which have the texts of dev and test rows, are left out. Raises UsageError for a run that is not finished.
+    """
+    run = runs[0].folder
+    if not run.is_finished:
+        raise UsageError(f"{run}: its training is not finished; --resume continues it")
+    names = [name for name in (*run.listed, THRESHOLDS) if run.has(name) and name not in LEFT_BEHIND]
+    writers = {name: partial(Path.write_bytes, data=run.file(name).content) for name in names}
+    commit_directory(output, writers, replace=True)
+    card = model_card({**read_current_result(run), "holds": names})
+    (output / MODEL_CARD).write_text(card, encoding="utf-8")
+    log.note(f"{', '.join(name for name in LEFT_BEHIND if name in run)}: left out; predictions have the texts of rows")
+    return {"files": [{"name": name, "bytes": (output / name).stat().st_size} for name in names]}
+
 
 FORMATS: dict[str, ExportFormat] = {
     "clue": ExportFormat(export_clue, OutputKind("a CLUE submission", (".zip",))),
     "html": ExportFormat(export_html, OutputKind("a page", (".html",))),
     "onnx": ExportFormat(export_onnx, OutputKind("an ONNX export", ()), folder_with="predict.py"),
+    "run": ExportFormat(export_run, OutputKind("a copy of a run", ()), folder_with="predict.py"),
 }
-"""The formats of `recur export` by the value of `--format`; each is a file of `recurcli.export` and a row here."""
+"""The formats of `recur export` by the value of `--format`; each is a function and a row here. A copy of a run has no
+predict.py, so none is replaced: it could be a training."""
 
 
 def export(request: ExportRequest, log: Log) -> dict[str, Any]:
-    """Load every run and write all of them in one format.
+    """Load every run and write all of them in one format, and push a folder to the Hub (`runs.hub.push`).
 
     Raises UsageError for an unknown format, for an output that exists without `overwrite`, with `fast` for a run whose model
-    has no linear model, and for what cannot be quantised.
+    has no linear model, and for what cannot be quantised or pushed.
     """
+    if request.push is None:
+        if request.output is None or request.public or request.licence is not None:
+            raise UsageError(
+                "--output is missing; or name a repository with --push, which --public and --license are for"
+            )
+        return _export(request, request.output, log)
+    check_names(request.push, request.licence)
+    with tempfile.TemporaryDirectory() as place:
+        output = request.output or Path(place) / "export"
+        result = _export(replace(request, format=request.format or "run"), output, log)
+        return {**result, **push(output, request.push, log, public=request.public, licence=request.licence)}
+
+
+def _export(request: ExportRequest, output: Path, log: Log) -> dict[str, Any]:
+    """Write the runs to `output`."""
     name = request.format
     if name is None:
-        check_place(request.output, "--output")
+        check_place(output, "--output")
         tasks = [known_task(run, str(run.read_preset().get("task"))) for run in map(open_run, request.runs)]
         name = "clue" if all(task.submissions for task in tasks) else "onnx"
     if name not in FORMATS:
         raise UsageError(f"--format: unknown format '{escaped(name)}'; known: {', '.join(FORMATS)}")
-    format, output, is_page = FORMATS[name], request.output, name == "html"
+    format, is_page = FORMATS[name], name == "html"
+    if request.push is not None and not format.folder_with:
+        raise UsageError(f"--push: {format.kind.title} is not pushed; add --format run or --format onnx")
+    if request.fast and name == "run":
+        raise UsageError("--fast: a copy of a run has all of its model; add --format onnx")
     if request.quantize is None and request.min_agreement is not None and not is_page:
         raise UsageError("--min-agreement compares int8 with fp32; add --quantize int8")
-    if request.quantize is not None and not format.folder_with:
+    if request.quantize is not None and name != "onnx":
         raise UsageError(f"--quantize: {format.kind.title} has no choice of weights; add --format onnx")
     if name != "clue" and len(request.runs) != 1:
         raise UsageError(f"--format {name} writes one run; give one RUN and call it again for the others")

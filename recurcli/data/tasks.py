@@ -62,6 +62,8 @@ class Task:
     label: tuple[str, ...] = ("label",)
     """Column of the label, or columns of 0 and 1, one for each label; (): a column with a usual name."""
     id: str | None = "id"
+    language: str | None = None
+    """The language of the texts by ISO 639-1, where all are in one."""
     dev_fraction: float = 0.1
     """One of this many training rows of a class is a dev row if the task has no dev rows (`drawn_rows`; ours)."""
     dropped_label: str | None = None
@@ -94,7 +96,7 @@ _CLUE_TWO_TESTS = (Layout(files={**_CLUE_FILES, "test1.0": "test1.0.json"}),)
 def _clue(name: str, *, folder: str | None = None, **settings: Any) -> Task:
     """Return a task of CLUE with one test set, if no other is among the settings; `folder` is its name in CLUE's archive."""
     layouts, submissions = (Layout(files=_CLUE_FILES),), {"test": f"{name}_predict.json"}
-    usual = {"hub": ("clue/clue", folder or name), "layouts": layouts, "submissions": submissions}
+    usual = {"hub": ("clue/clue", folder or name), "layouts": layouts, "submissions": submissions, "language": "zh"}
     return Task(name=name, folder=folder, **usual | settings)
 
 

@@ -46,7 +46,8 @@ def check_exists(path: Path) -> None:
     A path may name a part of a file, such as book.xlsx#Sheet2.
     """
     name = os.path.expanduser(path)  # noqa: PTH111 - it raises nothing for a path
-    if not os.path.exists(name) and not os.path.exists(name.rpartition("#")[0]):  # noqa: PTH110
+    # A run on the Hub (`runs.hub`) is looked for when it is read.
+    if not (name.startswith("hf:/") or os.path.exists(name) or os.path.exists(name.rpartition("#")[0])):  # noqa: PTH110
         from recurcli.runs.run_directory import is_being_replaced
 
         if not is_being_replaced(path):
@@ -121,7 +122,7 @@ batch_size_option = option(
 Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.", "-q")]
 Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and what the program chose; in training the time too.")]
 Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
-Run = Annotated[Path, reads(argument("RUN", "Run directory of `recur finetune`."))]
+Run = Annotated[Path, reads(argument("RUN", "Run directory of `recur finetune`, or hf://OWNER/NAME@REVISION."))]
 
 
 Fast = Annotated[

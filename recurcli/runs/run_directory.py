@@ -69,6 +69,8 @@ THRESHOLDS = "thresholds.json"
 """The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
 WRITTEN_AFTER_MODEL = (KEPT, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
+LEFT_BEHIND = (PREDICTIONS, *TEST_PREDICTIONS.values(), LINEAR_FIRST_FIT)
+"""What `recur predict` does not need, and a copy for others leaves out: the predictions have texts."""
 CANDIDATE_FILES = (*NETWORK_FILES, LINEAR_MODEL, VECTORS)
 """The files of the candidates. A run has those of its own."""
 _FILES = (PRESET, *REQUIRED_FILES, *CANDIDATE_FILES, *WRITTEN_AFTER_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
