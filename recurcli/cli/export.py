@@ -9,7 +9,7 @@ from recurcli.requests.options import Debug, Json, Quiet
     "recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip",
     "recur export runs/starsaber-tnews --format onnx --output tnews-onnx",
     "recur export runs/starsaber-tnews --format onnx --quantize int8 --output tnews-int8",
-    "recur export runs/packages --format html --output packages.html",
+    "recur export runs/packages --format html --output classifier.html",
     "recur export runs/packages --push me/packages",
 )
 def export(request: ExportRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:

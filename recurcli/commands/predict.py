@@ -133,7 +133,7 @@ def _load(request: PredictRequest, log: Log) -> tuple[Predictor, str, float | No
     if request.run.is_file():
         from recurcli.export.html import read_page
 
-        return *read_page(request.run), None
+        return read_page(request.run)
     run = open_run(request.run)
     predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
     run.note_if_unfinished(log)
