@@ -190,10 +190,9 @@ def _words(automaton: Automaton, shares: Sequence[float] | None, lengths: Range,
         yield [(automaton.text(string), automaton.labels[[*automaton.states(string)][-1]])]
 
 
-def prefix_labels(name: str, text: str) -> list[str] | None:
-    """Return the label of each prefix of a text of the task `name`, of one symbol or more; None: it is of no automaton."""
-    if (automaton := AUTOMATA.get(name)) is None:
-        return None
+def prefix_labels(name: str, text: str) -> list[str]:
+    """Return the label of each prefix of a text of the task `name`, of one symbol or more."""
+    automaton = AUTOMATA[name]
     number = {symbol: place for place, symbol in enumerate(automaton.symbols)}
     return [automaton.labels[state] for state in automaton.states(number[symbol] for symbol in text.split(" "))]
 

@@ -72,6 +72,8 @@ class Task:
     """Maps a split to the name of the file that CLUE's leaderboard takes for it, the newest test set first."""
     baselines: Mapping[str, float] = field(default_factory=dict)
     """Accuracies on dev of rules that do not learn the task."""
+    labels_prefixes: bool = False
+    """Whether each prefix of a text has a label (`recurrence_tasks.prefix_labels`)."""
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -110,6 +112,7 @@ def _recurrence(name: str, labels: tuple[str, ...], **baselines: float) -> Task:
         rows={"train": 20_000, "dev": 2_000, "test": 2_000, "test-long": 2_000},
         text=("text",),
         baselines=baselines,
+        labels_prefixes="recall" not in name,
     )
 
 

@@ -164,10 +164,10 @@ def test_words_and_their_prefixes_have_their_labels(name: str) -> None:
         assert lengths_of(rows) == set(range(shortest, longest + 1))
 
 
-def test_prefixes_of_strings_have_their_labels_and_those_of_recall_have_none() -> None:
+def test_prefixes_of_strings_have_their_labels() -> None:
     assert prefix_labels("parity", "1 0 1 1") == ["reject", "reject", "accept", "reject"]
     assert prefix_labels("dyck", "( [ ] ) ]") == ["reject", "reject", "reject", "accept", "reject"]
-    assert prefix_labels("associative-recall", "k1 v1 k1") is None
+    assert {name for name, task in TASKS.items() if task.labels_prefixes} == AUTOMATA.keys()
 
 
 def test_most_symbols_of_a_flip_flop_are_to_be_ignored() -> None:
