@@ -567,6 +567,10 @@ class FinetuningConfig(OptimizationConfig):
     2015, section 3.1; there whole words). auto: 0.5; for pairs, which are compared word by word, 0.2."""
     label_smoothing: Probability = 0.0
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
+    supervise: Literal["last", "every"] = "last"
+    """Positions with a loss. last: the label of a row is learned from its pooled state; every: each position of a row of a
+    generated language or word problem has the label of the tokens so far, and the mean of their losses is that of the row.
+    Scores are those of the last position in both cases."""
 
     teacher: str | None = None
     """File with another model's soft labels of rows, as `recur predict --probabilities` writes them; null: none. Rows without a
@@ -591,6 +595,8 @@ class FinetuningConfig(OptimizationConfig):
             )
         if self.label_smoothing and self.loss == "hinge":
             raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
+        if self.supervise == "every" and (self.word_dropout or self.teacher is not None):
+            raise ValueError("supervise must be last with word_dropout or a teacher, which have no labels of prefixes")
         if self.teacher is not None and self.loss == "hinge":
             raise ValueError("teacher must be null with loss hinge; use loss cross_entropy")
 

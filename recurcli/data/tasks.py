@@ -74,6 +74,8 @@ class Task:
     """Maps a split to the name of the file that CLUE's leaderboard takes for it, the newest test set first."""
     baselines: Mapping[str, float] = field(default_factory=dict)
     """Accuracies on dev of rules that do not learn the task."""
+    labels_prefixes: bool = False
+    """Whether each prefix of a text has a label (`recurrence_tasks.prefix_labels`)."""
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -112,6 +114,7 @@ def _recurrence(name: str, labels: tuple[str, ...], **baselines: float) -> Task:
         rows={"train": 20_000, "dev": 2_000, "test": 2_000, "test-long": 2_000},
         text=("text",),
         baselines=baselines,
+        labels_prefixes="recall" not in name,
     )
 
 
@@ -169,6 +172,13 @@ _ROWS = (
     _recurrence("tomita-5", _VERDICTS, majority=0.5, length=0.667),  # a string of odd length is rejected
     _recurrence("tomita-6", _VERDICTS, majority=0.5, length=0.496),
     _recurrence("tomita-7", _VERDICTS, majority=0.5, length=0.5025),
+    _recurrence("dyck", _VERDICTS, majority=0.5, length=0.64),  # one of odd length is rejected
+    _recurrence("flip-flop", ("0", "1"), majority=0.5085),
+    _recurrence("modulo-5", tuple("01234"), majority=0.2035),
+    _recurrence("s3", tuple(f"g{element}" for element in range(6)), majority=0.1705),
+    _recurrence("a5", tuple(f"g{element}" for element in range(60)), majority=0.027),
+    _recurrence("s5", tuple(f"g{element}" for element in range(120)), majority=0.015),
+    _recurrence("recall-size", tuple(f"v{value}" for value in range(16)), majority=0.0725, most_frequent=0.1615),
     _recurrence("associative-recall", tuple(f"v{value}" for value in range(16)), majority=0.075, most_frequent=0.2455),
     _recurrence("recall-distance", tuple("abcdefgh"), majority=0.1345, most_frequent=0.2145),
     _clue(

@@ -10,6 +10,7 @@
 Shapes here and in every encoder: B batch, T positions, D hidden size, L layers, H heads, K head size.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, cast
 
@@ -215,6 +216,15 @@ class Mixer(nn.Module):
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return nothing: there are no weights on single tokens."""
         return {}
+
+
+def initial_decays(heads: int) -> tuple[nn.Parameter, nn.Parameter]:
+    """Return A and the bias of Δ of H decays exp(-softplus(Δ) exp(A)), drawn as in Mamba-2 (its code): (H,) x 2.
+
+    exp(A) is uniform from 1 to 16, and softplus of the bias is log-uniform from 0.001 to 0.1.
+    """
+    steps = torch.empty(heads).uniform_(math.log(0.001), math.log(0.1)).exp()
+    return nn.Parameter(torch.empty(heads).uniform_(1, 16).log()), nn.Parameter(steps + torch.log(-torch.expm1(-steps)))
 
 
 def _half_reversed(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -63,6 +63,10 @@ ENCODERS = {
     "gated-linear-attention": BuiltIn(
         configs.GatedLinearAttentionConfig, "gated_linear_attention", "GatedLinearAttention"
     ),
+    "delta-net": BuiltIn(configs.DeltaNetConfig, "delta_net", "DeltaNet"),
+    "mamba2": BuiltIn(configs.Mamba2Config, "mamba2", "Mamba2"),
+    "mlstm": BuiltIn(configs.MLSTMConfig, "mlstm", "MLSTM"),
+    "slstm": BuiltIn(configs.SLSTMConfig, "slstm", "SLSTM"),
     PRETRAINED: BuiltIn(configs.PretrainedConfig, "pretrained", "Pretrained"),
 }
 

@@ -19,7 +19,7 @@ temperature of 16, a gate comes near it where W2 W1 x + b is -40."""
 
 
 def linear_scan(coefficients: Tensor, values: Tensor) -> Tensor:
-    """Return h_t = a_t h_(t-1) + b_t, h_0 = 0, of a in [0, 1] and b: (B, T, C) x 2 -> (B, T, C).
+    """Return h_t = a_t h_(t-1) + b_t, h_0 = 0, of a in [-1, 1] and b: (B, T, C) x 2 -> (B, T, C).
 
     It is a scan in two levels, with blocks of about √T positions. All blocks are read at once: first for their ends, which are
     then carried from block to block, and again for the states. Products and sums alone keep all digits, at any strength of a.

@@ -383,7 +383,10 @@ def classifier(name: str, **keys: Any) -> Classifier:
     return model
 
 
-LOOPS = ("block-recurrent-transformer", "temporal-latent-bottleneck", "mingru", "gated-linear-attention")
+LOOPS = (
+    *("block-recurrent-transformer", "temporal-latent-bottleneck", "mingru", "gated-linear-attention"),
+    *("delta-net", "mamba2", "mlstm", "slstm"),
+)
 OBSTACLES = {**dict.fromkeys(LOOPS, "it runs a loop over the"), "s4d": "ONNX has no complex numbers"}
 """Encoders that have no graph, and why."""
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
