@@ -86,7 +86,7 @@ class WordTokens(dict[str, bytes]):
         for text in texts:
             firsts.append(len(words))
             words += words_of(text)
-        found = [*map(self.get, words)]  # once, since other threads change the cache
+        found: list[Any] = [*map(self.get, words)]  # once, since other threads change the cache
         if None in found:
             new = [*{word for word, ids in zip(words, found, strict=True) if ids is None}]
             encodings = self.backend.encode_batch_fast(new, add_special_tokens=False)
