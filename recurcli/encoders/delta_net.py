@@ -76,10 +76,6 @@ class DeltaNetMixer(Mixer):
         """Return o (…, D) of what queries read (…, H, K)."""
         return F.rms_norm(read, read.shape[-1:], self.norm.to(read.dtype), eps=1e-5).flatten(-2)
 
-    def output(self, states: Tensor, x: Tensor) -> Tensor:
-        found: Tensor = self.to_output(states.to(x.dtype))
-        return found
-
 
 class DeltaNet(BlockEncoder):
     """L layers of the Transformer's block with DeltaNet in place of attention (ours); (10 + 2 n) D² parameters per layer."""

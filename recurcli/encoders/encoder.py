@@ -175,10 +175,11 @@ class Mixer(nn.Module):
     """A recurrence over a text in place of attention: (B, T, D) -> (B, T, D), in time and memory linear in T.
 
     Unless it is `causal`, half of the channels read each text from its last real token to its first one, and the states of both
-    halves are concatenated before the output map (ours). A subclass has `inputs`, `recur` and `output`.
+    halves are concatenated before the output map (ours). A subclass has `inputs`, `recur` and `to_output`.
     """
 
     causal: bool
+    to_output: nn.Module
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
@@ -211,7 +212,8 @@ class Mixer(nn.Module):
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
         """Return the output (B, T, D) of all states (B, T, D) and x (B, T, D)."""
-        raise NotImplementedError
+        found: Tensor = self.to_output(states.to(x.dtype))
+        return found
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return nothing: there are no weights on single tokens."""

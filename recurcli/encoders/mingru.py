@@ -44,10 +44,6 @@ class MinGRUMixer(Mixer):
         after = value if state is None else coefficient * state + value
         return after, after
 
-    def output(self, states: Tensor, x: Tensor) -> Tensor:
-        found: Tensor = self.to_output(states.to(x.dtype))
-        return found
-
 
 class MinGRU(BlockEncoder):
     """L layers of the Transformer's block with minGRU in place of attention (ours); 11 D² parameters per layer."""

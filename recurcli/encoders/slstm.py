@@ -65,12 +65,8 @@ class SLSTMMixer(Mixer):
         return self.normed(after[0].transpose(0, 1)), after
 
     def normed(self, h: Tensor) -> Tensor:
-        """Return h (…, H, K) as (…, D), each head scaled to the mean square 1."""
-        return F.rms_norm(h, h.shape[-1:], eps=1e-5).flatten(-2)
-
-    def output(self, states: Tensor, x: Tensor) -> Tensor:
-        found: Tensor = self.to_output((states * self.norm.to(states.dtype)).to(x.dtype))
-        return found
+        """Return RMSNorm(h) (…, D) of h (…, H, K), for each head."""
+        return F.rms_norm(h, h.shape[-1:], eps=1e-5).flatten(-2) * self.norm.to(h.dtype)
 
 
 class SLSTM(BlockEncoder):
