@@ -107,7 +107,7 @@ class Ranks:
         return self.all_gather(value if self.is_main else None)[0]
 
     def all_reduce_(self, tensors: Sequence["Tensor"]) -> None:
-        """Sum `tensors` over all ranks, in place, in one message.
+        """Sum `tensors` over all ranks, in place, in one message. A single one is not copied; it must be contiguous.
 
         Gradients are summed after the backward pass, not in buckets during it as DistributedDataParallel does: a rank without
         rows takes part in the same way, and no two GPUs were at hand to measure what an overlap would save.
@@ -116,9 +116,11 @@ class Ranks:
             return
         import torch
 
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        flat = tensors[0] if len(tensors) == 1 else torch.cat([tensor.flatten() for tensor in tensors])
         with _torch_distributed() as distributed:
             distributed.all_reduce(flat, group=self._group)
+        if len(tensors) == 1:
+            return
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 

@@ -40,9 +40,9 @@ class GatedLinearAttentionMixer(Mixer):
         """Return queries, keys, values and log gates of `inputs` (…, 2 D) and (…, D / 2): (…, halves, heads, K or V)."""
         sides = 1 if self.causal else 2
         columns = log_gate.shape[-1] // sides
-        query, key, value = torch.split(projected.unflatten(-1, (sides, -1)), [columns, columns, 2 * columns], dim=-1)
-        parts, heads = (query, key, value, log_gate.unflatten(-1, (sides, -1))), columns // self.key_size
-        return tuple(part.unflatten(-1, (heads, -1)) for part in parts)
+        projected, log_gate = (part.view(*part.shape[:-1], sides, -1) for part in (projected, log_gate))
+        parts, heads = torch.split(projected, [columns, columns, 2 * columns], dim=-1), columns // self.key_size
+        return tuple(part.view(*part.shape[:-1], heads, -1) for part in (*parts, log_gate))
 
     def recur(self, *parts: Tensor) -> Tensor:
         return self.normalized(gated_linear_attention(*(part.movedim(1, -2) for part in self.by_head(*parts)))).movedim(

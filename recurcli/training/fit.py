@@ -321,11 +321,13 @@ def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Gen
 def _sum_gradients(model: Backbone, ranks: Ranks) -> None:
     """Sum each gradient over the processes. A gradient that is None in every process stays None."""
     learning = [p for p in model.parameters() if p.requires_grad]
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learning]
+    gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in learning]
     present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
-    ranks.all_reduce_([*gradients, present])
-    for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
-        parameter.grad = gradient if count else None
+    flat = torch.cat([*gradients, present])
+    ranks.all_reduce_([flat])
+    *parts, present = torch.split(flat, [len(part) for part in (*gradients, present)])
+    for parameter, part, count in zip(learning, parts, present.tolist(), strict=True):
+        parameter.grad = part.view_as(parameter) if count else None  # no copy of it
 
 
 def _evaluate(loop: TrainingLoop) -> tuple[float, bool]:
