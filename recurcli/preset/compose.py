@@ -19,8 +19,9 @@ from typing import Any, Literal, NamedTuple
 
 from recurcli.config import REQUIRED_VECTORS, Preset, check_encoder_length, preset_keys, type_members
 from recurcli.data.tasks import TASKS
+from recurcli.encoders import LINEAR, PRETRAINED
 from recurcli.encoders.folder import folder_of, read_folder
-from recurcli.encoders.registry import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
+from recurcli.encoders.registry import ENCODERS, causal_key, encoder_config
 from recurcli.errors import UsageError, did_you_mean, escaped, require_extra
 from recurcli.validation import (
     InvalidConfig,
