@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recurcli.encoders.registry import PRETRAINED
+from recurcli.encoders import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, require_extra
 from recurcli.evaluation.inference import TrainedEncoder
 from recurcli.evaluation.predictor import Predictor, read_kept

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.data.tasks import TASKS
-from recurcli.encoders.registry import LINEAR
+from recurcli.encoders import LINEAR
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.result_block import result_block, result_rows
 from recurcli.log import Log
