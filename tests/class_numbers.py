@@ -21,8 +21,8 @@ def numbered(classes: int) -> OneLabel:
     return OneLabel(tuple(map(str, range(classes))))
 
 
-def fit_model(texts: Any, targets: Classes, classes: int, *more: Any) -> LinearModel:
-    return fitting.fit_model(texts, np.asarray(targets), numbered(classes), *more)
+def fit_model(texts: Any, targets: Classes, classes: int, *more: Any, **keys: Any) -> LinearModel:
+    return fitting.fit_model(texts, np.asarray(targets), numbered(classes), *more, **keys)
 
 
 def fit_linear_model(texts: Any, targets: Classes, classes: int, *more: Any) -> LinearModel:

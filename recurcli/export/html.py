@@ -109,6 +109,12 @@ def export_html(
         what = "those with the smallest weights are left out"
         notes.append(f"{count:,} of {total:,} n-grams fit in {max_size:g} MB; {what}")
     log.add(*map(Note, notes := [*model.notes, *notes]))
+    if min_agreement is None and with_run < MIN_AGREEMENT:
+        headline = target.headline
+        scores = [format_score(headline, target.score(headline, y, each)) for each in (own, before)]
+        log.warn(
+            f"the page gives other labels than the run; its {words_of(headline)} is {scores[0]}, the run's {scores[1]}"
+        )
     for what, share, usual in (("the model in full precision", agreement, MIN_AGREEMENT), ("the run", with_run, 0.0)):
         if share < (least := usual if min_agreement is None else min_agreement):
             reason = f"its agreement with {what} is {100 * share:.2f} %, and --min-agreement asks for {100 * least:g} %"

@@ -24,7 +24,7 @@ from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.linear.ensemble import fit_calibration
-from recurcli.linear.features import Vectors, characters_read
+from recurcli.linear.features import Vectors, characters_read, row_blocks
 from recurcli.linear.inner_products import GRADIENT_NORM_OF_CHOICE, MAX_ROWS, fit_on_parts, gram_matrix, pays
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
@@ -150,11 +150,14 @@ def fit_model(
     target: Target,
     hyperparameters: Hyperparameters,
     row_weights: RowWeights = None,
+    *,
+    all_rows: bool = False,
 ) -> LinearModel:
     """Fit a model with `hyperparameters` on TF-IDF vectors of `texts`, whose labels are `y`.
 
-    `row_weights` (N,) are factors of the rows' losses; None: 1. Raises DataError if the target cannot be learned from these
-    rows (`Target.linear_obstacle`), or no text has an n-gram.
+    `row_weights` (N,) are factors of the rows' losses; None: 1. Of more rows than can be kept as vectors some are drawn. With
+    `all_rows` SGD makes their vectors anew in each epoch. Raises DataError if the target cannot be learned from these rows
+    (`Target.linear_obstacle`), or no text has an n-gram.
     """
     if needed := target.linear_obstacle(y):
         raise DataError(f"a linear model needs {needed}")
@@ -162,25 +165,28 @@ def fit_model(
     ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, target.width)
     if not len(ngrams.keys):
         raise DataError("a linear model needs n-grams, and no training text has one")
-    used, matrix = order[: len(vectors.offsets) - 1], _matrix(vectors, len(ngrams.keys))
-    scale, static = hyperparameters.vector_scale, None
+    count, scale, static, solver = len(vectors.offsets) - 1, hyperparameters.vector_scale, None, hyperparameters.solver
     if hyperparameters.vectors is not None and scale:
         static = read_static_vectors(hyperparameters.vectors)
-    features = _scaled_features(static, [texts[row] for row in used], scale)
-    further = len(used) * features(slice(0, 1)).shape[1]
-    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else target.linear_solver)
-    makes_anew = hyperparameters.all_rows and len(used) < len(order)
-    used = order if makes_anew else used
-    labels, row_weights = y[used], None if row_weights is None else row_weights[used]
-    if makes_anew:
-        del vectors, matrix, features
-        rows = _rows_made_anew(ngrams, static, scale, texts, order)
-        solver, (weights, bias) = "SGD", fit_sgd(rows, labels, target, row_weights=row_weights)
-    elif solver == "SGD":
-        weights, bias = fit_sgd(lambda rows: (matrix[rows], features(rows)), labels, target, row_weights=row_weights)
+    if all_rows and count < len(order):
+        count, solver, rows = len(order), "SGD", _rows_made_anew(ngrams, static, scale, texts, order)
+        del vectors
     else:
-        dense = features(slice(None))
-        weights, bias = _fit_linear(matrix, dense, scale, labels, target, hyperparameters.c, row_weights)
+        matrix, features = (
+            _matrix(vectors, len(ngrams.keys)),
+            _scaled_features(static, [texts[row] for row in order[:count]], scale),
+        )
+        further = count * features(slice(0, 1)).shape[1]
+        solver = solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else target.linear_solver)
+
+        def rows(part: slice) -> tuple["csr_matrix", NDArray[np.float32]]:
+            return matrix[part], features(part)
+
+    labels, own = y[order[:count]], None if row_weights is None else row_weights[order[:count]]
+    if solver == "SGD":
+        weights, bias = fit_sgd(rows, labels, target, row_weights=own)
+    else:
+        weights, bias = _fit_linear(*rows(slice(None)), scale, labels, target, hyperparameters.c, own)
     found = replace(hyperparameters, solver=solver)
     if static is None:
         found = replace(found, vectors=None, vector_scale=0.0)
@@ -201,7 +207,12 @@ def _fit_linear(
 ) -> LinearWeights:
     """Return the weights of the `vectors` (N, V), and after them those of the `features` (N, F), whose norm is `scale`."""
     if not pays(len(y), vectors.nnz, features.shape[1], scale, 1 if target.width == 2 else target.width):
-        return target.fit_linear(_with_dense(vectors, features), y, c, row_weights)
+        from scipy.sparse import csr_matrix, hstack
+
+        every = (
+            hstack([vectors, csr_matrix(features)], format="csr", dtype=np.float32) if features.shape[1] else vectors
+        )
+        return target.fit_linear(every, y, c, row_weights)
     products = gram_matrix(vectors) + features @ features.T
     coefficients, bias, _ = fit_on_parts(products, y, target, c, row_weights, np.ones((1, len(y)), bool))
     return np.concatenate([part.T @ coefficients[0].T for part in (vectors, features)]), bias[0]
@@ -222,24 +233,14 @@ def _rows_made_anew(
     ngrams: Ngrams, static: StaticVectors | None, scale: float, texts: Texts, order: NDArray[np.int64]
 ) -> SomeRows:
     """Return a function that makes vectors and features of a slice of the rows `order` (N,) of `texts`, and keeps none."""
+    from scipy.sparse import vstack
 
     def rows(part: slice) -> tuple["csr_matrix", NDArray[np.float32]]:
         own = [texts[row] for row in order[part]]
-        vectors = ngrams.count_first(own)
-        ngrams.weigh_all(vectors)
-        own = own[: len(vectors.offsets) - 1]  # fewer only of extremely long texts
-        return _matrix(vectors, len(ngrams.keys)), _scaled_features(static, own, scale)(slice(None))
+        vectors = [_matrix(ngrams.transform(block), len(ngrams.keys)) for block in row_blocks(own)]
+        return vstack(vectors, format="csr"), _scaled_features(static, own, scale)(slice(None))
 
     return rows
-
-
-def _with_dense(vectors: "csr_matrix", features: NDArray[np.float32]) -> "csr_matrix":
-    """Return the vectors (N, V) with the features (N, F) after them."""
-    from scipy.sparse import csr_matrix, hstack
-
-    if not features.shape[1]:
-        return vectors
-    return hstack([vectors, csr_matrix(features)], format="csr", dtype=np.float32)
 
 
 def search_hyperparameters(
@@ -267,7 +268,7 @@ def search_hyperparameters(
     first = INITIAL_C if config.c == "auto" else config.c
     static = None if config.vectors is None else read_static_vectors(config.vectors)
     scale = (1.0 if config.vector_scale == "auto" else config.vector_scale) if static else 0.0
-    unchosen = functools.partial(Hyperparameters, vectors=config.vectors, vector_scale=scale, all_rows=config.all_rows)
+    unchosen = functools.partial(Hyperparameters, vectors=config.vectors, vector_scale=scale)
     if len(sets) == 1 and config.c != "auto" and (static is None or config.vector_scale != "auto"):
         return unchosen(sets[0], first)
     rows = np.random.default_rng(1).permutation(len(texts))[:MAX_CHOICE_ROWS]
@@ -443,7 +444,7 @@ def fit_linear_model(
         ids = None
     choose = functools.partial(search_hyperparameters, texts, y, target, settings, row_weights, ids)
     depends_on = {**asdict(settings), "ids": ids and list(ids)}
-    model, words = _fit(texts, y, target, choose, depends_on, row_weights)
+    model, words = _fit(texts, y, target, choose, depends_on, row_weights, settings.all_rows)
     if model.hyperparameters.solver == "SGD" and settings.c != "auto":
         words += "; linear.c has no effect on SGD"
     log.detail(words)
@@ -451,13 +452,7 @@ def fit_linear_model(
 
 
 def refit_linear_model(
-    model: LinearModel,
-    texts: Texts,
-    y: Y,
-    target: Target,
-    row_weights: RowWeights = None,
-    *,
-    all_rows: bool = False,
+    model: LinearModel, texts: Texts, y: Y, target: Target, row_weights: RowWeights = None, *, all_rows: bool = False
 ) -> LinearModel:
     """Return a linear model of more rows, with the kinds of n-grams, the solver and C of `model`. It may come from the cache.
 
@@ -478,7 +473,7 @@ def refit_linear_model(
         of_vectors = None if model.vectors is None else scale * weights[size:]
         return replace(model, weights=weights[:size], bias=bias, rows=len(order), vector_weights=of_vectors)
     known = model.hyperparameters
-    return _fit(texts, y, target, lambda: known, asdict(known), row_weights)[0]
+    return _fit(texts, y, target, lambda: known, {**asdict(known), "all_rows": all_rows}, row_weights, all_rows)[0]
 
 
 def _fit(
@@ -488,9 +483,11 @@ def _fit(
     choose: Callable[[], Hyperparameters],
     depends_on: dict[str, Any],
     row_weights: RowWeights,
+    all_rows: bool,
 ) -> tuple[LinearModel, str]:
     """Return the linear model of these rows, from the cache if it is there, and the words for a note. Raises DataError."""
     fitted: list[LinearModel] = []
+    fit = functools.partial(fit_model, texts, y, target, row_weights=row_weights, all_rows=all_rows)
     digest = hashlib.sha256(repr((y.shape, target, depends_on)).encode() + y.tobytes())
     for row in texts:
         digest.update(repr(row).encode())
@@ -499,7 +496,7 @@ def _fit(
     started = time.perf_counter()
 
     def write(path: Path) -> dict[str, Any]:
-        fitted.append(fit_model(texts, y, target, choose(), row_weights))
+        fitted.append(fit(choose()))
         path.write_bytes(fitted[0].to_bytes())
         return {}
 
@@ -513,6 +510,6 @@ def _fit(
             return model, f"linear model: {model.in_words(len(texts))}, from the cache"
     except (StorageError, ModelError) as error:
         reason = f" (not cached: {error})"
-    model = fitted[0] if fitted else fit_model(texts, y, target, choose(), row_weights)
+    model = fitted[0] if fitted else fit(choose())
     words = f"linear model: {model.in_words(len(texts))}, fitted in {time.perf_counter() - started:.1f} s{reason}"
     return model, words

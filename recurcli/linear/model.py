@@ -36,8 +36,6 @@ class Hyperparameters:
     """The source of the static vectors; None: the model has none."""
     vector_scale: float = 0.0
     """The norm of their features."""
-    all_rows: bool = False
-    """Whether more rows than can be kept as vectors are all fitted, by SGD. A file of the model does not tell it."""
 
 
 @dataclass(frozen=True)

@@ -292,6 +292,10 @@ def test_an_ensemble_gives_its_linear_model_and_says_what_is_left_out(
     _, err = recur.ok(*line)
     assert "the encoder of the run's ensemble is left out; `recur export --format onnx` has it" in err
     assert "The encoder of the run&#x27;s ensemble is left out" in page.read_text(encoding="utf-8")
+    with_run = re.search(r"with the run ([\d.]+) %", err)
+    assert with_run is not None
+    differs = "warning: the page gives other labels than the run; its accuracy is "
+    assert (differs in err) == (float(with_run[1]) < 98)
     predictor, _, _ = read_page(page)
     texts = [("鼠牛虎龙", None), ("猴鸡狗", None), ("", None)]
     fast = Predictor.load(trained, fast=True)

@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -395,13 +395,21 @@ def test_all_rows_are_fitted_where_the_preset_wants_it_and_learned_from(monkeypa
     chosen = Hyperparameters(NgramConfig(words=(1, 1)), 0.5)
     monkeypatch.setattr(ngrams, "MAX_VALUES", 3000)
     monkeypatch.setattr(fitting, "MAX_VALUES", 3000)
-    some, every = (fit_model(texts, targets, 2, replace(chosen, all_rows=each)) for each in (False, True))
+    some, every = (fit_model(texts, targets, 2, chosen, all_rows=each) for each in (False, True))
     assert some.rows < 1000 < every.rows == 3000
     right = [float((model.logits(texts).argmax(axis=1) == targets).mean()) for model in (some, every)]
     assert right[0] < right[1] > 0.8
     more = [refit_linear_model(some, texts, targets, None, all_rows=each) for each in (False, True)]
     assert some.rows - 10 <= more[0].rows <= some.rows + 20
     assert more[1].rows == 3000
+
+
+def test_no_row_is_left_out_of_a_block_whose_texts_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = made_rows(60)[0]
+    vocabulary = Ngrams.fit(texts, NgramConfig(words=(1, 2)))[0]
+    monkeypatch.setattr(ngrams, "MAX_VALUES", 100)
+    vectors, features = fitting._rows_made_anew(vocabulary, None, 0.0, texts, np.arange(60))(slice(0, 60))
+    assert len(features) == vectors.shape[0] == 60 and vectors.nnz > 100
 
 
 def test_rows_that_are_made_anew_are_those_of_the_vocabulary() -> None:
