@@ -67,7 +67,7 @@ class Vocabulary:
         return Vectors(offsets, (cells & (1 << bits) - 1).astype(np.int32), 1 + np.log(counts))
 
     def unknown_share(self, texts: Texts, *, fitted: bool = False) -> float:
-        """Return the share of the n-grams of `texts` that are unknown; where these were `fitted`, that no other row has."""
+        """Return the share of the n-grams of `texts` that are unknown; of texts that were `fitted`, the rarest ones too."""
         found = [self.columns_of(hash_ngrams(block, self.config)[0]) for block in row_blocks(texts)]
         columns = np.concatenate([np.zeros(0, np.int64), *found])
         rare = fitted & (self.weights[columns] >= self.weights.max())

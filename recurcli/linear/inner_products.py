@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 Floats = NDArray[np.floating[Any]]
-"""Of 32 bits."""
 
 MAX_ROWS, MAX_SCALE = 4096, 2.0
 """Models of more rows, or of static vectors with a larger norm, are left to LIBLINEAR. Ours: the matrix has 64 MB then, and
 Newton's steps converge."""
 VALUES_OF_MODEL, VALUES_OF_START = 700, 3_000_000_000
-"""The time in which inner products read a value for so many rows is that of LIBLINEAR for a value and a model; and so many
-values for a row take as long as the import of scikit-learn. Ours."""
+"""Rows for which inner products read a value in the time that LIBLINEAR takes for a value and a model; and values x rows that
+take as long as the import of scikit-learn (see `pays`). Ours."""
 DENSE_SHARE = 32
 """An n-gram of more than one row in so many is cheaper in a dense matrix. Ours."""
 ROWS_AT_ONCE = 512
@@ -45,14 +44,12 @@ def pays(rows: int, values: int, dense: int, scale: float, models: int) -> bool:
 
 
 def gram_matrix(vectors: "csr_matrix") -> Floats:
-    """Return those of the rows of `vectors` (N, V), each with a 1 for the bias after it: (N, N)."""
+    """Return the inner products (N, N) of the rows of `vectors` (N, V), each with a 1 for the bias after it."""
     columns = vectors.tocsc()
     often = np.diff(columns.indptr) * DENSE_SHARE > vectors.shape[0]
     dense, rare = columns[:, often].toarray(), columns[:, ~often]
     found, rare = dense @ dense.T + np.float32(1), rare.tocsr()
-    for start in range(
-        0, len(found), ROWS_AT_ONCE
-    ):  # a sparse matrix of all products would take more memory than they do
+    for start in range(0, len(found), ROWS_AT_ONCE):  # a sparse matrix of all would take more memory than they do
         found[start : start + ROWS_AT_ONCE] += (rare[start : start + ROWS_AT_ONCE] @ rare.T).toarray()
     return found
 

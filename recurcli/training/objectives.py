@@ -119,7 +119,9 @@ class Carry:
             self.state = {}
         elif ranks.world_size > 1:
             self.share(ranks, device)
-            ranks.all_reduce_(list(self.state.values()))
+            self.state = {name: part.contiguous() for name, part in self.state.items()}
+            for part in self.state.values():
+                ranks.all_reduce_(part)
 
     def share(self, ranks: Ranks, device: torch.device) -> None:
         """Give the state of each rank the names, shapes and types that rank 0 has; what a rank lacks is 0."""
