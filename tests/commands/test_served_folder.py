@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,8 +21,11 @@ from test_several_and_numbers import LINEAR, weather
 from test_several_and_numbers import trained as trained_on_weather
 from tiny_task import write_rows
 
+from recurcli.files import extend_manifest
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["", *texts(200, longest=30)]
+PYTHON = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "serving.md").read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +79,34 @@ def test_a_class_says_which_text_is_none(exported: Path) -> None:
     classifier.config["pairs"] = True
     with pytest.raises(ValueError, match=r"texts\[1\] is not a pair of strings"):
         classifier.predict([("龙", "蛇"), "龙"])
+
+
+def test_a_folder_has_its_own_code_beside_another_folder_and_a_module_of_the_user(
+    of_kind: dict[str, tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = of_kind["number"][1]
+    other = shutil.copytree(folder, tmp_path / "packages-onnx")
+    script = (other / "linear_model.py").read_text()
+    (other / "linear_model.py").write_text(script.replace("+ self.bias", "- self.bias - 1"))
+    extend_manifest(other, "linear_model.py")
+    monkeypatch.setitem(sys.modules, "features", ModuleType("features"))
+    monkeypatch.chdir(tmp_path)
+    path, names = [*sys.path], dict[str, Any]()
+    first = module_of(folder).Classifier(folder).predict(["frost"])
+    [code] = [block for block in PYTHON if "packages-onnx" in block and "Starlette" not in block]
+    exec(code, names)
+    assert names["classifier"].predict(["frost"]) != first
+    assert module_of(folder).Classifier(folder).predict(["frost"]) == first
+    assert sys.path == path
+
+
+def test_only_a_missing_package_is_one_to_install(of_kind: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    folder = shutil.copytree(of_kind["number"][1], tmp_path / "folder")
+    (folder / "linear_model.py").write_text("from .features import nothing")
+    extend_manifest(folder, "linear_model.py")
+    done = labelled(folder, b"frost\n")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"cannot import name 'nothing'" in done.stderr and b"pip install" not in done.stderr
 
 
 def test_several_labels_and_numbers_are_those_of_predict(
@@ -181,10 +213,7 @@ def server(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The address of the server of docs/serving.md, started as the page says but for its port."""
     pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
-    blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "serving.md").read_text(encoding="utf-8"), flags=re.DOTALL
-    )
-    [code] = [block for block in blocks if "Starlette" in block]
+    [code] = [block for block in PYTHON if "Starlette" in block]
     place = tmp_path_factory.mktemp("server")
     (place / "serve.py").write_text(code, encoding="utf-8")
     (place / "packages-onnx").symlink_to(exported)

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from features import NgramConfig, VectorTable, Vocabulary, ngram_logits, vector_logits
+
+from recurcli.linear.features import VectorTable, Vocabulary, ngram_logits, vector_logits
+from recurcli.linear.ngram_hashes import NgramConfig
 
 
 class Linear:

@@ -22,9 +22,11 @@ import signal
 import sys
 from collections.abc import Iterable
 from heapq import nlargest
+from importlib import import_module
 from itertools import islice, takewhile
 from operator import itemgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -58,14 +60,12 @@ class Classifier:
         self.labels = [*self.config["id2label"].values()]
         self.target, weights = self.config["target"], self.config["weights"]
         self.parts: list[tuple[Any, Any]] = []
+        linear = own_module(folder, "linear_model") if "linear" in weights else None
         try:
             if "encoder" in weights:
                 self.parts.append((np.array(weights["encoder"]), Encoder(folder, self.config)))
-            if "linear" in weights:
-                sys.path.append(str(folder))
-                from linear_model import Linear
-
-                self.parts.append((np.array(weights["linear"]), Linear(folder / "linear.npz", self.config)))
+            if linear is not None:
+                self.parts.append((np.array(weights["linear"]), linear.Linear(folder / "linear.npz", self.config)))
         except ImportError as error:
             fault = str(error) or "onnxruntime cannot be imported"
             raise ImportError(f"{fault}: pip install {self.config['packages']}") from None
@@ -191,6 +191,14 @@ def check_files(folder: Path) -> None:
                 raise ValueError
     except (OSError, ValueError, LookupError, TypeError):
         raise ValueError(f"{folder / name}: is missing or damaged; export the run again") from None
+
+
+def own_module(folder: Path, name: str) -> Any:
+    """Return a module of the folder, imported under a name of its own: no other `features` takes the place of this one."""
+    package = ModuleType(f"exported_{hashlib.sha256((folder / 'manifest.json').read_bytes()).hexdigest()}")
+    package.__path__ = [str(folder)]
+    sys.modules[package.__name__] = package
+    return import_module(f"{package.__name__}.{name}")
 
 
 def release(version: str) -> list[int]:
