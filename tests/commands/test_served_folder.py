@@ -70,7 +70,8 @@ def test_threads_get_the_labels_and_probabilities_of_predict(
 def test_a_class_says_which_text_is_none(exported: Path) -> None:
     classifier = module_of(exported).Classifier(exported)
     for given, reason in (
-        ("龙", "texts is one string; put it in a list"),
+        ("龙", "texts is a str; give a list of texts"),
+        ({"龙": 1}, "texts is a dict; give a list of texts"),
         (["龙", None], r"texts\[1\] is not a string"),
         ([("龙", "蛇")], r"texts\[0\] is not a string"),
     ):
@@ -249,11 +250,16 @@ def test_a_server_answers_200_requests_at_once_as_predict_does(
 def test_a_server_tells_its_health_and_refuses_what_it_cannot_read(server: str, exported: Path) -> None:
     labels = [*json.loads((exported / "config.json").read_text())["id2label"].values()]
     assert answer(f"{server}/health") == (200, {"labels": labels})
-    for body in (b"", b"\xff", b"[1]", b"{}", b'{"texts": [7]}', b'{"texts": "a"}', b'{"texts": 5}', b"[" * 100_000):
+    unread = (b"7", b"[7]", b'"a"', b"5", b"null", b'{"a": 1}')
+    for body in (b"", b"\xff", b"[1]", b"{}", *(b'{"texts": %b}' % each for each in unread), b"[" * 100_000):
         status, found = answer(f"{server}/predict", body)
         assert status == 400, body
         assert found["error"].startswith('the request is not JSON like {"texts": ["a text"]}: ')
-    status, found = answer(f"{server}/predict", json.dumps({"texts": ["a" * 1_000_000]}).encode())
-    assert (status, found["error"]) == (413, "the request has more than 1,000,000 bytes; send fewer texts")
+    for large in (["a" * 1_000_000], [""] * 1001):
+        status, found = answer(f"{server}/predict", json.dumps({"texts": large}).encode())
+        assert status == 413
+        assert found["error"] == "the request has more than 1,000,000 bytes or 1,000 texts; send fewer texts"
+    status, found = answer(f"{server}/predict", json.dumps({"texts": [""] * 1000}).encode())
+    assert (status, len(found["predictions"])) == (200, 1000)
     assert answer(f"{server}/predict", b'{"texts": []}') == (200, {"predictions": []})
     assert answer(f"{server}/predict", b'{"texts": ["\\ud800"]}')[0] == 200, "a lone surrogate"

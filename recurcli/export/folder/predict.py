@@ -95,8 +95,8 @@ class Classifier:
 
     def rows(self, texts: Iterable[Any]) -> Rows:
         """Return texts or pairs as rows. Raises ValueError, which names the place, for what is none."""
-        if isinstance(texts, str):
-            raise ValueError("texts is one string; put it in a list")
+        if isinstance(texts, str | dict):
+            raise ValueError(f"texts is a {type(texts).__name__}; give a list of texts")
         pairs = self.config["pairs"]
         rows = [tuple(text) if pairs and isinstance(text, list | tuple) else (text,) for text in texts]
         for place, row in enumerate(rows):
