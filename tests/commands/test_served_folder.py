@@ -1,5 +1,6 @@
 """An exported folder in use: its class in threads, its program beside another one, and the server of docs/serving.md."""
 
+import ast
 import json
 import os
 import re
@@ -157,6 +158,26 @@ def test_the_program_has_the_columns_and_words_of_predict(
     unsure = [line for line in found if not line[0]]
     assert bool(unsure) == ("--probabilities" not in options[0])
     assert all(line[-1] == "the score is below 0.35" for line in unsure)
+
+
+def test_an_empty_text_has_the_row_of_predict_but_for_its_reason(
+    recur: Recur, trained: Path, exported: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n龙\n")
+    out, _ = recur.ok("predict", trained, tmp_path / "texts.txt", "--no-header", "--threshold=0")
+    [empty, full] = [line[1:] for line in tsv(out)]
+    assert (empty.pop(), full.pop()) == ("its text is empty", "")
+    found = tsv(labelled(exported, b"\n\xe9\xbe\x99\n", "--threshold=0").stdout.decode())
+    assert [line[0] for line in found] == [empty[0], full[0]] and [line[2] for line in found] == ["", ""]
+    assert "no reason beside an empty text" in str(module_of(exported).__doc__)
+
+
+def test_every_function_and_class_of_the_folder_says_what_it_does(exported: Path) -> None:
+    for name in ("predict.py", "linear_model.py"):
+        nodes = ast.walk(ast.parse((exported / name).read_text()))
+        named = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        own = [node for node in named if node.name not in ("__init__", "main", "error", "Parser")]
+        assert [node.name for node in own if not ast.get_docstring(node)] == []
 
 
 @pytest.mark.parametrize("value", ["2", "-0.1", "nan", "high"])
