@@ -91,10 +91,10 @@ def export_onnx(
         if (vectors := linear.vectors) is not None:
             files["vectors.npz"] = _vectors_npz(linear, half=bool(dev)), f"static vectors of {vectors.name}"
             files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
-        files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "reads the linear model"
-        for module in (features, ngram_hashes, word_tokens):
-            own = re.sub(rb"from recurcli\.\w+\.", b"from ", Path(str(module.__file__)).read_bytes())
-            files[f"{module.__name__.rpartition('.')[2]}.py"] = own, "numpy code of the linear model"
+        copied = (Path(str(module.__file__)) for module in (features, ngram_hashes, word_tokens))
+        for source in (SCRIPTS / "linear_model.py", *copied):
+            own = re.sub(rb"from recurcli\.\w+\.", b"from .", source.read_bytes())
+            files[source.name] = own, "numpy code of the linear model"
     if min_agreement is not None:
         agreement = _compare(run, dev, encoder, fp32, graph)
         agreement.check(min_agreement)

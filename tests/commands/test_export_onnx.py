@@ -65,9 +65,8 @@ def labelled(folder: Path, content: bytes, *arguments: str) -> subprocess.Comple
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as out:
         patch.setattr(sys, "argv", [program, *arguments])
         patch.setattr(sys, "path", [str(folder), *sys.path])
-        for name in ("torch", "recurcli", "linear_model"):
+        for name in ("torch", "recurcli"):
             patch.setitem(sys.modules, name, None)
-        del sys.modules["linear_model"]  # of another folder
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         patch.setattr(sys, "stdout", io.TextIOWrapper(os.fdopen(os.dup(out.fileno()), "wb")))
         patch.setattr(sys, "stderr", err)

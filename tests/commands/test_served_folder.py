@@ -1,5 +1,6 @@
 """An exported folder in use: its class in threads, its program beside another one, and the server of docs/serving.md."""
 
+import ast
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,8 +22,11 @@ from test_several_and_numbers import LINEAR, weather
 from test_several_and_numbers import trained as trained_on_weather
 from tiny_task import write_rows
 
+from recurcli.files import extend_manifest
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["", *texts(200, longest=30)]
+PYTHON = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "serving.md").read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +71,8 @@ def test_threads_get_the_labels_and_probabilities_of_predict(
 def test_a_class_says_which_text_is_none(exported: Path) -> None:
     classifier = module_of(exported).Classifier(exported)
     for given, reason in (
-        ("龙", "texts is one string; put it in a list"),
+        ("龙", "texts is a str; give a list of texts"),
+        ({"龙": 1}, "texts is a dict; give a list of texts"),
         (["龙", None], r"texts\[1\] is not a string"),
         ([("龙", "蛇")], r"texts\[0\] is not a string"),
     ):
@@ -75,6 +81,34 @@ def test_a_class_says_which_text_is_none(exported: Path) -> None:
     classifier.config["pairs"] = True
     with pytest.raises(ValueError, match=r"texts\[1\] is not a pair of strings"):
         classifier.predict([("龙", "蛇"), "龙"])
+
+
+def test_a_folder_has_its_own_code_beside_another_folder_and_a_module_of_the_user(
+    of_kind: dict[str, tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = of_kind["number"][1]
+    other = shutil.copytree(folder, tmp_path / "packages-onnx")
+    script = (other / "linear_model.py").read_text()
+    (other / "linear_model.py").write_text(script.replace("+ self.bias", "- self.bias - 1"))
+    extend_manifest(other, "linear_model.py")
+    monkeypatch.setitem(sys.modules, "features", ModuleType("features"))
+    monkeypatch.chdir(tmp_path)
+    path, names = [*sys.path], dict[str, Any]()
+    first = module_of(folder).Classifier(folder).predict(["frost"])
+    [code] = [block for block in PYTHON if "packages-onnx" in block and "Starlette" not in block]
+    exec(code, names)
+    assert names["classifier"].predict(["frost"]) != first
+    assert module_of(folder).Classifier(folder).predict(["frost"]) == first
+    assert sys.path == path
+
+
+def test_only_a_missing_package_is_one_to_install(of_kind: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    folder = shutil.copytree(of_kind["number"][1], tmp_path / "folder")
+    (folder / "linear_model.py").write_text("from .features import nothing")
+    extend_manifest(folder, "linear_model.py")
+    done = labelled(folder, b"frost\n")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"cannot import name 'nothing'" in done.stderr and b"pip install" not in done.stderr
 
 
 def test_several_labels_and_numbers_are_those_of_predict(
@@ -124,6 +158,26 @@ def test_the_program_has_the_columns_and_words_of_predict(
     unsure = [line for line in found if not line[0]]
     assert bool(unsure) == ("--probabilities" not in options[0])
     assert all(line[-1] == "the score is below 0.35" for line in unsure)
+
+
+def test_an_empty_text_has_the_row_of_predict_but_for_its_reason(
+    recur: Recur, trained: Path, exported: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n龙\n")
+    out, _ = recur.ok("predict", trained, tmp_path / "texts.txt", "--no-header", "--threshold=0")
+    [empty, full] = [line[1:] for line in tsv(out)]
+    assert (empty.pop(), full.pop()) == ("its text is empty", "")
+    found = tsv(labelled(exported, b"\n\xe9\xbe\x99\n", "--threshold=0").stdout.decode())
+    assert [line[0] for line in found] == [empty[0], full[0]] and [line[2] for line in found] == ["", ""]
+    assert "no reason beside an empty text" in str(module_of(exported).__doc__)
+
+
+def test_every_function_and_class_of_the_folder_says_what_it_does(exported: Path) -> None:
+    for name in ("predict.py", "linear_model.py"):
+        nodes = ast.walk(ast.parse((exported / name).read_text()))
+        named = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        own = [node for node in named if node.name not in ("__init__", "main", "error", "Parser")]
+        assert [node.name for node in own if not ast.get_docstring(node)] == []
 
 
 @pytest.mark.parametrize("value", ["2", "-0.1", "nan", "high"])
@@ -181,10 +235,7 @@ def server(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The address of the server of docs/serving.md, started as the page says but for its port."""
     pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
-    blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "serving.md").read_text(encoding="utf-8"), flags=re.DOTALL
-    )
-    [code] = [block for block in blocks if "Starlette" in block]
+    [code] = [block for block in PYTHON if "Starlette" in block]
     place = tmp_path_factory.mktemp("server")
     (place / "serve.py").write_text(code, encoding="utf-8")
     (place / "packages-onnx").symlink_to(exported)
@@ -220,11 +271,16 @@ def test_a_server_answers_200_requests_at_once_as_predict_does(
 def test_a_server_tells_its_health_and_refuses_what_it_cannot_read(server: str, exported: Path) -> None:
     labels = [*json.loads((exported / "config.json").read_text())["id2label"].values()]
     assert answer(f"{server}/health") == (200, {"labels": labels})
-    for body in (b"", b"\xff", b"[1]", b"{}", b'{"texts": [7]}', b'{"texts": "a"}', b'{"texts": 5}', b"[" * 100_000):
+    unread = (b"7", b"[7]", b'"a"', b"5", b"null", b'{"a": 1}')
+    for body in (b"", b"\xff", b"[1]", b"{}", *(b'{"texts": %b}' % each for each in unread), b"[" * 100_000):
         status, found = answer(f"{server}/predict", body)
         assert status == 400, body
         assert found["error"].startswith('the request is not JSON like {"texts": ["a text"]}: ')
-    status, found = answer(f"{server}/predict", json.dumps({"texts": ["a" * 1_000_000]}).encode())
-    assert (status, found["error"]) == (413, "the request has more than 1,000,000 bytes; send fewer texts")
+    for large in (["a" * 1_000_000], [""] * 1001):
+        status, found = answer(f"{server}/predict", json.dumps({"texts": large}).encode())
+        assert status == 413
+        assert found["error"] == "the request has more than 1,000,000 bytes or 1,000 texts; send fewer texts"
+    status, found = answer(f"{server}/predict", json.dumps({"texts": [""] * 1000}).encode())
+    assert (status, len(found["predictions"])) == (200, 1000)
     assert answer(f"{server}/predict", b'{"texts": []}') == (200, {"predictions": []})
     assert answer(f"{server}/predict", b'{"texts": ["\\ud800"]}')[0] == 200, "a lone surrogate"

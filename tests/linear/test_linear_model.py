@@ -4,7 +4,6 @@ import importlib
 import math
 import random
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -160,15 +159,12 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
 
 @pytest.mark.parametrize("across_words", [False, True])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_the_script_of_an_export_scores_as_the_model_does(
-    *, across_words: bool, pairs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_script_of_an_export_scores_as_the_model_does(*, across_words: bool, pairs: bool, tmp_path: Path) -> None:
     config = NgramConfig(characters=(1, 4), words=(1, 2), across_words=across_words)
     rows = [(text, pair or "" if pairs else None) for text, pair in TEXTS if "\ud800" not in text]
     fitted = fit_model(rows, [n % 3 for n in range(len(rows))], 3, Hyperparameters(config, 0.5))
     own = fitted.ngrams
     np.savez(tmp_path / "linear.npz", keys=own.keys, idf=own.weights, weights=fitted.weights, bias=fitted.bias)
-    monkeypatch.setitem(sys.modules, "features", features)  # features.py lies beside linear_model.py there
     module = importlib.import_module("recurcli.export.folder.linear_model")
     script = module.Linear(tmp_path / "linear.npz", {"ngrams": asdict(config), "vectors": None})
     texts = [tuple(text for text in row if text is not None) for row in rows]

@@ -1,7 +1,8 @@
 """Labels texts with the exported model in this folder: python predict.py < texts.txt > labels.tsv
 
-Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes for each line, in order, the columns
-that `recur predict` adds: the prediction and, of one label, its score. Several labels are joined by the separator of the
+Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes for each line, in order, the
+prediction and, of one label, its score, as `recur predict` does, but no reason beside an empty text: the reasons, with
+--threshold, are those of a score below it. Several labels are joined by the separator of the
 training, and empty for no label. Of a model of numbers the number is written.
 A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
 In Python Classifier(folder).predict(texts) returns labels and probabilities; several threads may call it at once.
@@ -22,9 +23,11 @@ import signal
 import sys
 from collections.abc import Iterable
 from heapq import nlargest
+from importlib import import_module
 from itertools import islice, takewhile
 from operator import itemgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -32,8 +35,6 @@ import numpy as np
 FOLDER = Path(__file__).resolve().parent
 WINDOW = 1 << 18  # bytes that are read, sorted by length and labelled together; they bound the memory
 Rows = list[tuple[str, ...]]
-Config = dict[str, Any]
-Threshold = float | None
 
 
 class Prediction(NamedTuple):
@@ -54,23 +55,21 @@ class Classifier:
         """Load the model. Raises ValueError for a missing or damaged file, ImportError for a missing package."""
         folder = Path(folder)
         check_files(folder)
-        self.config: Config = json.loads((folder / "config.json").read_bytes())
+        self.config: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
         self.labels = [*self.config["id2label"].values()]
         self.target, weights = self.config["target"], self.config["weights"]
         self.parts: list[tuple[Any, Any]] = []
+        linear = own_module(folder, "linear_model") if "linear" in weights else None
         try:
             if "encoder" in weights:
                 self.parts.append((np.array(weights["encoder"]), Encoder(folder, self.config)))
-            if "linear" in weights:
-                sys.path.append(str(folder))
-                from linear_model import Linear
-
-                self.parts.append((np.array(weights["linear"]), Linear(folder / "linear.npz", self.config)))
+            if linear is not None:
+                self.parts.append((np.array(weights["linear"]), linear.Linear(folder / "linear.npz", self.config)))
         except ImportError as error:
             fault = str(error) or "onnxruntime cannot be imported"
             raise ImportError(f"{fault}: pip install {self.config['packages']}") from None
 
-    def predict(self, texts: Iterable[Any], top_k: Any = None, threshold: Threshold = None) -> list[Prediction]:
+    def predict(self, texts: Iterable[Any], top_k: Any = None, threshold: float | None = None) -> list[Prediction]:
         """Return a prediction for each text or pair of texts, in order.
 
         `top_k`: the probabilities of so many labels, the most probable first. `threshold`: None in place of a label that is
@@ -83,7 +82,7 @@ class Classifier:
             numbers = numbers.clip(self.target["low"], self.target["high"]).tolist()
             decimals = max(0, 5 - math.floor(math.log10(self.target["std"])))  # as `recur predict` has them
             return [Prediction(round(each, decimals) + 0.0, None, {}) for each in numbers]
-        labels, shares = (self.one if self.target["kind"] == "one" else self.several)(logits, threshold)
+        labels, shares = self.one(logits) if self.target["kind"] == "one" else self.several(logits, threshold)
         predictions = []
         for label, row in zip(labels, shares.tolist(), strict=True):
             named = dict(zip(self.labels, row, strict=True))
@@ -95,8 +94,8 @@ class Classifier:
 
     def rows(self, texts: Iterable[Any]) -> Rows:
         """Return texts or pairs as rows. Raises ValueError, which names the place, for what is none."""
-        if isinstance(texts, str):
-            raise ValueError("texts is one string; put it in a list")
+        if isinstance(texts, str | dict):
+            raise ValueError(f"texts is a {type(texts).__name__}; give a list of texts")
         pairs = self.config["pairs"]
         rows = [tuple(text) if pairs and isinstance(text, list | tuple) else (text,) for text in texts]
         for place, row in enumerate(rows):
@@ -104,14 +103,16 @@ class Classifier:
                 raise ValueError(f"texts[{place}] is not a {'pair of strings' if pairs else 'string'}")
         return rows
 
-    def one(self, logits: Any, threshold: Threshold) -> tuple[list[Any], Any]:
+    def one(self, logits: Any) -> tuple[list[str], Any]:
+        """Return the label of each row of logits (N, C), and the probabilities (N, C)."""
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         least = self.config["least_probability"]
         shares = (1 - len(self.labels) * least) * shares + least
         return [self.labels[best] for best in (shares / (self.config["thresholds"] or 1.0)).argmax(axis=1)], shares
 
-    def several(self, logits: Any, threshold: Threshold) -> tuple[list[Any], Any]:
+    def several(self, logits: Any, threshold: float | None) -> tuple[list[tuple[str, ...]], Any]:
+        """Return the labels that are as probable as `threshold`, or as their own thresholds, and the probabilities (N, C)."""
         bound = self.config["least_probability"]
         shares = (1 - 2 * bound) * (1 + np.tanh(logits / 2)) / 2 + bound
         least = np.array(self.config["thresholds"] or 0.5) if threshold is None else threshold
@@ -121,14 +122,16 @@ class Classifier:
         return [tuple(sorted(self.labels[label] for label in np.flatnonzero(row))) for row in given], shares
 
     def text_of(self, label: Any) -> str:
-        """The label, labels or number as the program writes them."""
+        """Return the label, labels or number as the program writes them."""
         if isinstance(label, float):
             return np.format_float_positional(label, trim="-")
         return cell(self.target["separator"].join(label) if isinstance(label, tuple) else label or "")
 
 
 class Encoder:
-    def __init__(self, folder: Path, config: Config) -> None:
+    """The encoder of this folder, which onnxruntime runs."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         import onnxruntime
         import tokenizers
 
@@ -142,6 +145,7 @@ class Encoder:
         self.tokenizer.encode_special_tokens = True  # the name of a special token in a text is text
 
     def logits(self, rows: Rows) -> Any:
+        """Return the logits (N, C) of texts or pairs."""
         tokens, size = self.tokenize(rows), self.config["batch_size"]
         logits = np.zeros((len(rows), len(self.config["id2label"])))
         order = sorted(range(len(rows)), key=lambda row: len(tokens[row]))
@@ -154,7 +158,7 @@ class Encoder:
         return logits
 
     def tokenize(self, rows: Rows) -> list[list[int]]:
-        """At most max_length ids a row. Of two texts the longer one is cut first; the special ids around them stay."""
+        """Return at most max_length ids a row. Of two texts the longer one is cut first; the special ids around them stay."""
         config, (before, between, after) = self.config, self.config["template"]
         most, special = config["max_length"] - len(before) - len(after), config["special_ids"]
         limit = config["max_length"] * config["characters_per_token"]
@@ -174,7 +178,7 @@ class Encoder:
         return tokens
 
     def cut(self, text: Any, room: int) -> Any:
-        """At most `room` characters or ids of a text: its first or last ones, or half of each."""
+        """Return at most `room` characters or ids of a text: its first or last ones, or half of each."""
         if len(text) <= room:
             return text
         last = {"head": 0, "tail": room, "both": room // 2}[self.config["truncate"]]
@@ -193,20 +197,32 @@ def check_files(folder: Path) -> None:
         raise ValueError(f"{folder / name}: is missing or damaged; export the run again") from None
 
 
+def own_module(folder: Path, name: str) -> Any:
+    """Return a module of the folder, imported under a name of its own: no other `features` takes the place of this one."""
+    package = ModuleType(f"exported_{hashlib.sha256((folder / 'manifest.json').read_bytes()).hexdigest()}")
+    package.__path__ = [str(folder)]
+    sys.modules[package.__name__] = package
+    return import_module(f"{package.__name__}.{name}")
+
+
 def release(version: str) -> list[int]:
+    """Return the first two numbers of a version."""
     return [int(part) for part in version.split(".")[:2]]
 
 
 def cell(text: str) -> str:
+    """Return a text with spaces in place of TABs and line ends, which a TSV cannot hold."""
     return re.sub(r"[\t\r\n]", " ", text)
 
 
 def tell(message: object) -> None:
+    """Write a line to stderr."""
     if sys.stderr is not None:  # it may be closed
         print(f"predict.py: {message}", file=sys.stderr)
 
 
 def stop(code: int, fault: object) -> NoReturn:
+    """Tell the fault and exit with `code`."""
     tell(f"error: {fault}")
     sys.exit(code)
 
