@@ -172,6 +172,13 @@ def test_an_empty_text_has_the_row_of_predict_but_for_its_reason(
     assert "no reason beside an empty text" in str(module_of(exported).__doc__)
 
 
+def test_a_run_in_place_of_an_exported_folder_is_named_as_one(trained: Path, exported: Path) -> None:
+    with pytest.raises(
+        ValueError, match="is no exported folder; of a run `recur export RUN --output FOLDER` writes one"
+    ):
+        module_of(exported).Classifier(trained)
+
+
 def test_every_function_and_class_of_the_folder_says_what_it_does(exported: Path) -> None:
     for name in ("predict.py", "linear_model.py"):
         nodes = ast.walk(ast.parse((exported / name).read_text()))

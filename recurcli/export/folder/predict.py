@@ -56,6 +56,8 @@ class Classifier:
         folder = Path(folder)
         check_files(folder)
         self.config: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
+        if "weights" not in self.config:
+            raise ValueError(f"{folder}: is no exported folder; of a run `recur export RUN --output FOLDER` writes one")
         self.labels = [*self.config["id2label"].values()]
         self.target, weights = self.config["target"], self.config["weights"]
         self.parts: list[tuple[Any, Any]] = []
