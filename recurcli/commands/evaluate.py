@@ -82,11 +82,11 @@ def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
     for option, kind in (("errors", ERRORS), ("report", REPORT)):
         if (path := getattr(request, option)) is not None:
             check_writable(path, kind, overwrite=request.overwrite, option=f"--{option}", inputs=read)
-    if (local := local_run(request.run, log)) != request.run and request.save:
-        raise UsageError(f"{request.run}: is on the Hub, where --save writes nothing; leave it out")
-    request = replace(request, run=local)
+    asked, request = request.run, replace(request, run=local_run(request.run, log))
     log.stage(f"reading {request.run}")
     run = open_run(request.run)
+    if request.save and (request.run != asked or PREDICTIONS not in run):
+        raise UsageError(f"{run}: is a copy of a run, where --save writes nothing; leave it out")
     if run.read_command() == "pretrain" and run.read_preset()["pretraining"].get("objective") == "causal":
         from recurcli.commands.evaluation.network import evaluate_language_model  # torch
 

@@ -11,14 +11,20 @@ from recurcli.requests.options import OUTPUT, Data, Fast, Inference, argument, f
 class ExportRequest:
     """The arguments and options of `recur export`."""
 
-    runs: Annotated[list[Path], reads(argument("RUN", "Run directories; one zip for all, one of the other formats."))]
+    runs: Annotated[
+        list[Path],
+        reads(
+            argument("RUN", "Run directories, or hf://OWNER/NAME@REVISION; one zip for all, one of the other formats."),
+            hub=True,
+        ),
+    ]
     output: Annotated[Path | None, option("PATH", "File or, for onnx and run, folder to write.", *OUTPUT)] = None
     format: Annotated[
         str | None,
         option(
             "NAME",
             "clue, a zip for CLUE's leaderboard: default for its tasks; onnx, a folder that predicts without torch; html, a "
-            "page whose linear model labels texts in a browser; or run, what `recur predict` needs: default with --push.",
+            "page whose linear model labels texts in a browser; or run, a copy without the texts of rows: default with --push.",
         ),
     ] = None
     data: Data = None
@@ -41,7 +47,7 @@ class ExportRequest:
         None
     )
     public: Annotated[bool, flag("--public", "Let everybody read what --push uploads.")] = False
-    licence: Annotated[str | None, option("NAME", "License in the card that --push uploads.", "--license")] = None
+    license: Annotated[str | None, option("NAME", "License in the card that --push uploads.")] = None
     overwrite: Annotated[
         bool, flag("--overwrite", "Replace an existing output file. Of a folder: an earlier export.")
     ] = False

@@ -44,45 +44,45 @@ def _fetched(asked: str, name: str, revision: str | None, file: str) -> Path:
     try:
         return Path(hf_hub_download(name, file, revision=revision, library_name="recurcli"))
     except Exception as error:  # of many kinds: no network, no such repository, no permission
-        raise UsageError(f"{asked}: its {file} is neither in the cache nor on the Hub ({_fault(error)})") from None
+        raise UsageError(f"{asked}: its {file} is neither in the cache nor on the Hub ({escaped(error)})") from None
 
 
-def _fault(error: Exception) -> str:
-    return escaped(next(iter(str(error).splitlines()), type(error).__name__))
-
-
-def check_names(repository: str, licence: str | None) -> None:
+def check_names(repository: str, license: str | None) -> None:
     """Raise UsageError for what is not the name of a repository, or of a license, on the Hub."""
     if "@" in repository or not _ADDRESS.fullmatch(f"{HUB}{repository}"):
         raise UsageError(f"--push {escaped(repository)}: is not OWNER/NAME")
-    if licence is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", licence):
-        raise UsageError(f"--license {escaped(licence)}: is not one of the Hub's names, such as mit or apache-2.0")
+    if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", license):
+        raise UsageError(f"--license {escaped(license)}: is not one of the Hub's names, such as mit or apache-2.0")
 
 
-def push(folder: Path, name: str, log: Log, *, public: bool, licence: str | None) -> dict[str, Any]:
-    """Upload the files of `folder` to the repository `name`, which is private unless `public`; return its address.
+def push(folder: Path, name: str, log: Log, *, public: bool, license: str | None) -> dict[str, Any]:
+    """Upload the files of `folder` to the repository `name`, a new one private unless `public`; return its address.
 
-    First the log lists them, and what they hold of texts. The `licence` is written into the card. Raises UsageError for a
-    repository that is public already, without `public`; StorageError if the Hub refuses.
+    Other files there are deleted. First the log lists those that go, and what they hold of texts. The `license` is written
+    into the card. Raises UsageError for a repository that is public already, without `public`; StorageError if the Hub refuses.
     """
     from huggingface_hub import HfApi
 
-    if licence is not None:
+    if license is not None:
         card = (folder / MODEL_CARD).read_text(encoding="utf-8")
-        write_atomically(folder / MODEL_CARD, card.replace("---\n", f"---\nlicense: {licence}\n", 1))
-        extend_manifest(folder, *{MODEL_CARD} & read_manifest(folder).keys())
+        write_atomically(folder / MODEL_CARD, card.replace("---\n", f"---\nlicense: {license}\n", 1))
+        extend_manifest(folder, MODEL_CARD)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     address, listed = f"{HUB}{name}", ", ".join(f"{file} ({size:,} bytes)" for file, size in sizes.items())
-    log.note(f"{address}: uploading {'for everybody' if public else 'in private'}: {listed}")
+    log.note(f"{address}: uploading, in place of what is there: {listed}")
     (log.warn if public else log.note)(held_in_words(sizes))
     api = HfApi(library_name="recurcli")
     try:
         api.create_repo(name, private=not public, exist_ok=True)
-        if not public and not api.repo_info(name).private:
+        is_private = api.repo_info(name).private
+        if not (public or is_private):
             raise UsageError(f"{address}: is public already, and nothing was uploaded; --public says that it may be")
-        commit = api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a model of recur")
+        log.note(f"{address}: {'is private; its owner chooses who may' if is_private else 'everybody may'} read it")
+        commit = api.upload_folder(
+            repo_id=name, folder_path=folder, commit_message="Upload a model of recur", delete_patterns="*"
+        )
     except RecurError:
         raise
     except Exception as error:  # of many kinds: no network, no such owner, no permission
-        raise StorageError(f"{address}: cannot be pushed ({_fault(error)}); `hf auth login` gives a token") from None
+        raise StorageError(f"{address}: cannot be pushed ({escaped(error)}); `hf auth login` gives a token") from None
     return {"output": f"{address}@{commit.oid}"}

@@ -566,9 +566,16 @@ class Run(CommittedFolder, RunReader):
 
     def __init__(self, run: Path) -> None:
         super().__init__(run)
+        self.listed.pop(MODEL_CARD, None)  # of a copy, whose card may be edited, as on the Hub
         for name in (METRICS, THRESHOLDS):  # which the manifest does not list
             if (self.path / name).is_file():
                 self._opened[name] = OpenedFile(self.path / name)
+
+    def __getitem__(self, name: str) -> OpenedFile:
+        if name in LEFT_BEHIND and name not in self:
+            way_out = "name a FILE, or the run that was copied"
+            raise ModelError(f"{self}: keeps no predictions (it is a copy without texts); {way_out}")
+        return super().__getitem__(name)
 
     def has(self, name: str) -> bool:
         """Return whether the file `name` was there when the run was opened."""

@@ -8,12 +8,12 @@ from unittest.mock import create_autospec
 import pytest
 import yaml
 from predicting import Recur, jsonl
-from running import lines_of
+from running import lines_of, saved
 from small_runs import copy_of
 from tiny_task import write_rows
 
 import recurcli
-from recurcli.files import read_manifest, sha256_of
+from recurcli.files import read_manifest, remove, sha256_of
 from recurcli.log import Log
 from recurcli.runs.hub import local_run
 from recurcli.runs.run_directory import CONTENTS
@@ -78,10 +78,11 @@ def test_a_push_is_private_and_lists_what_goes_before_it_goes(
     monkeypatch.setattr("recurcli.display.screen.Screen.note", lambda self, text: listed.append(text))
     made.api.create_repo.side_effect = lambda *_, **__: listed.append("created")
     result = recur.json("export", trained, "--push", "me/mine")
+    assert listed[listed.index("created") + 1] == "hf://me/mine: is private; its owner chooses who may read it"
     made.api.create_repo.assert_called_once_with("me/mine", private=True, exist_ok=True)
     assert result["output"] == f"hf://me/mine@{COMMIT}"
     [files, texts] = listed[listed.index("created") - 2 : listed.index("created")]
-    assert files.startswith("hf://me/mine: uploading in private: README.md (")
+    assert files.startswith("hf://me/mine: uploading, in place of what is there: README.md (")
     assert all(f"{name} ({len(content):,} bytes)" in files for name, content in made.files.items())
     assert texts.startswith("Of the texts of the training this folder holds words or characters (tokenizer.json), ")
     assert "hashes of whole texts (training_rows.safetensors)" in texts
@@ -109,6 +110,23 @@ def test_a_public_repository_needs_public(recur: Recur, trained: Path, monkeypat
     err = recur.ok("export", trained, "--push", "me/mine", "--public", "--quiet")[1]
     assert made.api.create_repo.call_args.kwargs["private"] is False
     assert "recur: warning: Of the texts of the training this folder holds " in err
+    err = recur.ok("export", trained, "--push", "me/mine", "--public")[1]
+    assert "recur: hf://me/mine: everybody may read it\n" in err
+    made.api.repo_info.side_effect = lambda *_, **__: create_autospec(hub.ModelInfo, instance=True, private=True)
+    err = recur.ok("export", trained, "--push", "me/mine", "--public")[1]
+    assert "recur: hf://me/mine: is private; its owner chooses who may read it\n" in err, "it stays as it was"
+
+
+def test_the_repository_then_has_what_was_listed_alone(
+    recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, there = hub.HfApi(), [".gitattributes", "predict.py", "older/model.onnx"]
+    monkeypatch.setattr(real, "list_repo_files", lambda **_: there)
+    made = Pushed(monkeypatch)
+    recur.ok("export", trained, "--push", "me/mine")
+    patterns = made.api.upload_folder.call_args.kwargs["delete_patterns"]
+    deleted = real._prepare_folder_deletions("me/mine", None, None, "", patterns)
+    assert [each.path_in_repo for each in deleted] == ["predict.py", "older/model.onnx"]
 
 
 def test_the_card_has_the_metadata_that_the_hub_reads(
@@ -157,7 +175,7 @@ def test_a_refusal_of_the_hub_is_one_line_with_the_way_out(
     recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Pushed(monkeypatch).api.create_repo.side_effect = OSError("401 Client Error: Unauthorized\nmore")
-    reason = "hf://me/mine: cannot be pushed (401 Client Error: Unauthorized); `hf auth login` gives a token"
+    reason = "hf://me/mine: cannot be pushed (401 Client Error: Unauthorized\\nmore); `hf auth login` gives a token"
     recur.refused(5, reason, "export", trained, "--push", "me/mine")
 
 
@@ -178,14 +196,59 @@ def test_an_export_is_pushed_as_it_is_written(
     assert read_manifest(tmp_path / "x")["README.md"][1] == sha256_of(tmp_path / "x" / "README.md")
 
 
-def test_a_copy_of_a_run_labels_as_the_run_and_replaces_nothing(recur: Recur, trained: Path, tmp_path: Path) -> None:
+def test_a_copy_of_a_run_labels_as_the_run_and_replaces_a_copy_alone(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
     write_rows(tmp_path / "texts.jsonl", TEXTS)
     recur.ok("export", trained, "--format", "run", "--output", tmp_path / "copy")
     wanted, found = (recur.ok("predict", run, tmp_path / "texts.jsonl")[0] for run in (trained, tmp_path / "copy"))
     assert found == wanted
-    for place in (tmp_path / "copy", trained):
-        reason = f"{place}: is not empty and is not an earlier export"
-        recur.refused(2, reason, "export", trained, "--format", "run", "--output", place, "--overwrite")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()}
+
+    def refused(reason: str, run: Path, place: Path, *options: str) -> None:
+        recur.refused(2, f"{place}: {reason}", "export", run, "--format", "run", "--output", place, *options)
+
+    refused("exists already; replace it with --overwrite", trained, tmp_path / "copy")
+    refused("is the run itself", tmp_path / "copy", tmp_path / "copy", "--overwrite")
+    training = copy_of(trained, tmp_path / "training")
+    for name in ("metrics.jsonl", "README.md", "tracks"):
+        refused("is not empty and is not an earlier export", trained, training, "--overwrite")
+        remove(training / name)
+    refused("is not empty and is not an earlier export", trained, training, "--overwrite")
+    recur.ok("export", trained, "--format", "run", "--output", tmp_path / "copy", "--overwrite")
+    err = recur.ok("export", tmp_path / "copy", "--format", "run", "--output", tmp_path / "second")[1]
+    assert "left out" not in err
+    for place in ("copy", "second"):
+        assert {path.name: path.read_bytes() for path in (tmp_path / place).iterdir()} == before
+    assert {*read_manifest(tmp_path / "copy"), "manifest.json"} == {*before}
+    (tmp_path / "copy" / "README.md").write_text("edited, as on the Hub", encoding="utf-8")
+    assert recur.ok("predict", tmp_path / "copy", tmp_path / "texts.jsonl")[0] == wanted
+
+
+def test_a_copy_says_that_it_keeps_no_predictions(recur: Recur, tmp_path: Path) -> None:
+    lines = [f"{'good' if row % 2 else 'bad'} row {row},{row % 2}" for row in range(60)]
+    reviews = saved(tmp_path / "reviews.csv", "\n".join(["text,label", *lines]))
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    settings = ("--preset", "linear-custom", "--set", "linear.vectors=null")
+    recur.ok("finetune", reviews, *settings, "--output", run, "--quiet")
+    recur.ok("export", run, "--format", "run", "--output", copy, "--quiet")
+    reason = f"{copy}: keeps no predictions (it is a copy without texts); name a FILE, or the run that was copied"
+    recur.refused(4, reason, "eval", copy)
+    recur.refused(4, reason, "compare", copy, run)
+    recur.refused(4, f"{copy}: keeps no texts", "export", copy, "--format", "html", "--output", tmp_path / "x.html")
+    assert recur.json("eval", copy, reviews)["rows"] == recur.json("eval", run, reviews)["rows"]
+    reason = f"{copy}: is a copy of a run, where --save writes nothing"
+    recur.refused(2, reason, "eval", copy, "--fit-thresholds", "macro_f1", "--save")
+
+
+def test_a_copy_tells_no_folder_of_this_machine(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
+    recur.ok("export", trained, "--format", "run", "--output", tmp_path / "copy", "--quiet")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()}
+    assert str(tiny_tnews).encode() in (trained / "preset.yaml").read_bytes()
+    assert not [name for name, content in files.items() if str(tiny_tnews.parent).encode() in content]
+    own, copied = (json.loads((run / "result.json").read_text()) for run in (trained, tmp_path / "copy"))
+    assert copied["data"]["dev"]["path"] == Path(own["data"]["dev"]["path"]).name and not copied["command_line"]
+    assert copied["dev"] == own["dev"] and recur.json("eval", tmp_path / "copy", tiny_tnews / "dev.json")
 
 
 def test_a_run_is_read_from_the_cache_and_its_commit_is_said(
@@ -210,7 +273,21 @@ def test_eval_reads_it_too_and_writes_nothing_into_the_cache(
     own, found = (recur.json("eval", run, tiny_tnews / "dev.json") for run in (trained, "hf://me/mine"))
     assert found["metrics"] == own["metrics"]
     line = ("eval", "hf://me/mine", "--fit-thresholds", "macro_f1", "--save")
-    recur.refused(2, "is on the Hub, where --save writes nothing; leave it out", *line)
+    recur.refused(2, "is a copy of a run, where --save writes nothing; leave it out", *line)
+
+
+def test_hf_is_read_where_the_help_names_it_and_refused_elsewhere(
+    recur: Recur, tiny_tnews: Path, pushed: Pushed, cache: Path, tmp_path: Path
+) -> None:
+    cached(cache, pushed.files)
+    note = f"recur: hf://me/mine: is the commit {COMMIT}; "
+    assert note in recur.ok("export", "hf://me/mine", "--format", "run", "--output", tmp_path / "copy")[1]
+    assert note in recur("check", tiny_tnews / "dev.json", "--against", "hf://me/mine")[2]
+    reason = "hf://me/mine: there is no such file or folder; predict, eval, export and check --against read the Hub"
+    recur.refused(2, reason, "compare", "hf://me/mine", tmp_path / "copy")
+    recur.refused(2, reason, "finetune", tiny_tnews, "--init", "hf://me/mine")
+    for name in ("predict", "eval", "export"):
+        assert "hf://OWNER/NAME@REVISION" in "".join(recur.ok(name, "--help")[0].split())
 
 
 def test_a_name_without_a_run_is_one_line(recur: Recur, pushed: Pushed, cache: Path, tmp_path: Path) -> None:
@@ -272,7 +349,7 @@ def test_thresholds_of_a_run_go_with_it(
     recur.ok("export", run, "--push", "me/mine")
     assert made.files["thresholds.json"] == (run / "thresholds.json").read_bytes()
     listed = [each["name"] for each in json.loads(made.files["manifest.json"])["files"]]
-    assert {*listed} == {*made.files} - {"README.md", "manifest.json"}
+    assert {*listed} == {*made.files} - {"manifest.json"}
 
 
 def test_a_card_of_several_labels_or_numbers_has_their_scores(recur: Recur, tmp_path: Path) -> None:
