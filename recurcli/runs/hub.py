@@ -44,7 +44,17 @@ def _fetched(asked: str, name: str, revision: str | None, file: str) -> Path:
     try:
         return Path(hf_hub_download(name, file, revision=revision, library_name="recurcli"))
     except Exception as error:  # of many kinds: no network, no such repository, no permission
-        raise UsageError(f"{asked}: its {file} is neither in the cache nor on the Hub ({escaped(error)})") from None
+        raise UsageError(f"{asked}: its {file} is not in the cache, and cannot be fetched ({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return why the Hub was not asked, or what it answered, and the way out where it wants a token."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    is_refused = getattr(getattr(error, "response", None), "status_code", None) in (401, 403)
+    return escaped(error) + ("; `hf auth login` gives a token" if is_refused else "")
 
 
 def check_names(repository: str, license: str | None) -> None:
@@ -84,5 +94,5 @@ def push(folder: Path, name: str, log: Log, *, public: bool, license: str | None
     except RecurError:
         raise
     except Exception as error:  # of many kinds: no network, no such owner, no permission
-        raise StorageError(f"{address}: cannot be pushed ({escaped(error)}); `hf auth login` gives a token") from None
+        raise StorageError(f"{address}: cannot be pushed ({_reason(error)})") from None
     return {"output": f"{address}@{commit.oid}"}

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -174,9 +175,14 @@ def test_options_that_do_not_fit_are_refused(
 def test_a_refusal_of_the_hub_is_one_line_with_the_way_out(
     recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Pushed(monkeypatch).api.create_repo.side_effect = OSError("401 Client Error: Unauthorized\nmore")
-    reason = "hf://me/mine: cannot be pushed (401 Client Error: Unauthorized\\nmore); `hf auth login` gives a token"
-    recur.refused(5, reason, "export", trained, "--push", "me/mine")
+    error = OSError("401 Client Error: Unauthorized\nmore")
+    Pushed(monkeypatch).api.create_repo.side_effect = error
+    line = ("export", trained, "--push", "me/mine")
+    recur.refused(5, "hf://me/mine: cannot be pushed (HF_HUB_OFFLINE is set)", *line)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    recur.refused(5, "hf://me/mine: cannot be pushed (401 Client Error: Unauthorized\\nmore)", *line)
+    vars(error)["response"] = SimpleNamespace(status_code=401)
+    recur.refused(5, "Unauthorized\\nmore; `hf auth login` gives a token)", *line)
 
 
 def test_an_unfinished_run_is_not_pushed(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -300,8 +306,12 @@ def test_a_name_without_a_run_is_one_line(recur: Recur, pushed: Pushed, cache: P
     cached(cache, {"manifest.json": b'{"files": [{"name": "predict.py", "size": 1, "sha256": ""}]}'}, "me/export")
     cached(cache, {name: pushed.files[name] for name in ("manifest.json", "config.json")}, "me/part")
     for name in ("me/none", "me/model", "me/export@v9"):
-        refused(2, f"hf://{name}: its manifest.json is neither in the cache nor on the Hub (", f"hf://{name}")
-    refused(2, " is neither in the cache nor on the Hub (", "hf://me/part")
+        refused(
+            2,
+            f"hf://{name}: its manifest.json is not in the cache, and cannot be fetched (HF_HUB_OFFLINE is set)",
+            f"hf://{name}",
+        )
+    refused(2, " is not in the cache, and cannot be fetched (HF_HUB_OFFLINE is set)", "hf://me/part")
     refused(4, "hf://me/export: is not a run of recur: its manifest.json lists predict.py", "hf://me/export")
     for name in ("hf://mine", "hf://me/../x", "hf://me/mine/more", "hf://me/mine@"):
         refused(2, f"{name}: is not hf://OWNER/NAME or hf://OWNER/NAME@REVISION", name)
