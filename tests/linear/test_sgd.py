@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from class_numbers import numbered
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, random_array
+from scipy.sparse import csr_matrix
 
 from recurcli.config import DataConfig
 from recurcli.linear import fitting
@@ -16,7 +16,7 @@ ROWS, SIZE, FEATURES = 150, 40, 6
 
 def drawn(classes: int) -> tuple[csr_matrix, NDArray[np.float32], Y, NDArray[np.float64], Target]:
     draw = np.random.default_rng(0)
-    vectors = csr_matrix(random_array((ROWS, SIZE), density=0.2, rng=draw, dtype=np.float32))
+    vectors = csr_matrix(np.where(draw.random((ROWS, SIZE)) < 0.2, draw.random((ROWS, SIZE)), 0).astype(np.float32))
     features = draw.normal(1, 1, (ROWS, FEATURES)).astype(np.float32)
     if classes > 1:
         return vectors, features, draw.integers(classes, size=ROWS), draw.random(ROWS), numbered(classes)
