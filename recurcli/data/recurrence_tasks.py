@@ -244,7 +244,7 @@ _MAKERS: dict[str, tuple[Callable[[Range, Draw], Iterator[list[Row]]], dict[str,
         for name, automaton in AUTOMATA.items()
     },
     "associative-recall": (partial(_recalls, 64), _sizes((4, 16), (32, 64))),
-    "recall-size": (partial(_recalls, 256), _sizes((4, 64), (128, 256))),
+    "recall-size": (partial(_recalls, 256), _sizes((4, 64), (128, 255))),
     "recall-distance": (_distances, _sizes((MAX_DISTANCE, 50), (100, 200))),
 }
 
