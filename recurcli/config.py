@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED
+from recurcli.encoders import LINEAR, PRETRAINED
 from recurcli.errors import ModelError, UsageError, did_you_mean, escaped
 from recurcli.metrics import (
     AT_LEAST,
@@ -290,6 +290,8 @@ class LinearConfig:
     Model2Vec or its name on the Hub, with @ and a sha256 or without; auto: the package, if it covers the texts; null: none."""
     vector_scale: Annotated[float, Ge(0), Le(1e3)] | Literal["auto"] = "auto"
     """Norm of the mean vector beside that of the n-grams, which is 1 for characters and 1 for words."""
+    all_rows: bool = False
+    """Whether all rows are fitted where they have more n-grams than are kept in memory; false: rows drawn from them."""
 
     def __post_init__(self) -> None:
         for name in ("characters", "words"):
@@ -565,6 +567,10 @@ class FinetuningConfig(OptimizationConfig):
     2015, section 3.1; there whole words). auto: 0.5; for pairs, which are compared word by word, 0.2."""
     label_smoothing: Probability = 0.0
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
+    supervise: Literal["last", "every"] = "last"
+    """Positions with a loss. last: the label of a row is learned from its pooled state; every: each position of a row of a
+    generated language or word problem has the label of the tokens so far, and the mean of their losses is that of the row.
+    Scores are those of the last position in both cases."""
 
     teacher: str | None = None
     """File with another model's soft labels of rows, as `recur predict --probabilities` writes them; null: none. Rows without a
@@ -589,6 +595,8 @@ class FinetuningConfig(OptimizationConfig):
             )
         if self.label_smoothing and self.loss == "hinge":
             raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
+        if self.supervise == "every" and (self.word_dropout or self.teacher is not None):
+            raise ValueError("supervise must be last with word_dropout or a teacher, which have no labels of prefixes")
         if self.teacher is not None and self.loss == "hinge":
             raise ValueError("teacher must be null with loss hinge; use loss cross_entropy")
 
@@ -685,6 +693,8 @@ def preset_keys(section: Literal["pretraining", "finetuning"] | None = None) -> 
 
     `section` is the one of the two that a command reads, and those of the other are left out; None: neither is.
     """
+    from recurcli.encoders import ENCODERS  # their keys, which a linear model does not need
+
     keys = [f"encoder.{key.name}" for encoder in ENCODERS.values() for key in dataclasses.fields(encoder.config)]
     for entry in dataclasses.fields(Preset):
         if section is not None and entry.name in {"pretraining", "finetuning"} - {section}:
@@ -712,15 +722,19 @@ _FIRST_SENTENCE = re.compile(r"(?<=\.)(?<!\beq\.)(?<!\bal\.)\s")
 """The space after a full stop that is not one of "eq." or "et al."."""
 
 
-def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each key of a section of a preset as a dotted path, and the first sentence of its description."""
+def _schema(kind: type[Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a config. Its descriptions are read from the source, which takes a fifth of a start."""
     from pydantic import TypeAdapter
 
+    STRICT["use_attribute_docstrings"] = True
+    return TypeAdapter(kind).json_schema()
+
+
+def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each key of a section of a preset as a dotted path, and the first sentence of its description."""
     docs: dict[str, str] = {}
-    for own in reversed(
-        [each for each in kind.__mro__ if dataclasses.is_dataclass(each)]
-    ):  # pydantic reads its own alone
-        known = TypeAdapter(own).json_schema().get("properties", {})
+    for own in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):  # pydantic reads its own alone
+        known = _schema(own).get("properties", {})
         docs |= {name: about["description"] for name, about in known.items() if "description" in about}
     for key in dataclasses.fields(kind):
         if (section := section_of(key.type)) is not None:
@@ -730,16 +744,14 @@ def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a preset file, for editors. Every key is optional; `extends` names a parent preset."""
-    from pydantic import TypeAdapter
-
-    schema = TypeAdapter(Preset).json_schema()
+    schema = _schema(Preset)
     schema.pop("required", None)
     schema["properties"]["extends"] = {
         "type": "string",
         "description": "The preset that this one changes: a name or path.",
     }
     # pydantic reads the descriptions of a class's own fields only, not those of the fields that it inherits.
-    inherited = TypeAdapter(OptimizationConfig).json_schema()["properties"]
+    inherited = _schema(OptimizationConfig)["properties"]
     for kind in (PretrainingConfig, FinetuningConfig):
         properties = schema["$defs"][kind.__name__]["properties"]
         properties |= {key: inherited[key] for key in properties.keys() & inherited.keys()}

@@ -93,6 +93,32 @@ class FeedForward(nn.Module):
         return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
+def by_head(x: Tensor, heads: int) -> Tensor:
+    """Return x (…, H K) as (…, H, K)."""
+    return x.view(*x.shape[:-1], heads, -1)
+
+
+class ShortConvolution(nn.Module):
+    """SiLU of a causal convolution of each channel over its last `width` positions: (B, T, C) -> (B, T, C).
+
+    It stands before the recurrences of Mamba, DeltaNet and xLSTM. Its weights begin as those of `nn.Conv1d`, without a bias.
+    """
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width, channels).uniform_(-(width**-0.5), width**-0.5))
+
+    def forward(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the values of x (B, T, C), and what a later call gets as `before`: the last width - 1 positions, None: 0."""
+        length, width = x.shape[1], len(self.weight)
+        read = F.pad(x, (0, 0, width - 1, 0)) if before is None else torch.cat([before, x], dim=1)
+        weight = self.weight.to(x.dtype)
+        found = weight[0] * read[:, :length]
+        for place in range(1, width):
+            found = torch.addcmul(found, weight[place], read[:, place : place + length])
+        return F.silu(found), read[:, length:]
+
+
 _held: ContextVar[dict[int, list[Tensor]] | None] = ContextVar("_held", default=None)
 
 

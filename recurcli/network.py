@@ -194,17 +194,19 @@ class Classifier(Backbone):
         super().__init__(config)
         self.head = ClassificationHead(config.hidden_size, config.num_classes, config.pooling, config.pair_pooling)
 
-    def forward(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, ids: Tensor, mask: Tensor | None, *, every: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode).
 
-        `mask` None: all ids are real tokens.
+        `mask` None: all ids are real tokens. With `every` the logits are those of each position without pooling, (B, T, C).
         """
         with computed_once():
             x, states = self.encode(ids, mask)
             losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
         mask = _full(mask, ids)
         with without_autocast(states):  # so that bf16 rounds no logit, of which a step is 0.06 above 8
-            return self.head(at_least_float32(states), mask, ids == self.config.separator_id), losses
+            states = at_least_float32(states)
+            logits = self.head.output(states) if every else self.head(states, mask, ids == self.config.separator_id)
+            return logits, losses
 
 
 class LanguageModel(Backbone):

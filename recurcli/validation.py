@@ -156,7 +156,7 @@ def _construct(loader: Any, node: yaml.Node, source: str, path: KeyPath, lines: 
 
 
 Config = TypeVar("Config")
-STRICT = {"extra": "forbid", "use_attribute_docstrings": True, "allow_inf_nan": False}
+STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 """The `__pydantic_config__` of every config dataclass."""
 Number = TypeVar("Number", int, float)
 Positive = Annotated[Number, Gt(0)]

@@ -21,16 +21,16 @@ def numbered(classes: int) -> OneLabel:
     return OneLabel(tuple(map(str, range(classes))))
 
 
-def fit_model(texts: Any, targets: Classes, classes: int, *more: Any) -> LinearModel:
-    return fitting.fit_model(texts, np.asarray(targets), numbered(classes), *more)
+def fit_model(texts: Any, targets: Classes, classes: int, *more: Any, **keys: Any) -> LinearModel:
+    return fitting.fit_model(texts, np.asarray(targets), numbered(classes), *more, **keys)
 
 
 def fit_linear_model(texts: Any, targets: Classes, classes: int, *more: Any) -> LinearModel:
     return fitting.fit_linear_model(texts, np.asarray(targets), numbered(classes), *more)
 
 
-def refit_linear_model(model: LinearModel, texts: Any, targets: Classes, *more: Any) -> LinearModel:
-    return fitting.refit_linear_model(model, texts, np.asarray(targets), numbered(len(model.bias)), *more)
+def refit_linear_model(model: LinearModel, texts: Any, targets: Classes, *more: Any, **named: Any) -> LinearModel:
+    return fitting.refit_linear_model(model, texts, np.asarray(targets), numbered(len(model.bias)), *more, **named)
 
 
 def search_hyperparameters(texts: Any, targets: Classes, classes: int, *more: Any) -> Hyperparameters:
@@ -39,10 +39,6 @@ def search_hyperparameters(texts: Any, targets: Classes, classes: int, *more: An
 
 def out_of_fold_logits(texts: Any, targets: Classes, classes: int, *more: Any, **named: Any) -> Logits:
     return out_of_fold.out_of_fold_logits(texts, np.asarray(targets), numbered(classes), *more, **named)
-
-
-def fit_sgd(vectors: Any, targets: Classes, classes: int, *more: Any, **named: Any) -> LinearWeights:
-    return fitting.fit_sgd(vectors, np.asarray(targets), numbered(classes), *more, **named)
 
 
 def fit_svc(vectors: Any, targets: Classes, classes: int, *more: Any) -> LinearWeights:

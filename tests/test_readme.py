@@ -160,7 +160,7 @@ def test_the_yaml_of_the_readme_is_a_preset(tmp_path: Path) -> None:
 
 
 def test_the_python_of_the_readme_runs(trained: Path, tmp_path: Path) -> None:
-    code, more = re.findall(r"```python\n(.*?)```", READMES["docs/serving.md"], flags=re.DOTALL)
+    code, more, *_ = re.findall(r"```python\n(.*?)```", READMES["docs/serving.md"], flags=re.DOTALL)
     sample = rows(60, seed=1, labelled=True)
     names: dict[str, object] = {key: [row[name] for row in sample] for key, name in COLUMNS.items()}
     exec(code.replace("runs/starsaber-tnews", str(trained)), names)

@@ -18,8 +18,6 @@ TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis", "build", "hatchling")
 """What the suite needs beyond the project's own dependencies."""
 DISTRIBUTIONS = {"yaml": "PyYAML", "sklearn": "scikit-learn", "pydantic_core": "pydantic"}
 """The package that a module comes from, where the names differ."""
-BESIDE_THEM = {"recurcli", "features", "linear_model", "ngram_hashes", "word_tokens"}
-"""recurcli itself, and the modules in an exported folder that import one another."""
 
 
 def lower_bounds(requirements: list[str]) -> dict[str, str]:
@@ -56,7 +54,7 @@ def test_every_dependency_has_a_lower_bound_and_a_pinned_version_above_it() -> N
 def test_every_import_is_of_a_declared_package() -> None:
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     declared = {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for group in groups for line in group}
-    modules = set().union(*map(imported, (ROOT / "recurcli").rglob("*.py"))) - sys.stdlib_module_names - BESIDE_THEM
+    modules = set().union(*map(imported, (ROOT / "recurcli").rglob("*.py"))) - sys.stdlib_module_names - {"recurcli"}
     assert len(modules) > 20
     assert {DISTRIBUTIONS.get(module, module).lower().replace("_", "-") for module in modules} <= declared
 

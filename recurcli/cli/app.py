@@ -9,6 +9,7 @@ import inspect
 import io
 import math
 import os
+import re
 import shutil
 import signal
 import sys
@@ -170,13 +171,13 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
 
         parameters = [*_options(function)]
         about = {each.name: get_args(each.annotation)[-1] for each in parameters}
-        read = {name: option.no_files for name, option in about.items() if hasattr(option, "no_files")}
+        read = {name: option.no_file for name, option in about.items() if hasattr(option, "no_file")}
 
         def run(**options: Any) -> None:
             arguments = _arguments(function, options)
-            for name, no_files in read.items() if not options.get("resume") else ():  # a finished run needs no data
+            for name, no_file in read.items() if not options.get("resume") else ():  # a finished run needs no data
                 for path in options[name] if isinstance(options[name], list) else [options[name]]:
-                    if path is not None and str(path) not in no_files:
+                    if path is not None and not re.fullmatch(no_file, str(path)):
                         check_exists(path)
             function(**arguments)
 

@@ -9,10 +9,11 @@ from recurcli.requests.options import Debug, Json, Quiet
     "recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip",
     "recur export runs/starsaber-tnews --format onnx --output tnews-onnx",
     "recur export runs/starsaber-tnews --format onnx --quantize int8 --output tnews-int8",
-    "recur export runs/packages --format html --output packages.html",
+    "recur export runs/packages --format html --output classifier.html",
+    "recur export runs/packages --push me/packages",
 )
 def export(request: ExportRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
-    """Write predictions for CLUE's leaderboard, an ONNX model, or a page that labels texts.
+    """Write predictions for CLUE's leaderboard, an ONNX model, or a page that labels texts; or push to the Hub.
 
     clue predicts the test rows of each run's task and writes them as the leaderboard wants them, checked before they are
     written. It computes in fp32 unless --precision says otherwise, so that the same runs give the same bytes.
@@ -23,6 +24,9 @@ def export(request: ExportRequest, json: Json = False, quiet: Quiet = False, deb
 
     html writes one file with the linear model, which labels texts in a browser without a network; `recur predict` reads it in
     place of a run. Static vectors and the encoder are left out. On how many dev rows it agrees with the run is said.
+
+    run writes a copy of a run without the texts of its rows. --push uploads such a copy, or with --format onnx that folder, to
+    the Hugging Face Hub: privately, and after a list of the files. `recur predict hf://OWNER/NAME` reads it.
     """
     from recurcli.commands.export import export as run_export
     from recurcli.display.screen import Screen, print_export, print_result

@@ -10,6 +10,7 @@ from recurcli.requests.predict import PredictRequest
 @command(
     "recur predict runs/starsaber-tnews texts.tsv > labels.tsv",
     "cut -f2 rows.tsv | recur predict runs/starsaber-tnews --no-header",
+    "recur predict hf://me/packages@v1 new.csv --output labelled.csv",
 )
 def predict(request: PredictRequest, quiet: Quiet = False, debug: Debug = False) -> None:
     """Label the rows of files or of a pipe, one row out for each row in.

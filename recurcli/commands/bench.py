@@ -31,8 +31,9 @@ from torch.utils.benchmark.utils.common import set_torch_threads
 from torch.utils.benchmark.utils.timer import timer as wall_clock
 
 from recurcli.device import Precision, SettledPrecision, autocast, choose_device, choose_precision
+from recurcli.encoders import LINEAR, PRETRAINED
 from recurcli.encoders.encoder import Encoder
-from recurcli.encoders.registry import LINEAR, PRETRAINED, build_encoder, causal_key, encoder_config
+from recurcli.encoders.registry import build_encoder, causal_key, encoder_config
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
 from recurcli.layers import computed_once
 from recurcli.log import Log

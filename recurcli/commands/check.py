@@ -49,6 +49,7 @@ from recurcli.log import Log
 from recurcli.preset.compose import compose, trains_encoder
 from recurcli.requests.check import CheckRequest
 from recurcli.requests.options import named_files
+from recurcli.runs.hub import local_run
 from recurcli.runs.run_directory import open_run
 from recurcli.targets import Cell, OneLabel, SeveralLabels
 from recurcli.targets.one_label import ordered_labels
@@ -100,7 +101,7 @@ def check(request: CheckRequest, log: Log) -> dict[str, Any]:
         from recurcli.commands.label_check import check_outputs, write_label_check
 
         check_outputs(request, [*paths, *(Path(name) for names in files.values() for name in names_in(names))])
-    run = None if request.against is None else open_run(request.against)
+    run = None if request.against is None else open_run(local_run(request.against, log))
     if run is None and request.data is not None:
         raise UsageError("--data names the training rows of --against RUN; add it, or name files with --train")
     together = [Path(names_in(names)[0]) for names in files.values()][:1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.commands.evaluation.rows import training_rows
+from recurcli.commands.evaluate import training_rows
 from recurcli.commands.trained_run import UNKNOWN, data_config, task_of, unknown_of_dev
 from recurcli.data.splits import load_split
 from recurcli.errors import DataError, pluralize

@@ -51,6 +51,7 @@ from recurcli.evaluation.predictor import WINDOW, Pair, Predictor
 from recurcli.linear.explain import explain, explain_direction
 from recurcli.log import Log
 from recurcli.requests.predict import STDIN, OutputFormat, PredictRequest
+from recurcli.runs.hub import local_run
 from recurcli.runs.run_directory import Facts, open_run
 from recurcli.targets import Cell, Number, Target
 
@@ -71,6 +72,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         output = stack.enter_context(
             open_output(request.output, log, resume=request.resume, overwrite=request.overwrite)
         )
+        request = replace(request, run=local_run(request.run, log))
         log.stage(f"reading {request.run}")
         predictor, sha256, unknown = _load(request, log)
         if request.explain and predictor.linear is None:
@@ -131,7 +133,7 @@ def _load(request: PredictRequest, log: Log) -> tuple[Predictor, str, float | No
     if request.run.is_file():
         from recurcli.export.html import read_page
 
-        return *read_page(request.run), None
+        return read_page(request.run)
     run = open_run(request.run)
     predictor = Predictor.load(run, **asdict(request.inference), fast=request.fast)
     run.note_if_unfinished(log)

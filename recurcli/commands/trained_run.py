@@ -54,7 +54,9 @@ def warn_of_unknown_ngrams(predictor: Predictor, of_dev: float, name: str, log: 
     share = ngrams.unknown / ngrams.counted
     if share > max(UNKNOWN, 2 * of_dev):
         what = f"{share:.0%} of the n-grams are unknown to the model, {of_dev:.0%} of those of its dev rows"
-        log.warn(f"{name}: {what}; the labels may mean nothing here (`recur check FILE --against {predictor.run}`)")
+        is_run = predictor.run is not None and predictor.run.is_dir()  # a page has no texts to compare with
+        more = f" (`recur check FILE --against {predictor.run}`)" if is_run else ""
+        log.warn(f"{name}: {what}; the labels may mean nothing here{more}")
 
 
 def known_task(run: Run, name: str) -> Task:

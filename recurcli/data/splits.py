@@ -36,7 +36,6 @@ from recurcli.data.labels import (
 )
 from recurcli.data.listops import SIZES, listops_rows
 from recurcli.data.readers import dataset_records, format_of, parts_of_document, with_labels
-from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of, path_shown, uncompressed
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
 from recurcli.data.tasks import CUSTOM, PLAIN, STEMS, Task, find_place, is_local, task_with_columns
@@ -129,6 +128,8 @@ def text_key(text: str) -> str:
     with and without it, and a leak that is missed costs more than two sentences that are kept together. Soft labels never
     pass from one to the other (see `canonical_texts`).
     """
+    if text.isascii() and text.isprintable():  # the form is NFKC already
+        return " ".join(text.lower().split())
     folded = unicodedata.normalize("NFKC", text.translate(_SHOWN)).casefold()
     return " ".join(unicodedata.normalize("NFKC", folded).split())
 
@@ -450,6 +451,8 @@ def load_split(
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; name a FILE (--data PATH), or --set data.hub=OWNER/NAME")
     else:
+        from recurcli.data.recurrence_tasks import recurrence_rows  # it multiplies groups
+
         made: Sequence[tuple[str, str]] = (
             listops_rows(task, split, close_brackets=config.close_brackets)
             if task.name in SIZES

@@ -62,6 +62,8 @@ class Task:
     label: tuple[str, ...] = ("label",)
     """Column of the label, or columns of 0 and 1, one for each label; (): a column with a usual name."""
     id: str | None = "id"
+    language: str | None = None
+    """The language of the texts by ISO 639-1, where all are in one."""
     dev_fraction: float = 0.1
     """One of this many training rows of a class is a dev row if the task has no dev rows (`drawn_rows`; ours)."""
     dropped_label: str | None = None
@@ -72,6 +74,8 @@ class Task:
     """Maps a split to the name of the file that CLUE's leaderboard takes for it, the newest test set first."""
     baselines: Mapping[str, float] = field(default_factory=dict)
     """Accuracies on dev of rules that do not learn the task."""
+    labels_prefixes: bool = False
+    """Whether each prefix of a text has a label (`recurrence_tasks.prefix_labels`)."""
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -94,7 +98,7 @@ _CLUE_TWO_TESTS = (Layout(files={**_CLUE_FILES, "test1.0": "test1.0.json"}),)
 def _clue(name: str, *, folder: str | None = None, **settings: Any) -> Task:
     """Return a task of CLUE with one test set, if no other is among the settings; `folder` is its name in CLUE's archive."""
     layouts, submissions = (Layout(files=_CLUE_FILES),), {"test": f"{name}_predict.json"}
-    usual = {"hub": ("clue/clue", folder or name), "layouts": layouts, "submissions": submissions}
+    usual = {"hub": ("clue/clue", folder or name), "layouts": layouts, "submissions": submissions, "language": "zh"}
     return Task(name=name, folder=folder, **usual | settings)
 
 
@@ -110,6 +114,7 @@ def _recurrence(name: str, labels: tuple[str, ...], **baselines: float) -> Task:
         rows={"train": 20_000, "dev": 2_000, "test": 2_000, "test-long": 2_000},
         text=("text",),
         baselines=baselines,
+        labels_prefixes="recall" not in name,
     )
 
 
@@ -167,6 +172,13 @@ _ROWS = (
     _recurrence("tomita-5", _VERDICTS, majority=0.5, length=0.667),  # a string of odd length is rejected
     _recurrence("tomita-6", _VERDICTS, majority=0.5, length=0.496),
     _recurrence("tomita-7", _VERDICTS, majority=0.5, length=0.5025),
+    _recurrence("dyck", _VERDICTS, majority=0.5, length=0.64),  # one of odd length is rejected
+    _recurrence("flip-flop", ("0", "1"), majority=0.5085),
+    _recurrence("modulo-5", tuple("01234"), majority=0.2035),
+    _recurrence("s3", tuple(f"g{element}" for element in range(6)), majority=0.1705),
+    _recurrence("a5", tuple(f"g{element}" for element in range(60)), majority=0.027),
+    _recurrence("s5", tuple(f"g{element}" for element in range(120)), majority=0.015),
+    _recurrence("recall-size", tuple(f"v{value}" for value in range(16)), majority=0.0725, most_frequent=0.1615),
     _recurrence("associative-recall", tuple(f"v{value}" for value in range(16)), majority=0.075, most_frequent=0.2455),
     _recurrence("recall-distance", tuple("abcdefgh"), majority=0.1345, most_frequent=0.2145),
     _clue(

@@ -106,21 +106,15 @@ class Ranks:
         """Send the `value` of rank 0, as JSON, to all ranks, and return it on each of them."""
         return self.all_gather(value if self.is_main else None)[0]
 
-    def all_reduce_(self, tensors: Sequence["Tensor"]) -> None:
-        """Sum `tensors` over all ranks, in place, in one message.
+    def all_reduce_(self, tensor: "Tensor") -> None:
+        """Sum a contiguous `tensor` over all ranks, in place.
 
         Gradients are summed after the backward pass, not in buckets during it as DistributedDataParallel does: a rank without
         rows takes part in the same way, and no two GPUs were at hand to measure what an overlap would save.
         """
-        if self.world_size == 1 or not tensors:
-            return
-        import torch
-
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
-        with _torch_distributed() as distributed:
-            distributed.all_reduce(flat, group=self._group)
-        for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        if self.world_size > 1:
+            with _torch_distributed() as distributed:
+                distributed.all_reduce(tensor, group=self._group)
 
     def all_gather_(self, tensor: "Tensor") -> list["Tensor"]:
         """Return the `tensor` of every rank, of one shape and dtype, in the order of ranks."""
@@ -145,7 +139,7 @@ class Ranks:
             import torch
 
             # Bits are summed, as sums of floats would lose the sign of a zero. They share their memory with `values`.
-            self.all_reduce_([torch.from_numpy(values).view(torch.int64)])
+            self.all_reduce_(torch.from_numpy(values).view(torch.int64))
         return values
 
     def _gathered(self, message: bytes) -> list[bytes]:

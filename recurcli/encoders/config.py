@@ -529,6 +529,65 @@ class RecurrentConfig(FeedForwardConfig):
 class MinGRUConfig(RecurrentConfig):
     """Keys of minGRU."""
 
+    signed: bool = False
+    """Whether the state's factor a is 1 - 2 z, in (-1, 1), and that of the input 1 - |a| (Grazzi et al., 2025, for gates that
+    do not read the state; the factor of the input is ours), or they are 1 - z and z."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsConfig(RecurrentConfig):
+    """Keys of the encoders with a recurrence for each head."""
+
+    num_heads: Positive[int] = 4
+    """H, the number of heads, which divides hidden_size. Half of them read the text backwards if it is not `causal`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size % self.num_heads or (not self.causal and self.num_heads % 2):
+            even = "" if self.causal else "be even and "
+            raise ValueError(
+                f"num_heads must {even}divide hidden_size, {self.hidden_size}, not {self.num_heads}; change one of them"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaNetConfig(HeadsConfig):
+    """Keys of DeltaNet, Gated DeltaNet and DeltaProduct."""
+
+    gate: Literal["none", "scalar"] = "none"
+    """Whether the state decays by a factor for each head and position (scalar, Gated DeltaNet), or not."""
+    negative_eigenvalues: bool = False
+    """Whether β is in (0, 2), so that I - β k k^T has the eigenvalue 1 - β in (-1, 1) (Grazzi et al., 2025), or in (0, 1)."""
+    products: Positive[int] = 1
+    """n, the updates of the state for each position, each with a key, a value and a β of its own (DeltaProduct)."""
+    short_convolution: Positive[int] = 4
+    """Positions that a query, key or value reads, its own included; 4 in the papers, 1 is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mamba2Config(HeadsConfig):
+    """Keys of Mamba-2."""
+
+    state_size: Positive[int] = 64
+    """N, the size of the state of a channel; 64 in the paper."""
+    signed: bool = False
+    """Whether the decay a of a state is 2 exp(-Δ A) - 1, in (-1, 1) (Grazzi et al., 2025), or exp(-Δ A), in (0, 1)."""
+    short_convolution: Positive[int] = 4
+    """Positions that an input of the recurrence reads, its own included; 4 in the paper, 1 is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLSTMConfig(HeadsConfig):
+    """Keys of the mLSTM."""
+
+    short_convolution: Positive[int] = 4
+    """Positions that a query or key reads, its own included; 4 in the paper, 1 is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SLSTMConfig(HeadsConfig):
+    """Keys of the sLSTM."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class S4DConfig(RecurrentConfig):

@@ -10,6 +10,7 @@
 Shapes here and in every encoder: B batch, T positions, D hidden size, L layers, H heads, K head size.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, cast
 
@@ -174,10 +175,11 @@ class Mixer(nn.Module):
     """A recurrence over a text in place of attention: (B, T, D) -> (B, T, D), in time and memory linear in T.
 
     Unless it is `causal`, half of the channels read each text from its last real token to its first one, and the states of both
-    halves are concatenated before the output map (ours). A subclass has `inputs`, `recur` and `output`.
+    halves are concatenated before the output map (ours). A subclass has `inputs`, `recur` and `to_output`.
     """
 
     causal: bool
+    to_output: nn.Module
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
@@ -187,7 +189,7 @@ class Mixer(nn.Module):
                 states = self.recur(*parts)
             else:
                 states = _half_reversed(self.recur(*(_half_reversed(part, mask) for part in parts)), mask)
-        return self.output(states, x)
+        return self.output(states.flatten(2), x)
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Return the output (B, D) of the next position x (B, D), and the state after it; None: there is none before."""
@@ -205,22 +207,32 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def recur(self, *parts: Tensor) -> Tensor:
-        """Return the states (B, T, D) of all channels, each read forwards."""
+        """Return the states of all channels, each read forwards: (B, T, D), or (B, T, halves, …)."""
         raise NotImplementedError
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
         """Return the output (B, T, D) of all states (B, T, D) and x (B, T, D)."""
-        raise NotImplementedError
+        found: Tensor = self.to_output(states.to(x.dtype))
+        return found
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return nothing: there are no weights on single tokens."""
         return {}
 
 
+def initial_decays(heads: int) -> tuple[nn.Parameter, nn.Parameter]:
+    """Return A and the bias of Δ of H decays exp(-softplus(Δ) exp(A)), drawn as in Mamba-2 (its code): (H,) x 2.
+
+    exp(A) is uniform from 1 to 16, and softplus of the bias is log-uniform from 0.001 to 0.1.
+    """
+    steps = torch.empty(heads).uniform_(math.log(0.001), math.log(0.1)).exp()
+    return nn.Parameter(torch.empty(heads).uniform_(1, 16).log()), nn.Parameter(steps + torch.log(-torch.expm1(-steps)))
+
+
 def _half_reversed(x: Tensor, mask: Tensor | None) -> Tensor:
-    """x (B, T, C) with the second half of its columns read from each text's last real token on."""
-    ahead, back = x.chunk(2, dim=-1)
-    return torch.cat([ahead, reversed_sequences(back, mask)], dim=-1)
+    """x (B, T, C) or (B, T, C, …) with the second half of C read from each text's last real token on."""
+    ahead, back = x.chunk(2, dim=2)
+    return torch.cat([ahead, reversed_sequences(back, mask)], dim=2)
 
 
 class BlockLayer(nn.Module):

@@ -33,30 +33,32 @@ class GatedLinearAttentionMixer(Mixer):
         self.swish, self.to_output = (nn.Linear(size, size, bias=False) for _ in range(2))
 
     def inputs(self, x: Tensor) -> tuple[Tensor, ...]:
-        projected, low = self.projection(x).tensor_split([-self.rank], dim=-1)
+        projected, low = torch.split(self.projection(x), [2 * x.shape[-1], self.rank], dim=-1)
         return projected, F.logsigmoid(self.gate(low)) / self.temperature
 
     def by_head(self, projected: Tensor, log_gate: Tensor) -> tuple[Tensor, ...]:
-        """Return queries, keys, values and log gates (…, H, K or V) of `inputs` (…, 2 D) and (…, D / 2)."""
+        """Return queries, keys, values and log gates of `inputs` (…, 2 D) and (…, D / 2): (…, halves, heads, K or V)."""
         sides = 1 if self.causal else 2
         columns = log_gate.shape[-1] // sides
-        by_side = projected.view(*projected.shape[:-1], sides, -1)
-        halves = torch.split(by_side, [columns, columns, 2 * columns], dim=-1)
-        heads = log_gate.shape[-1] // self.key_size
-        query, key, value = (half.reshape(*half.shape[:-2], heads, -1) for half in halves)
-        return query * self.key_size**-0.5, key, value, log_gate.reshape(*log_gate.shape[:-1], heads, -1)
+        projected, log_gate = (part.view(*part.shape[:-1], sides, -1) for part in (projected, log_gate))
+        parts, heads = torch.split(projected, [columns, columns, 2 * columns], dim=-1), columns // self.key_size
+        return tuple(part.view(*part.shape[:-1], heads, -1) for part in (*parts, log_gate))
 
     def recur(self, *parts: Tensor) -> Tensor:
-        found = gated_linear_attention(*(part.transpose(1, 2) for part in self.by_head(*parts)))  # (B, H, T, V)
-        return F.layer_norm(found, found.shape[-1:]).transpose(1, 2).flatten(2)
+        return self.normalized(gated_linear_attention(*(part.movedim(1, -2) for part in self.by_head(*parts)))).movedim(
+            -2, 1
+        )
+
+    def normalized(self, found: Tensor) -> Tensor:
+        """Return the LayerNorm of `found` (…, V), with the ε that makes up for queries without their factor 1 / √K."""
+        return F.layer_norm(found, found.shape[-1:], eps=1e-5 * self.key_size)
 
     def recur_on(self, parts: list[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
         query, key, value, log_gate = self.by_head(*parts)
         after = key[..., None] * value[..., None, :]
         if state is not None:
             after = log_gate.clamp(min=LEAST_LOG_GATE).exp()[..., None] * state + after
-        found = (query[..., None, :] @ after).squeeze(-2)
-        return F.layer_norm(found, found.shape[-1:]).flatten(1), after
+        return self.normalized((query[..., None, :] @ after).squeeze(-2)).flatten(1), after
 
     def output(self, states: Tensor, x: Tensor) -> Tensor:
         found: Tensor = self.to_output(F.silu(self.swish(x)) * states.to(x.dtype))

@@ -2,6 +2,9 @@
 
     h_t = (1 - z_t) * h_(t-1) + z_t * g(U x_t),   z_t = σ(W x_t)
 
+With `signed`, h_t = a_t * h_(t-1) + (1 - |a_t|) * g(U x_t) and a_t = 1 - 2 z_t, as Grazzi et al. change gates (Unlocking
+State-Tracking in Linear RNNs Through Negative Eigenvalues, 2025, section 5). The factor of the input is ours.
+
 g(x) = x + 0.5 for x >= 0 and σ(x) below (appendix B), so that states are positive and have the logarithms that the paper adds
 up in parallel. Ours is a scan in two levels without logarithms: it is faster on a CPU, and loses no digits.
 """
@@ -19,7 +22,7 @@ class MinGRUMixer(Mixer):
 
     def __init__(self, config: MinGRUConfig) -> None:
         super().__init__()
-        size, self.causal = config.hidden_size, config.causal
+        size, self.causal, self.signed = config.hidden_size, config.causal, config.signed
         self.gate, self.candidate, self.to_output = (nn.Linear(size, size) for _ in range(3))
 
     def inputs(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -29,18 +32,17 @@ class MinGRUMixer(Mixer):
         return linear_scan(*self.recurrence(*parts))
 
     def recurrence(self, gate: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
-        """Return 1 - z and z g(U x), each (…, C), of W x and U x."""
+        """Return the factors of the state and what is added to it, each (…, C), of W x and U x."""
         value = (candidate + 0.5).where(candidate >= 0, torch.sigmoid(candidate))
+        if self.signed:
+            factor = torch.tanh(-0.5 * gate)  # 1 - 2 σ
+            return factor, (1 - factor.abs()) * value
         return torch.sigmoid(-gate), torch.sigmoid(gate) * value
 
     def recur_on(self, parts: list[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
         coefficient, value = self.recurrence(*parts)
         after = value if state is None else coefficient * state + value
         return after, after
-
-    def output(self, states: Tensor, x: Tensor) -> Tensor:
-        found: Tensor = self.to_output(states.to(x.dtype))
-        return found
 
 
 class MinGRU(BlockEncoder):

@@ -11,85 +11,63 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recurcli.encoders.config import (
-    BigBirdConfig,
-    BiLSTMConfig,
-    BlockRecurrentConfig,
-    EncoderConfig,
-    GatedLinearAttentionConfig,
-    GatedStarSaberConfig,
-    InformerConfig,
-    LatentBottleneckConfig,
-    LinearTransformerConfig,
-    LinformerConfig,
-    MinGRUConfig,
-    NoEncoderConfig,
-    NystromformerConfig,
-    OrthogonalTransformerConfig,
-    PerformerConfig,
-    PretrainedConfig,
-    RandomTransJectConfig,
-    ReformerConfig,
-    ReZeroConfig,
-    RSAConfig,
-    S4DConfig,
-    SkyformerConfig,
-    StarSaberConfig,
-    SynthesizerConfig,
-    TransformerConfig,
-    TransformerXLConfig,
-    TransJectConfig,
-    TruncatedLSTMConfig,
-    TruncatedRNNConfig,
-)
+from recurcli.encoders import LINEAR, PRETRAINED
+from recurcli.encoders import config as configs
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.validation import parse_config
 
 if TYPE_CHECKING:
     from recurcli.encoders.encoder import Encoder
 
-PRETRAINED = "pretrained"
-"""The name in `encoder.name` of an encoder in Hugging Face's layout, which has a path in place of sizes."""
-LINEAR = "linear"
-"""The name in `encoder.name` of a preset without an encoder, whose model is the linear one. It is not one of ENCODERS."""
-
 
 class BuiltIn(NamedTuple):
     """An encoder of this package: its Config, and the names of its module and class, which needs torch."""
 
-    config: type[EncoderConfig] | type[PretrainedConfig]
+    config: type[configs.EncoderConfig] | type[configs.PretrainedConfig]
     module: str
     name: str
 
 
 ENCODERS = {
-    "starsaber": BuiltIn(StarSaberConfig, "starsaber", "StarSaber"),
-    "gated-starsaber": BuiltIn(GatedStarSaberConfig, "gated_starsaber", "GatedStarSaber"),
-    "rsa": BuiltIn(RSAConfig, "rsa", "RSA"),
-    "transject": BuiltIn(TransJectConfig, "transject", "TransJect"),
-    "random-transject": BuiltIn(RandomTransJectConfig, "transject", "RandomTransJect"),
-    "transformer": BuiltIn(TransformerConfig, "transformer", "Transformer"),
-    "orthogonal-transformer": BuiltIn(OrthogonalTransformerConfig, "orthogonal_transformer", "OrthogonalTransformer"),
-    "rezero": BuiltIn(ReZeroConfig, "rezero", "ReZero"),
-    "bilstm": BuiltIn(BiLSTMConfig, "bilstm", "BiLSTM"),
-    "linear-transformer": BuiltIn(LinearTransformerConfig, "linear_transformer", "LinearTransformer"),
-    "truncated-rnn": BuiltIn(TruncatedRNNConfig, "truncated", "TruncatedRNN"),
-    "truncated-lstm": BuiltIn(TruncatedLSTMConfig, "truncated", "TruncatedLSTM"),
-    "linformer": BuiltIn(LinformerConfig, "efficient.linformer", "Linformer"),
-    "performer": BuiltIn(PerformerConfig, "efficient.performer", "Performer"),
-    "nystromformer": BuiltIn(NystromformerConfig, "efficient.nystromformer", "Nystromformer"),
-    "synthesizer": BuiltIn(SynthesizerConfig, "efficient.synthesizer", "Synthesizer"),
-    "skyformer": BuiltIn(SkyformerConfig, "efficient.skyformer", "Skyformer"),
-    "reformer": BuiltIn(ReformerConfig, "efficient.reformer", "Reformer"),
-    "bigbird": BuiltIn(BigBirdConfig, "efficient.bigbird", "BigBird"),
-    "informer": BuiltIn(InformerConfig, "efficient.informer", "Informer"),
-    "transformer-xl": BuiltIn(TransformerXLConfig, "transformer_xl", "TransformerXL"),
-    "block-recurrent-transformer": BuiltIn(BlockRecurrentConfig, "block_recurrent", "BlockRecurrentTransformer"),
-    "temporal-latent-bottleneck": BuiltIn(LatentBottleneckConfig, "latent_bottleneck", "TemporalLatentBottleneck"),
-    "mingru": BuiltIn(MinGRUConfig, "mingru", "MinGRU"),
-    "s4d": BuiltIn(S4DConfig, "s4d", "S4D"),
-    "gated-linear-attention": BuiltIn(GatedLinearAttentionConfig, "gated_linear_attention", "GatedLinearAttention"),
-    PRETRAINED: BuiltIn(PretrainedConfig, "pretrained", "Pretrained"),
+    "starsaber": BuiltIn(configs.StarSaberConfig, "starsaber", "StarSaber"),
+    "gated-starsaber": BuiltIn(configs.GatedStarSaberConfig, "gated_starsaber", "GatedStarSaber"),
+    "rsa": BuiltIn(configs.RSAConfig, "rsa", "RSA"),
+    "transject": BuiltIn(configs.TransJectConfig, "transject", "TransJect"),
+    "random-transject": BuiltIn(configs.RandomTransJectConfig, "transject", "RandomTransJect"),
+    "transformer": BuiltIn(configs.TransformerConfig, "transformer", "Transformer"),
+    "orthogonal-transformer": BuiltIn(
+        configs.OrthogonalTransformerConfig, "orthogonal_transformer", "OrthogonalTransformer"
+    ),
+    "rezero": BuiltIn(configs.ReZeroConfig, "rezero", "ReZero"),
+    "bilstm": BuiltIn(configs.BiLSTMConfig, "bilstm", "BiLSTM"),
+    "linear-transformer": BuiltIn(configs.LinearTransformerConfig, "linear_transformer", "LinearTransformer"),
+    "truncated-rnn": BuiltIn(configs.TruncatedRNNConfig, "truncated", "TruncatedRNN"),
+    "truncated-lstm": BuiltIn(configs.TruncatedLSTMConfig, "truncated", "TruncatedLSTM"),
+    "linformer": BuiltIn(configs.LinformerConfig, "efficient.linformer", "Linformer"),
+    "performer": BuiltIn(configs.PerformerConfig, "efficient.performer", "Performer"),
+    "nystromformer": BuiltIn(configs.NystromformerConfig, "efficient.nystromformer", "Nystromformer"),
+    "synthesizer": BuiltIn(configs.SynthesizerConfig, "efficient.synthesizer", "Synthesizer"),
+    "skyformer": BuiltIn(configs.SkyformerConfig, "efficient.skyformer", "Skyformer"),
+    "reformer": BuiltIn(configs.ReformerConfig, "efficient.reformer", "Reformer"),
+    "bigbird": BuiltIn(configs.BigBirdConfig, "efficient.bigbird", "BigBird"),
+    "informer": BuiltIn(configs.InformerConfig, "efficient.informer", "Informer"),
+    "transformer-xl": BuiltIn(configs.TransformerXLConfig, "transformer_xl", "TransformerXL"),
+    "block-recurrent-transformer": BuiltIn(
+        configs.BlockRecurrentConfig, "block_recurrent", "BlockRecurrentTransformer"
+    ),
+    "temporal-latent-bottleneck": BuiltIn(
+        configs.LatentBottleneckConfig, "latent_bottleneck", "TemporalLatentBottleneck"
+    ),
+    "mingru": BuiltIn(configs.MinGRUConfig, "mingru", "MinGRU"),
+    "s4d": BuiltIn(configs.S4DConfig, "s4d", "S4D"),
+    "gated-linear-attention": BuiltIn(
+        configs.GatedLinearAttentionConfig, "gated_linear_attention", "GatedLinearAttention"
+    ),
+    "delta-net": BuiltIn(configs.DeltaNetConfig, "delta_net", "DeltaNet"),
+    "mamba2": BuiltIn(configs.Mamba2Config, "mamba2", "Mamba2"),
+    "mlstm": BuiltIn(configs.MLSTMConfig, "mlstm", "MLSTM"),
+    "slstm": BuiltIn(configs.SLSTMConfig, "slstm", "SLSTM"),
+    PRETRAINED: BuiltIn(configs.PretrainedConfig, "pretrained", "Pretrained"),
 }
 
 
@@ -116,7 +94,7 @@ def encoder_config(name: str) -> type[Any]:
     Raises UsageError as `encoder_class`.
     """
     if name == LINEAR:
-        return NoEncoderConfig
+        return configs.NoEncoderConfig
     known = ENCODERS.get(name)
     return encoder_class(name).Config if known is None else known.config
 

@@ -31,13 +31,10 @@ from recurcli.encoders.config import RandomTransJectConfig, TransJectConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers import Dropout, normal_, orthogonal_matrices
 from recurcli.ops.attention import mask_or_full
-from recurcli.ops.orthogonal import cayley_product, orthogonal
+from recurcli.ops.orthogonal import orthogonal
 from recurcli.ops.precision import without_autocast
-from recurcli.validation import OrthogonalMap
 
 CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
-FEW = 8
-"""Up to 8 D tokens the gradients of raw parameters are those of products. Ours: passes over more take longer than D^3."""
 
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -45,29 +42,12 @@ def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
     return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
 
 
-def trains_few_tokens(x: Tensor, matrices: Tensor, sets: int, kind: OrthogonalMap) -> bool:
-    """Return whether the gradients of the orthogonal `matrices` take less time as those of products with x (B, T, D).
-
-    It is so for at most D tokens for each of the `sets` of eigenvalues, and FEW D in all.
-    """
-    if torch.compiler.is_compiling() or kind != "cayley" or not matrices.requires_grad:
-        return False
-    return x.shape[0] * x.shape[1] <= x.shape[2] * min(sets, FEW)
-
-
-def times(x: Tensor, matrices: Tensor, raw: Tensor | None) -> Tensor:
-    """Return x Q of the orthogonal matrices Q (E, D, D): (E, N, D) -> (E, N, D). `raw` gets the gradient; None: Q gets it."""
-    return torch.bmm(x, matrices) if raw is None else cayley_product(x, matrices, raw)
-
-
-def eigenvalues(x: Tensor, eigenvectors: Tensor, raw: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def eigenvalues(x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return s (B, D), P (B, T, D) and the divisor max q (B, 1), from x (B, T, D) and Us (D, D).
 
     The paper's standardisation of q is not available. The released code applies tanh and divides by the largest entry.
-    `raw` is as in `times`.
     """
-    flat = x.reshape(1, -1, x.shape[-1])
-    projected = times(flat, eigenvectors[None], None if raw is None else raw[None]).view_as(x)
+    projected = x @ eigenvectors
     q = projected.to(torch.promote_types(projected.dtype, torch.float32)).square().sum(dim=1)
     divisor = greatest(q)
     return q / divisor, projected, divisor
@@ -99,14 +79,13 @@ def expert_outputs(
     s: Tensor,
     inward: Tensor,
     outward: Tensor,
-    raws: Sequence[Tensor | None] = (None, None),
     *,
     folded: bool | None = None,
 ) -> Tensor:
     """Return Y_e = ELU( ((h U_e) * s) V_e ) of all experts: h (B, T, D), s (S, D), U and V (E, D, D) -> (E, B, T, D).
 
     S is B, or 1 if all samples share s. `folded` computes W_e = U_e diag(s) V_e first, which is faster if more than D tokens
-    share one s. None: choose the faster way. Both ways give the same result. `raws` are those of U and of V, as in `times`.
+    share one s. None: choose the faster way. Both ways give the same result.
     """
     experts, size = inward.shape[:2]
     tokens = h.shape[0] * h.shape[1] // s.shape[0]  # N, the tokens of each s
@@ -116,10 +95,10 @@ def expert_outputs(
         weight = torch.bmm((inward[:, None] * s[:, None]).flatten(1, 2), outward).view(-1, size, size)  # (E S, D, D)
         y = torch.bmm(h.reshape(-1, tokens, size).expand(experts, -1, -1, -1).reshape(-1, tokens, size), weight)
     else:
-        turned = times(h.reshape(1, -1, size).expand(experts, -1, -1), inward, raws[0])  # (E, S N, D)
+        turned = torch.bmm(h.reshape(1, -1, size).expand(experts, -1, -1), inward)  # (E, S N, D)
         scaled = turned.view(experts, -1, tokens, size) * s[:, None].to(turned.dtype)
-        y = times(scaled.flatten(1, 2), outward, raws[1])
-    return F.elu(y, inplace=raws[1] is None).view(experts, *h.shape)
+        y = torch.bmm(scaled.flatten(1, 2), outward)
+    return F.elu(y, inplace=True).view(experts, *h.shape)
 
 
 class _MaxOverTime(torch.autograd.Function):
@@ -171,7 +150,6 @@ class TransJectLayer(nn.Module):
         size = config.hidden_size
         self.num_experts = config.num_experts
         self.num_layers = config.num_layers
-        self.orthogonal_map = config.orthogonal_map
         self.raw = nn.Parameter(normal_(torch.empty(2 * self.num_experts + 2, size, size), std=size**-0.5))
         self.alpha = nn.Parameter(torch.tensor(config.alpha_init))
         self.importance = nn.Parameter(normal_(torch.empty(size), std=size**-0.5))
@@ -180,13 +158,10 @@ class TransJectLayer(nn.Module):
 
     def forward(self, h: Tensor, s: Tensor, matrices: Tensor, real: Tensor | None) -> Tensor:
         """Return h' (B, T, D) from h (B, T, D), s (S, D) and `matrices`, the orthogonal matrices of `raw`."""
-        parts = [self.num_experts, self.num_experts, 2]
-        inward, outward, feed_forward = torch.split(matrices, parts)
-        few = trains_few_tokens(h, matrices, s.shape[0], self.orthogonal_map)
-        raws = torch.split(self.raw, parts) if few else [None] * 3
-        y = expert_outputs(h, s, inward, outward, raws[:2])
+        inward, outward, feed_forward = torch.split(matrices, [self.num_experts, self.num_experts, 2])
+        y = expert_outputs(h, s, inward, outward)
         highest, y = max_over_time(h, y, self.residual_weight, real)
-        return self.combine(h, y, self.expert_weights(highest), feed_forward, raws[2])
+        return self.combine(h, y, self.expert_weights(highest), feed_forward)
 
     @property
     def residual_weight(self) -> Tensor:
@@ -198,15 +173,14 @@ class TransJectLayer(nn.Module):
         scores = (highest * self.importance).sum(dim=-1)  # (E, B)
         return (scores + self.bias[:, None]).softmax(dim=0)
 
-    def combine(self, h: Tensor, y: Tensor, weights: Tensor, feed_forward: Tensor, raw: Tensor | None = None) -> Tensor:
-        """Return h' (B, T, D) with the expert weights (E, B); `feed_forward` (2, D, D) is W1 and W2, `raw` as in `times`."""
+    def combine(self, h: Tensor, y: Tensor, weights: Tensor, feed_forward: Tensor) -> Tensor:
+        """Return h' (B, T, D) with the expert weights (E, B); `feed_forward` (2, D, D) is W1 and W2."""
         r = self.residual_weight
-        first, second = torch.split(feed_forward.mT, 1)
-        raws = (None, None) if raw is None else torch.split(raw.mT, 1)
+        first, second = feed_forward.unbind()
         mixture = torch.bmm((r * weights).to(y.dtype).T[:, None], y.flatten(2).transpose(0, 1))  # (B, 1, T D)
         h = h + mixture.view_as(h)
-        inner = self.dropout(F.elu(times(h.view(1, -1, h.shape[-1]), first, raws[0])))
-        return h + r * F.elu(times(inner, second, raws[1])).view_as(h)
+        inner = self.dropout(F.elu(F.linear(h, first), inplace=True))
+        return h + r * F.elu(F.linear(inner, second), inplace=True)
 
     @property
     def is_at_cap(self) -> bool:
@@ -275,13 +249,8 @@ class TransJect(Encoder):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = zero_padding(x, mask)
         eigenvectors, *matrices = self.matrices([self.eigenvectors, *(layer.raw for layer in self.layers)])
-        s, _, _ = self.eigenvalues(x, eigenvectors)
+        s, _, _ = eigenvalues(x, eigenvectors)
         return run_layers([partial(self.apply_layer, layer) for layer in self.layers], matrices, x, s, mask)
-
-    def eigenvalues(self, x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the result of `eigenvalues`; the gradient reaches Us by the way that is faster for all matrices."""
-        few = trains_few_tokens(x, eigenvectors, x.shape[0], self.orthogonal_map)
-        return eigenvalues(x, eigenvectors, self.eigenvectors if few else None)
 
     def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         """`reconstruction`: weight · |Us^T (x^T x / max q) Us - diag(s)|^2 / D^2, squared Frobenius norm, sample mean."""
@@ -289,7 +258,7 @@ class TransJect(Encoder):
             return {}
         held = self.matrices.held()
         eigenvectors = held[0] if held else orthogonal(self.eigenvectors, self.orthogonal_map)
-        s, projected, divisor = self.eigenvalues(zero_padding(x, mask), eigenvectors)
+        s, projected, divisor = eigenvalues(zero_padding(x, mask), eigenvectors)
         return {"reconstruction": self.auxiliary_weight * off_diagonal(projected, s, divisor).mean()}
 
 

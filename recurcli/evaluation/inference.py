@@ -173,7 +173,7 @@ def score_text(
             after_batch(min((turn + ranks.world_size) * config.batch_size, count))
     finally:
         model.train(was_training)
-    ranks.all_reduce_([torch.from_numpy(blocks)])
+    ranks.all_reduce_(torch.from_numpy(blocks))
     score = TextScore(blocks, len(windows.targets.ids))
     if not math.isfinite(score.nats):
         raise NumericError("the loss of the text is not finite")

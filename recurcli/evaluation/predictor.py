@@ -18,6 +18,7 @@ from recurcli.evaluation.decision import Kept
 from recurcli.files import naming_damage
 from recurcli.linear.model import LinearModel
 from recurcli.log import AfterBatch, Log, ignore
+from recurcli.runs.hub import local_run
 from recurcli.runs.model_files import config_from_file, read_linear_model
 from recurcli.runs.run_directory import (
     KEPT,
@@ -122,7 +123,7 @@ class Predictor:
         `fast` takes the linear model of an ensemble alone. Raises UsageError if there is none. `every_part` reads the encoder
         of a run that keeps its linear model alone, too.
         """
-        folder = run if isinstance(run, Run) else open_run(Path(run))
+        folder = run if isinstance(run, Run) else open_run(local_run(Path(run), Log()))
         config = config_from_file(folder["config.json"])
         kept, linear, encoder = read_kept(folder, config), None, None
         if "linear" in kept.weights:

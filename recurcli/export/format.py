@@ -48,6 +48,5 @@ class ExportFormat:
     model in int8 if so large a share of the labels of the dev rows stays, and returns `quantization`."""
     kind: OutputKind
     """The format in words, for messages, and the ending of a file."""
-    folder_with: str = ""
-    """For a format that writes a folder (by `commit_directory`): the file by which an earlier export is recognised. It reads no
-    rows of the task."""
+    is_folder: bool = False
+    """Whether it writes a folder (by `commit_directory`), with a README.md, and reads no rows of the task."""

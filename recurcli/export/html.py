@@ -90,10 +90,12 @@ def export_html(
             if share * total < 1:
                 raise UsageError(f"--max-size {max_size:g}: has no room for n-grams; give more megabytes")
             content = b64encode(to_bytes(pack(model.linear, share, bits=bits)))
-        small = predictions(unpack(pack(model.first, share, bits=bits), model.first.ngrams.config))
+        packed = unpack(pack(model.first, share, bits=bits), model.first.ngrams.config)
+        small = predictions(packed)
         agreement = round(target.agreement(full, small), 4)  # differences of numbers below that do not count
-        found.append((agreement, -len(content), bits, round(share * total), content, small))
-    agreement, _, bits, count, content, small = max(found, key=lambda each: each[:2])
+        found.append((agreement, -len(content), bits, round(share * total), content, packed.ngrams, small))
+    agreement, _, bits, count, content, ngrams, small = max(found, key=lambda each: each[:2])
+    about["unknown_ngrams"] = ngrams.unknown_share(model.texts, fitted=model.out_of_fold is not None)
     y, own = target.encode(model.labels), small if model.out_of_fold is None else model.out_of_fold
     before = target.encode(read_predictions(run.folder, "model").predictions)
     with_run, rows, change = target.agreement(before, own), "training row", f"weights in {bits} bits"
@@ -107,11 +109,17 @@ def export_html(
         what = "those with the smallest weights are left out"
         notes.append(f"{count:,} of {total:,} n-grams fit in {max_size:g} MB; {what}")
     log.add(*map(Note, notes := [*model.notes, *notes]))
+    if min_agreement is None and with_run < MIN_AGREEMENT:
+        headline = target.headline
+        scores = [format_score(headline, target.score(headline, y, each)) for each in (own, before)]
+        log.warn(
+            f"the page gives other labels than the run; its {words_of(headline)} is {scores[0]}, the run's {scores[1]}"
+        )
     for what, share, usual in (("the model in full precision", agreement, MIN_AGREEMENT), ("the run", with_run, 0.0)):
         if share < (least := usual if min_agreement is None else min_agreement):
             reason = f"its agreement with {what} is {100 * share:.2f} %, and --min-agreement asks for {100 * least:g} %"
             raise ModelError(f"{output}: is not written: {reason}; lower it, or raise --max-size")
-    held = "of the texts of the training it holds hashes of n-grams"
+    held = "it holds hashes of the n-grams of the training texts, and no texts"
     notes.insert(0, f"a linear model of {model.linear.in_words(model.linear.rows)}; {held}")
     page = _page(title, about, notes, _table(run, model, own, before), content)
     write_atomically(output, page)
@@ -174,8 +182,11 @@ def _page(
     return page + _SEAL + sha256(page).hexdigest().encode() + b" -->\n"
 
 
-def read_page(path: Path) -> tuple[Predictor, str]:
-    """Return the model of a page, and the sha256 of the file. Raises ModelError if it is none, or was cut or edited."""
+def read_page(path: Path) -> tuple[Predictor, str, float]:
+    """Return the model of a page, the sha256 of the file, and the share of the n-grams of its dev rows that are unknown.
+
+    Raises ModelError if it is none, or was cut or edited.
+    """
     content = read_limited(path, LARGEST)
     page, _, seal = content.rpartition(_SEAL)
     parts = dict(_PART.findall(page))
@@ -193,6 +204,7 @@ def read_page(path: Path) -> tuple[Predictor, str]:
         linear = unpack(from_bytes(b64decode(parts[b"model"]), path), NgramConfig(**about["ngrams"]))
         if len(linear.bias) != kept.target.width or kept.name != "linear model":
             raise ValueError("its weights are not those of its labels")
+        unknown = float(about["unknown_ngrams"])
     source = Source.from_json(config.source, path)
     predictor = Predictor(config=config, source=source, encoder=None, linear=linear, kept=kept, run=path)
-    return predictor, sha256(content).hexdigest()
+    return predictor, sha256(content).hexdigest(), unknown

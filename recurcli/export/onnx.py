@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recurcli.encoders.registry import PRETRAINED
+from recurcli.encoders import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, require_extra
 from recurcli.evaluation.inference import TrainedEncoder
 from recurcli.evaluation.predictor import Predictor, read_kept
@@ -42,9 +42,10 @@ from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 MAX_CARD = 1 << 20
 SCRIPTS = Path(__file__).parent / "folder"
 """The folder with predict.py and linear_model.py, which are copied."""
-ONE_AT_A_TIME = b"BATCH_SIZE = 64", b"BATCH_SIZE = 1"
-"""What predict.py of an int8 export changes. Padding moves a sum in fp32 by 1e-7, which int8 can round to the next level. On
-one core a text at a time is not slower: 32 texts of 16 tokens take 13 ms, and 19 ms in one batch (StarSaber 4 x 256)."""
+BATCH_SIZE = 64
+"""Texts that predict.py takes together. In int8 it is one: padding moves a sum in fp32 by 1e-7, which int8 can round to the
+next level. On one core a text at a time is not slower: 32 texts of 16 tokens take 13 ms, and 19 ms in one batch (StarSaber
+4 x 256)."""
 
 
 def export_onnx(
@@ -88,33 +89,29 @@ def export_onnx(
         half = ", in half precision" if dev else ""
         files["linear.npz"] = _npz(linear, half=bool(dev)), f"linear model on n-grams{half}"
         if (vectors := linear.vectors) is not None:
-            files["vectors.npz"] = (
-                _vectors_npz(linear, half=bool(dev)),
-                f"static vectors of {vectors.name}",
-            )
+            files["vectors.npz"] = _vectors_npz(linear, half=bool(dev)), f"static vectors of {vectors.name}"
             files["vectors.tokenizer.json"] = vectors.tokenizer, "tokenizer of the static vectors"
-        files["linear_model.py"] = (
-            (SCRIPTS / "linear_model.py").read_bytes(),
-            "reads the linear model and its numpy code",
-        )
-        for module in (features, ngram_hashes, word_tokens):
-            own = re.sub(rb"from recurcli\.\w+\.", b"from ", Path(str(module.__file__)).read_bytes())
-            files[f"{module.__name__.rpartition('.')[2]}.py"] = own, "numpy code of the linear model"
-    script = (SCRIPTS / "predict.py").read_bytes()
+        copied = (Path(str(module.__file__)) for module in (features, ngram_hashes, word_tokens))
+        for source in (SCRIPTS / "linear_model.py", *copied):
+            own = re.sub(rb"from recurcli\.\w+\.", b"from .", source.read_bytes())
+            files[source.name] = own, "numpy code of the linear model"
     if min_agreement is not None:
         agreement = _compare(run, dev, encoder, fp32, graph)
         agreement.check(min_agreement)
         log.note(str(agreement))
         facts = {"quantization": {"type": "int8", **asdict(agreement)}}
-        script = script.replace(*ONE_AT_A_TIME)
         about += f"\n## int8\n\n{agreement}.\n"
-    config = to_json({**_config(predictor, encoder), "onnxruntime": runtime, **facts})
+    tokenizers = "tokenizers " if {"tokenizer.json", "vectors.npz"} & files.keys() else ""
+    packages = (f"'onnxruntime>={runtime}' " if runtime else "") + f"{tokenizers}numpy"
+    needs = {"onnxruntime": runtime, "packages": packages, "batch_size": 1 if facts else BATCH_SIZE}
+    config = to_json({**_config(predictor, encoder), **needs, **facts})
     files["config.json"] = config.encode(), "labels and settings"
-    files["predict.py"] = script, "labels texts: python predict.py < texts.txt"
+    script = (SCRIPTS / "predict.py").read_bytes()
+    files["predict.py"] = script, "labels texts: python predict.py < texts.txt, or in Python"
     preset, held = run.folder.read_preset(), {*files}
     if preset["encoder"]["name"] == PRETRAINED or preset["tokenizer"]["kind"] == "vectors":
         held -= {"tokenizer.json"}  # its words are those of other texts
-    files["README.md"] = f"{_card(predictor, about, runtime)}\n{held_in_words(held)}\n".encode(), "model card"
+    files["README.md"] = f"{_card(predictor, about, packages)}\n{held_in_words(held)}\n".encode(), "model card"
     writers = {name: partial(Path.write_bytes, data=content) for name, (content, _) in files.items()}
     commit_directory(output, writers, replace=True)
     listed = [{"name": name, "bytes": len(content), "purpose": what} for name, (content, what) in files.items()]
@@ -195,17 +192,10 @@ def _about(run: Path) -> str:
     return read_limited(card, MAX_CARD).decode(errors="replace").partition("\n## Use\n")[0]
 
 
-def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
-    """Return the run's model card, which begins with `about`, with the use of this folder.
-
-    `runtime` is the least version of onnxruntime. None: there is no encoder.
-    """
-    packages, linear = f"'onnxruntime>={runtime}' tokenizers numpy" if runtime else "numpy", predictor.linear
-    if not runtime and linear is not None and linear.vectors is not None:
-        packages = "tokenizers numpy"
-    texts = (
-        "two texts a line, separated by a TAB" if predictor.source.columns.pair else "one text a line, TABs included"
-    )
+def _card(predictor: Predictor, about: str, packages: str) -> str:
+    """Return the run's model card, which begins with `about`, with the use of this folder, which needs `packages`."""
+    pairs = bool(predictor.source.columns.pair)
+    texts = "two texts a line, separated by a TAB" if pairs else "one text a line, TABs included"
     return (
         f"{about}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"
         f"texts.txt has {texts} (UTF-8); labels.tsv has a line for each: {_line_of(predictor.kept.target)}.\n"
@@ -215,7 +205,7 @@ def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
 def _line_of(target: Target) -> str:
     """Return in words what predict.py writes for a text."""
     if isinstance(target, SeveralLabels):
-        return f"`labels<TAB>probabilities`, both joined by `{target.separator}`, and empty where there is no label"
+        return f"the labels, joined by `{target.separator}`, and nothing where there is no label"
     return "`label<TAB>probability`" if target.has_labels else "the number"
 
 

@@ -1,4 +1,4 @@
-"""The features of texts in the linear model, TF-IDF of n-grams and means of the static vectors of tokens, and their logits.
+"""The features of texts in the linear model, TF-IDF of n-grams and sums of the static vectors of tokens, and their logits.
 
 `recur export` copies this file beside ngram_hashes.py, so it imports numpy alone. Shapes: N rows, V n-grams of the vocabulary,
 C logits of a row; K tokens of the table, M tokens of all texts, S the size of a vector, F the features of a row: S, or 4 S for
@@ -20,7 +20,9 @@ ROWS_AT_ONCE = 4096
 """A block ends after this many rows, however short they are."""
 CHARACTERS_AT_ONCE = 1 << 16
 """A block of rows ends after this many characters, which bounds the memory of its n-grams."""
-LONG = 64
+NARROW = 16
+"""Bags of rows of at most this size are added up with one call of numpy. Ours: for wider rows that takes longer."""
+LONG_BAG = 64
 """A bag of more items is added up alone. Ours: of shorter ones the calls of numpy take longer than the sums."""
 CHARACTERS_OF_CACHE = 1 << 14
 """A block of rows with as many characters is worth the cache of words, which takes 0.1 s to make [ours]."""
@@ -47,6 +49,7 @@ class Vocabulary:
         """The hashes (V,) of the n-grams, ascending. The lowest bit is 1 for an n-gram of words."""
         self.weights = weights
         """idf^IDF_POWER of each n-gram (V,)."""
+        self._is_words = (keys & np.uint64(1)).astype(bool)
         self.columns_of = Columns(keys).of
         self.counted = self.unknown = 0
         """The n-grams that `count` has met so far, and how many of them are not in the vocabulary."""
@@ -56,12 +59,15 @@ class Vocabulary:
         found, rows = hash_ngrams(texts, self.config)
         columns, bits = self.columns_of(found), len(self.keys).bit_length()
         self.counted, self.unknown = self.counted + len(columns), self.unknown + int((columns < 0).sum())
-        cells, counts = np.unique((rows << bits | columns)[columns >= 0], return_counts=True)
-        offsets = np.append(0, np.cumsum(np.bincount(cells >> bits, minlength=len(texts))))
-        return Vectors(offsets, (cells & (1 << bits) - 1).astype(np.int32), (1 + np.log(counts)).astype(np.float32))
+        cells = (rows << bits | columns)[columns >= 0]
+        cells.sort()
+        firsts = np.flatnonzero(np.append(True, cells[1:] != cells[:-1])[: len(cells)])
+        counts, cells = np.diff(firsts, append=len(cells)).astype(np.float32), cells[firsts]
+        offsets = np.searchsorted(cells, np.arange(len(texts) + 1) << bits)
+        return Vectors(offsets, (cells & (1 << bits) - 1).astype(np.int32), 1 + np.log(counts))
 
     def unknown_share(self, texts: Texts, *, fitted: bool = False) -> float:
-        """Return the share of the n-grams of `texts` that are unknown; where these were `fitted`, that no other row has."""
+        """Return the share of the n-grams of `texts` that are unknown; of texts that were `fitted`, the rarest ones too."""
         found = [self.columns_of(hash_ngrams(block, self.config)[0]) for block in row_blocks(texts)]
         columns = np.concatenate([np.zeros(0, np.int64), *found])
         rare = fitted & (self.weights[columns] >= self.weights.max())
@@ -71,9 +77,9 @@ class Vocabulary:
         """Return the TF-IDF vectors (N, V) of the `counts` of N rows."""
         values = counts.values * self.weights[counts.columns]
         rows = np.repeat(np.arange(len(counts.offsets) - 1), np.diff(counts.offsets))
-        parts = rows * 2 + (self.keys[counts.columns] & np.uint64(1)).astype(np.int64)
-        norms = np.sqrt(np.bincount(parts, values.astype(np.float64) ** 2))
-        return counts._replace(values=(values / norms[parts]).astype(np.float32))
+        parts = rows * 2 + self._is_words[counts.columns]
+        norms = np.sqrt(np.bincount(parts, np.square(values, dtype=np.float64))).astype(np.float32)
+        return counts._replace(values=values / norms[parts])
 
     def transform(self, texts: Texts) -> Vectors:
         """Return the TF-IDF vectors (N, V) of `texts`. A row without a known n-gram is zero."""
@@ -131,11 +137,6 @@ class VectorTable:
                 lengths.append(len(encoding))
         return Tokens(np.frombuffer(ids, self._kind), np.cumsum(np.frombuffer(lengths, np.int32), dtype=np.int32))
 
-    def means(self, tokens: Tokens) -> NDArray[np.float32]:
-        """Return the mean (N, S) of the vectors of each text's tokens; 0 for a text without a token."""
-        lengths = np.maximum(np.diff(tokens.offsets), 1).astype(np.float32)
-        return sums(tokens.offsets, tokens.ids, self.table) / lengths[:, None]
-
     def features(self, sides: Sequence[Tokens], rows: slice = slice(None)) -> NDArray[np.float32]:
         """Return the features (N, F) of `rows` whose texts have the tokens `sides`: v, each vector scaled to norm 1.
 
@@ -144,7 +145,7 @@ class VectorTable:
         parts = []
         for ids, offsets in sides:
             own = offsets[rows.start or 0 : None if rows.stop is None else rows.stop + 1]
-            parts.append(unit(self.means(Tokens(ids[own[0] : own[-1]], own - own[0]))))
+            parts.append(unit(bag_sums(own - own[0], ids[own[0] : own[-1]], self.table)))  # as those of the means
         if len(parts) == 2:
             parts += [unit(np.abs(parts[0] - parts[1])), unit(parts[0] * parts[1])]
         return np.concatenate(parts, axis=1)
@@ -152,46 +153,48 @@ class VectorTable:
 
 def ngram_logits(texts: Texts, vocabulary: Vocabulary, weights: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the part (N, C) of the logits that the n-grams have with the `weights` (V, C)."""
-    parts = [np.zeros((0, weights.shape[1]))]
-    for block in row_blocks(texts):
-        offsets, columns, values = vocabulary.transform(block)
-        parts.append(sums(offsets, columns, weights, values).astype(np.float64))
-    return np.concatenate(parts)
+    vectors = map(vocabulary.transform, row_blocks(texts))
+    parts = (bag_sums(each.offsets, each.columns, weights, each.values) for each in vectors)
+    return np.concatenate([np.zeros((0, weights.shape[1])), *parts])
 
 
 def vector_logits(texts: Texts, table: VectorTable, weights: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the part (N, C) of the logits that the static vectors have with the `weights` (F, C)."""
-    parts = [np.zeros((0, weights.shape[1]))]
-    for block in row_blocks(texts):
-        features = table.features(table.tokenize(block))
-        parts.append(features.astype(np.float64) @ weights.astype(np.float64))
-    return np.concatenate(parts)
+    parts = (table.features(table.tokenize(block)) @ weights.astype(np.float64) for block in row_blocks(texts))
+    return np.concatenate([np.zeros((0, weights.shape[1])), *parts])
 
 
-def sums(
+def bag_sums(
     offsets: NDArray[np.integer],
     rows: NDArray[np.integer],
     table: NDArray[np.float32],
     weights: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """Return for each bag the sum (N, S) of the rows of `table` (K, S) that it has, times `weights` (M,); None: times 1.
+    """Return for each bag the sum (N, S) of the rows of `table` (K, S) that it has, times their `weights` (M,) or 1.
 
     Bag i has rows[offsets[i] : offsets[i + 1]]. Its sum does not depend on the other bags.
     """
-    lengths = np.diff(offsets)
-    found, order = np.zeros((len(lengths), table.shape[1]), np.float32), np.argsort(-lengths, kind="stable")
-    num_long, at_once = int((lengths > LONG).sum()), max(1, VALUES_AT_ONCE // table.shape[1])
-    for bag in order[:num_long].tolist():
-        items = slice(offsets[bag], offsets[bag + 1])
+
+    def taken(items: Any) -> NDArray[np.float32]:
         own = table.take(rows[items], axis=0)
-        found[bag] = own.sum(axis=0) if weights is None else weights[items] @ own
+        return own if weights is None else own * weights[items, None]
+
+    lengths = np.diff(offsets)
+    found = np.zeros((len(lengths), table.shape[1]), np.float32)
+    if table.shape[1] <= NARROW and len(rows):
+        full = np.flatnonzero(lengths)
+        found[full] = np.add.reduceat(taken(slice(None)), offsets[full])
+        return found
+    order, at_once = np.argsort(-lengths, kind="stable"), max(1, VALUES_AT_ONCE // table.shape[1])
+    num_long = int((lengths > LONG_BAG).sum())
+    for bag in order[:num_long].tolist():
+        found[bag] = taken(slice(offsets[bag], offsets[bag + 1])).sum(axis=0)
     for start in range(num_long, len(order), at_once):
         bags = order[start : start + at_once]  # the longest first
         firsts, left, total = offsets[bags], lengths[bags], np.zeros((len(bags), table.shape[1]), np.float32)
         for place in range(left[0]):  # the items at this place of all bags that have one
             at = firsts[: int((left > place).sum())] + place
-            own = table.take(rows[at], axis=0)
-            total[: len(at)] += own if weights is None else own * weights[at, None]
+            total[: len(at)] += taken(at)
         found[bags] = total
     return found
 

@@ -1,8 +1,8 @@
 """Fits the linear model: two solvers, cross-validation of n-grams and C, and the cache of fitted models.
 
-The solver is that of the target (`Target.linear_solver`), for few rows from their `inner_products`, or stochastic gradient
-descent for data on which that takes too long. All minimize one loss, so their logits have one scale. Shapes: N rows, V n-grams
-of the vocabulary, C logits of a row.
+The solver is that of the target (`Target.linear_solver`), for few rows from their Gram matrix (`inner_products`), or stochastic
+gradient descent for data on which that takes too long. All minimize one loss, so their logits have one scale. Shapes: N rows, V
+n-grams of the vocabulary, C logits of a row.
 """
 
 import functools
@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.cache import cached
@@ -26,11 +24,11 @@ from recurcli.config import LinearConfig
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.linear.ensemble import fit_calibration
-from recurcli.linear.features import Vectors, characters_read
-from recurcli.linear.inner_products import MAX_ROWS, TOLERANCE_OF_CHOICE, fit_parts, inner_products, pays
+from recurcli.linear.features import Vectors, characters_read, row_blocks
+from recurcli.linear.inner_products import GRADIENT_NORM_OF_CHOICE, MAX_ROWS, fit_on_parts, gram_matrix, pays
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
-from recurcli.linear.ngrams import Ngrams, ngram_sets
+from recurcli.linear.ngrams import MAX_VALUES, Ngrams, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
 from recurcli.targets import Target
@@ -41,8 +39,8 @@ if TYPE_CHECKING:
 
 SVC_WORK, SVC_VALUES = 150_000_000, 15_000_000
 """LinearSVC fits at most this many values of the vectors x classes, and values. Ours: 15 s and 0.5 GB."""
-SGD_WORK = 2_400_000_000
-"""Values x classes x epochs of SGD. Ours: 20 s."""
+SGD_WORK = 1_600_000_000
+"""Values x classes x epochs of SGD. Ours: 10 s."""
 MAX_EPOCHS = 3
 LEARNING_RATE = 0.2
 """Ours: with it SGD is about as accurate as LinearSVC."""
@@ -51,21 +49,25 @@ BLOCK_SIZE = 32 * BATCH_SIZE
 """Rows whose features are made at once, and that follow each other in each epoch of SGD."""
 CENTERED_ROWS = 4096
 """Rows whose mean is subtracted from static vectors in SGD."""
-FORMAT = 19
+FORMAT = 20
 """Version of the fitting; the cache does not reuse models of another version."""
-MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 3_000_000, 20_000_000
+MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = MAX_ROWS, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
-vectors x classes. Ours: 10 s."""
+vectors x classes. Ours: 5 s."""
 FOLDS = 3
-MODELS_OF_CHOICE = 12
-"""Models that the choice fits at least of each logit, for a set of n-grams and a scale. Ours."""
 C_GRID = tuple(2.0**power for power in range(-5, 4))
 """The values of C among which cross-validation chooses. It starts at INITIAL_C."""
 INITIAL_C = 0.5
 SCALES = (1.0, 0.5, 0.25, 2.0, 0.0)
 """The norms of static vectors among which cross-validation chooses, the likeliest first. Ours: presets/RESULTS.md."""
+MAX_DOUBLINGS = 2.0
+"""Losses are extrapolated to at most four times the rows; beyond, the differences between them would be noise [ours]."""
 MIN_CHOICE = 3
 """Rows for each class that cross-validation needs; numbers count as two classes. Ours."""
+
+
+SomeRows = Callable[[slice], tuple["csr_matrix", NDArray[np.float32]]]
+"""Returns the vectors (n, V) and the features (n, F) of a slice of the rows; with F = 0 there are no static vectors."""
 
 
 def needs_sgd(values: int, width: int, dense: int = 0) -> bool:
@@ -78,63 +80,68 @@ def needs_sgd(values: int, width: int, dense: int = 0) -> bool:
 
 
 def fit_sgd(
-    vectors: "csr_matrix",
+    rows: SomeRows,
     y: Y,
     target: Target,
     start: LinearWeights | None = None,
     row_weights: RowWeights = None,
-    dense: Callable[[slice], NDArray[np.float32]] | None = None,
 ) -> LinearWeights:
-    """Fit by SGD on batches of `vectors` (N, V), whose rows are in random order; the learning rate falls to 0.
+    """Fit by SGD on batches of rows with the labels `y` (N,), which are in random order; the learning rate falls to 0.
 
     The order of the blocks of batches is drawn in each epoch; fewer epochs are made of larger data. From the weights `start`,
-    which are changed in place, one epoch is made, at half the learning rate. `dense` returns further features (n, F) of a slice
-    of the rows; theirs are the last F rows of the weights. Their mean is subtracted, and no batch moves them further along one
-    direction than a single row would: without that the steps of a batch's rows, which have much in common, add up.
+    which are changed in place, one epoch is made, at half the learning rate. The weights of the features are after those of the
+    n-grams. The features' mean is subtracted, and no batch moves their weights further along one direction than a single row
+    would: without that the steps of a batch's rows, which have much in common, add up.
     """
-    columns, offsets = torch.from_numpy(vectors.indices), torch.from_numpy(vectors.indptr)
-    values, labels = torch.from_numpy(vectors.data), torch.from_numpy(y)
-    factors = None if row_weights is None else torch.from_numpy(row_weights).float()
-    center = torch.zeros(0) if dense is None else torch.from_numpy(dense(slice(0, CENTERED_ROWS)).mean(axis=0))
-    size = vectors.shape[1] + len(center)
-    given = (np.zeros((size, target.width), np.float32), np.zeros(target.width, np.float32))
-    weights, bias = map(torch.from_numpy, start or given)
-    of_dense = weights[vectors.shape[1] :]
-    bias += center @ of_dense
-    blocks = range(0, len(y), BLOCK_SIZE)
-    epochs = max(1, min(MAX_EPOCHS, SGD_WORK // max(1, vectors.nnz * target.width)))
-    first_rate = LEARNING_RATE
-    if start is not None:
-        epochs, first_rate = 1, LEARNING_RATE / 2
-    drawn = np.random.default_rng(0)
-    order = np.concatenate([drawn.permutation(blocks) for _ in range(epochs)]).tolist()
-    starts = [range(block, min(block + BLOCK_SIZE, len(y)), BATCH_SIZE) for block in order]
-    steps = sum(map(len, starts))
-    for step, begin in enumerate(chain.from_iterable(starts)):
-        if dense is not None and begin % BLOCK_SIZE == 0:
-            of_block = torch.from_numpy(dense(slice(begin, begin + BLOCK_SIZE))) - center
-        ends = offsets[begin : begin + BATCH_SIZE + 1]
-        here = slice(int(ends[0]), int(ends[-1]))
-        bags = ends - ends[0]
-        logits = bias + F.embedding_bag(
-            columns[here], weights, bags, mode="sum", per_sample_weights=values[here], include_last_offset=True
-        )
-        features = None if dense is None else of_block[begin % BLOCK_SIZE :][: len(bags) - 1]
-        if features is not None:
-            logits += features @ of_dense
-        grad_logits = target.linear_loss_gradient(logits, labels[begin : begin + BATCH_SIZE])
-        if factors is not None:
-            grad_logits *= factors[begin : begin + BATCH_SIZE, None]
-        rate = first_rate * (1 - step / steps)
-        by_value = grad_logits.repeat_interleave(bags.diff(), 0, output_size=here.stop - here.start)
-        places = columns[here, None].long().expand(-1, target.width)  # index_add_ takes more than twice as long
-        weights.scatter_add_(0, places, by_value.mul_(-rate * values[here, None]))
-        if features is not None:
-            largest = float(torch.linalg.eigvalsh(features @ features.T)[-1])
-            of_dense.addmm_(features.T, grad_logits, alpha=-rate / max(1.0, largest))
-        bias -= 0.1 * rate * grad_logits.sum(0)
-    bias -= center @ of_dense
-    return weights.numpy(), target.default_bias(bias.numpy(), y)
+    from scipy.sparse._sparsetools import csc_matvecs, csr_matvecs  # they add to an array in place, as `@` does not
+
+    vectors, features = rows(slice(0, min(CENTERED_ROWS, len(y))))
+    center, size, width = features.mean(axis=0), vectors.shape[1], target.width
+    values = vectors.nnz / len(features) * len(y)
+    epochs, rate = max(1, min(MAX_EPOCHS, int(SGD_WORK / max(1, values * width)))), LEARNING_RATE
+    if start is None:
+        start = np.zeros((size + len(center), width), np.float32), np.zeros(width, np.float32)
+    else:
+        epochs, rate = 1, LEARNING_RATE / 2
+    weights, bias = start
+    flat, of_features = weights.reshape(-1), weights[size:]
+    bias += center @ of_features
+    drawn, done = np.random.default_rng(0), 0
+    for begin in chain.from_iterable(drawn.permutation(range(0, len(y), BLOCK_SIZE)) for _ in range(epochs)):
+        vectors, features = rows(slice(begin, min(begin + BLOCK_SIZE, len(y))))
+        features = features - center
+        largest = _largest_eigenvalues(features).clip(min=1)
+        for number, first in enumerate(range(0, len(features), BATCH_SIZE)):
+            own = features[first : first + BATCH_SIZE]
+            bags, place = vectors.indptr[first : first + len(own) + 1], slice(begin + first, begin + first + len(own))
+            logits = own @ of_features + bias
+            csr_matvecs(len(own), size, width, bags, vectors.indices, vectors.data, flat, logits.reshape(-1))
+            factors = None if row_weights is None else row_weights[place]
+            step = target.linear_loss_gradient(logits, y[place], factors) * -rate * (1 - done / (epochs * len(y)))
+            step = step.astype(np.float32)
+            csc_matvecs(size, len(own), width, bags, vectors.indices, vectors.data, step.reshape(-1), flat)
+            of_features += own.T @ (step / largest[number])
+            bias += np.float32(0.1) * step.sum(axis=0)
+            done += len(own)
+    bias -= center @ of_features
+    return weights, target.default_bias(bias, y)
+
+
+def _largest_eigenvalues(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return an upper bound of the largest eigenvalue of the Gram matrix of each batch of rows of `features` (N, F).
+
+    It is the Frobenius norm of the matrix's eighth power, which is above by a quarter at most.
+    """
+    count = -(-len(features) // BATCH_SIZE)
+    padded = np.zeros((count * BATCH_SIZE, features.shape[1]), np.float32)
+    padded[: len(features)] = features
+    batches = padded.reshape(count, BATCH_SIZE, features.shape[1])
+    powers = batches @ batches.swapaxes(1, 2)
+    traces = np.maximum(np.trace(powers, axis1=1, axis2=2), np.float32(1e-12))
+    powers /= traces[:, None, None]
+    for _ in range(3):
+        powers = powers @ powers
+    return traces * np.linalg.norm(powers, axis=(1, 2)) ** np.float32(1 / 8)
 
 
 def fit_model(
@@ -143,11 +150,14 @@ def fit_model(
     target: Target,
     hyperparameters: Hyperparameters,
     row_weights: RowWeights = None,
+    *,
+    all_rows: bool = False,
 ) -> LinearModel:
     """Fit a model with `hyperparameters` on TF-IDF vectors of `texts`, whose labels are `y`.
 
-    `row_weights` (N,) are factors of the rows' losses; None: 1. Raises DataError if the target cannot be learned from these
-    rows (`Target.linear_obstacle`), or no text has an n-gram.
+    `row_weights` (N,) are factors of the rows' losses; None: 1. Of more rows than can be kept as vectors some are drawn. With
+    `all_rows` SGD makes their vectors anew in each epoch. Raises DataError if the target cannot be learned from these rows
+    (`Target.linear_obstacle`), or no text has an n-gram.
     """
     if needed := target.linear_obstacle(y):
         raise DataError(f"a linear model needs {needed}")
@@ -155,20 +165,28 @@ def fit_model(
     ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, target.width)
     if not len(ngrams.keys):
         raise DataError("a linear model needs n-grams, and no training text has one")
-    used = order[: len(vectors.offsets) - 1]
-    matrix, labels = _matrix(vectors, len(ngrams.keys)), y[used]
-    row_weights = None if row_weights is None else row_weights[used]
-    scale, static, dense = hyperparameters.vector_scale, None, None
+    count, scale, static, solver = len(vectors.offsets) - 1, hyperparameters.vector_scale, None, hyperparameters.solver
     if hyperparameters.vectors is not None and scale:
         static = read_static_vectors(hyperparameters.vectors)
-        dense = _scaled_features(static, [texts[row] for row in used], scale)
-    further = 0 if dense is None else len(labels) * dense(slice(0, 1)).shape[1]
-    solver = hyperparameters.solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else target.linear_solver)
-    if solver == "SGD":
-        weights, bias = fit_sgd(matrix, labels, target, row_weights=row_weights, dense=dense)
+    if all_rows and count < len(order):
+        count, solver, rows = len(order), "SGD", _rows_made_anew(ngrams, static, scale, texts, order)
+        del vectors
     else:
-        features = None if dense is None else dense(slice(None))
-        weights, bias = _fit_linear(matrix, features, scale, labels, target, hyperparameters.c, row_weights)
+        matrix, features = (
+            _matrix(vectors, len(ngrams.keys)),
+            _scaled_features(static, [texts[row] for row in order[:count]], scale),
+        )
+        further = count * features(slice(0, 1)).shape[1]
+        solver = solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else target.linear_solver)
+
+        def rows(part: slice) -> tuple["csr_matrix", NDArray[np.float32]]:
+            return matrix[part], features(part)
+
+    labels, own = y[order[:count]], None if row_weights is None else row_weights[order[:count]]
+    if solver == "SGD":
+        weights, bias = fit_sgd(rows, labels, target, row_weights=own)
+    else:
+        weights, bias = _fit_linear(*rows(slice(None)), scale, labels, target, hyperparameters.c, own)
     found = replace(hyperparameters, solver=solver)
     if static is None:
         found = replace(found, vectors=None, vector_scale=0.0)
@@ -180,7 +198,7 @@ def fit_model(
 
 def _fit_linear(
     vectors: "csr_matrix",
-    features: NDArray[np.float32] | None,
+    features: NDArray[np.float32],
     scale: float,
     y: Y,
     target: Target,
@@ -188,28 +206,41 @@ def _fit_linear(
     row_weights: RowWeights,
 ) -> LinearWeights:
     """Return the weights of the `vectors` (N, V), and after them those of the `features` (N, F), whose norm is `scale`."""
-    dense = 0 if features is None else features.shape[1]
-    if not pays(len(y), vectors.nnz, dense, scale, 1 if target.width == 2 else target.width):
-        return target.fit_linear(vectors if features is None else _with_dense(vectors, features), y, c, row_weights)
-    products = inner_products(vectors)
-    if features is not None:
-        products += features @ features.T
-    coefficients, bias, _ = fit_parts(products, y, target, c, row_weights, np.ones((1, len(y)), bool))
-    parts = [vectors] if features is None else [vectors, features]
-    return np.concatenate([part.T @ coefficients[0].T for part in parts]), bias[0]
+    if not pays(len(y), vectors.nnz, features.shape[1], scale, 1 if target.width == 2 else target.width):
+        from scipy.sparse import csr_matrix, hstack
+
+        every = (
+            hstack([vectors, csr_matrix(features)], format="csr", dtype=np.float32) if features.shape[1] else vectors
+        )
+        return target.fit_linear(every, y, c, row_weights)
+    products = gram_matrix(vectors) + features @ features.T
+    coefficients, bias, _ = fit_on_parts(products, y, target, c, row_weights, np.ones((1, len(y)), bool))
+    return np.concatenate([part.T @ coefficients[0].T for part in (vectors, features)]), bias[0]
 
 
-def _scaled_features(static: StaticVectors, texts: Texts, scale: float) -> Callable[[slice], NDArray[np.float32]]:
+def _scaled_features(
+    static: StaticVectors | None, texts: Texts, scale: float
+) -> Callable[[slice], NDArray[np.float32]]:
     """Return a function that returns `scale` times the features (n, F) of a slice of `texts`, of which only tokens are kept."""
+    if static is None:
+        none = np.zeros((len(texts), 0), np.float32)
+        return lambda rows: none[rows]
     tokens = static.tokenize(texts)
     return lambda rows: np.float32(scale) * static.features(tokens, rows)
 
 
-def _with_dense(vectors: "csr_matrix", features: NDArray[np.float32]) -> "csr_matrix":
-    """Return the vectors (N, V) with the features (N, F) after them."""
-    from scipy.sparse import csr_matrix, hstack
+def _rows_made_anew(
+    ngrams: Ngrams, static: StaticVectors | None, scale: float, texts: Texts, order: NDArray[np.int64]
+) -> SomeRows:
+    """Return a function that makes vectors and features of a slice of the rows `order` (N,) of `texts`, and keeps none."""
+    from scipy.sparse import vstack
 
-    return hstack([vectors, csr_matrix(features)], format="csr", dtype=np.float32)
+    def rows(part: slice) -> tuple["csr_matrix", NDArray[np.float32]]:
+        own = [texts[row] for row in order[part]]
+        vectors = [_matrix(ngrams.transform(block), len(ngrams.keys)) for block in row_blocks(own)]
+        return vstack(vectors, format="csr"), _scaled_features(static, own, scale)(slice(None))
+
+    return rows
 
 
 def search_hyperparameters(
@@ -267,16 +298,15 @@ def search_hyperparameters(
     factors = factors[rows[: len(labels)]]
     every, few = len(labels), 0  # the rows of a choice, without and with static vectors
     if static is not None:
-        features = static.features(static.tokenize(sample[:every]))
-        values = max(matrix.nnz for matrix in matrices.values()) / len(sample) + features.shape[1]
+        values = max(matrix.nnz for matrix in matrices.values()) / len(sample)
+        values += static.features(static.tokenize(sample[:1])).shape[1]
         few = min(every, int(MAX_CHOICE_WORK / (values * target.width)))
+        features = static.features(static.tokenize(sample[:few]))
 
-    @functools.lru_cache(maxsize=3)  # 64 MB each
+    @functools.lru_cache(maxsize=2)  # 64 MB each
     def products_of(ngrams: NgramConfig | None) -> NDArray[np.float32]:
-        """Return the inner products of as many rows as have them: of their n-grams, or of the static vectors for None."""
-        if ngrams is None:
-            return features[:MAX_ROWS] @ features[:MAX_ROWS].T
-        return inner_products(matrices[ngrams][: min(every, MAX_ROWS)])
+        """Return the inner products of the rows: of their n-grams, or of the static vectors for None."""
+        return features @ features.T if ngrams is None else gram_matrix(matrices[ngrams][:every])
 
     @functools.cache
     def held_out_losses(
@@ -286,23 +316,12 @@ def search_hyperparameters(
         logits, own, weights_of_rows = np.empty((rows, target.width)), labels[:rows], factors[:rows]
         distances = (folds[:rows] - np.arange(FOLDS)[:, None] - 1) % FOLDS
         fitted, held_out = distances < fitted_folds, distances == FOLDS - 1
-        dense = features.shape[1] if scale else 0
-        if pays(rows, int(matrices[ngrams].indptr[rows]), dense, scale, MODELS_OF_CHOICE * target.width):
-            products = products_of(ngrams)[:rows, :rows]
-            if scale:
-                products = products + np.float32(scale**2) * products_of(None)[:rows, :rows]
-            found = fit_parts(products, own, target, c, weights_of_rows, fitted, TOLERANCE_OF_CHOICE)[2]
-            for fold in range(FOLDS):
-                logits[held_out[fold]] = found[fold].T[held_out[fold]]
-        else:
-            vectors = matrices[ngrams][:rows]
-            if scale:
-                vectors = _with_dense(vectors, np.float32(scale) * features[:rows])
-            for fold in range(FOLDS):
-                weights, bias = target.fit_linear(
-                    vectors[fitted[fold]], own[fitted[fold]], c, weights_of_rows[fitted[fold]]
-                )
-                logits[held_out[fold]] = vectors[held_out[fold]] @ weights + bias
+        products = products_of(ngrams)[:rows, :rows]
+        if scale:
+            products = products + np.float32(scale**2) * products_of(None)[:rows, :rows]
+        found = fit_on_parts(products, own, target, c, weights_of_rows, fitted, GRADIENT_NORM_OF_CHOICE)[2]
+        for fold in range(FOLDS):
+            logits[held_out[fold]] = found[fold].T[held_out[fold]]
         logits *= fit_calibration(logits, own, target, 1.0, weights_of_rows)
         losses = weights_of_rows * target.losses_and_gradient(logits, own)[0]
         return losses, target.score(target.headline, own, target.decide(target.probabilities(logits)))
@@ -313,7 +332,8 @@ def search_hyperparameters(
         of_folds = (labels[:rows][folds[:rows] == fold] for fold in range(FOLDS))
         if rows == len(texts) or any(map(target.linear_obstacle, of_folds)):
             return losses
-        return losses + np.log2(rows / len(texts)) * (held_out_losses(ngrams, c, scale, rows, 1)[0] - losses)
+        doublings = min(MAX_DOUBLINGS, np.log2(len(texts) / rows))
+        return losses + doublings * (losses - held_out_losses(ngrams, c, scale, rows, 1)[0])
 
     def choose_c(scale: float, rows: int) -> float:
         further = features.shape[1] * len(texts) if scale else 0
@@ -424,7 +444,7 @@ def fit_linear_model(
         ids = None
     choose = functools.partial(search_hyperparameters, texts, y, target, settings, row_weights, ids)
     depends_on = {**asdict(settings), "ids": ids and list(ids)}
-    model, words = _fit(texts, y, target, choose, depends_on, row_weights)
+    model, words = _fit(texts, y, target, choose, depends_on, row_weights, settings.all_rows)
     if model.hyperparameters.solver == "SGD" and settings.c != "auto":
         words += "; linear.c has no effect on SGD"
     log.detail(words)
@@ -432,31 +452,28 @@ def fit_linear_model(
 
 
 def refit_linear_model(
-    model: LinearModel, texts: Texts, y: Y, target: Target, row_weights: RowWeights = None
+    model: LinearModel, texts: Texts, y: Y, target: Target, row_weights: RowWeights = None, *, all_rows: bool = False
 ) -> LinearModel:
     """Return a linear model of more rows, with the kinds of n-grams, the solver and C of `model`. It may come from the cache.
 
-    A model that SGD fitted goes on with its vocabulary for one epoch of all rows, or of as many as fit in memory, drawn anew.
-
-    Raises DataError as `fit_model` does.
+    A model that SGD fitted goes on with its vocabulary for one epoch of `all_rows`, or of as many as have about MAX_VALUES
+    n-grams, drawn anew. Raises DataError as `fit_model` does.
     """
     if model.hyperparameters.solver == "SGD":
         order = np.random.default_rng(1).permutation(len(texts))
-        vectors = model.ngrams.count_first([texts[row] for row in order])
-        model.ngrams.weigh_all(vectors)
-        used = order[: len(vectors.offsets) - 1]
-        labels, own = y[used], None if row_weights is None else row_weights[used]
-        scale, size, parts, dense = model.hyperparameters.vector_scale, len(model.ngrams.keys), [model.weights], None
-        if model.vectors is not None and model.vector_weights is not None:
+        scale, size, parts = model.hyperparameters.vector_scale, len(model.ngrams.keys), [model.weights]
+        if model.vector_weights is not None:
             parts.append(model.vector_weights / scale)
-            dense = _scaled_features(model.vectors, [texts[row] for row in used], scale)
-        start = np.concatenate(parts), model.bias.copy()
-        matrix = _matrix(vectors, size)
-        weights, bias = fit_sgd(matrix, labels, target, start, own, dense)
-        of_vectors = None if dense is None else scale * weights[size:]
-        return replace(model, weights=weights[:size], bias=bias, rows=len(labels), vector_weights=of_vectors)
+        rows = _rows_made_anew(model.ngrams, model.vectors, scale, texts, order)
+        if not all_rows:
+            some = rows(slice(0, CENTERED_ROWS))[0]
+            order = order[: int(MAX_VALUES * some.shape[0] / max(1, some.nnz))]
+        own = None if row_weights is None else row_weights[order]
+        weights, bias = fit_sgd(rows, y[order], target, (np.concatenate(parts), model.bias.copy()), own)
+        of_vectors = None if model.vectors is None else scale * weights[size:]
+        return replace(model, weights=weights[:size], bias=bias, rows=len(order), vector_weights=of_vectors)
     known = model.hyperparameters
-    return _fit(texts, y, target, lambda: known, asdict(known), row_weights)[0]
+    return _fit(texts, y, target, lambda: known, {**asdict(known), "all_rows": all_rows}, row_weights, all_rows)[0]
 
 
 def _fit(
@@ -466,9 +483,11 @@ def _fit(
     choose: Callable[[], Hyperparameters],
     depends_on: dict[str, Any],
     row_weights: RowWeights,
+    all_rows: bool,
 ) -> tuple[LinearModel, str]:
     """Return the linear model of these rows, from the cache if it is there, and the words for a note. Raises DataError."""
     fitted: list[LinearModel] = []
+    fit = functools.partial(fit_model, texts, y, target, row_weights=row_weights, all_rows=all_rows)
     digest = hashlib.sha256(repr((y.shape, target, depends_on)).encode() + y.tobytes())
     for row in texts:
         digest.update(repr(row).encode())
@@ -477,7 +496,7 @@ def _fit(
     started = time.perf_counter()
 
     def write(path: Path) -> dict[str, Any]:
-        fitted.append(fit_model(texts, y, target, choose(), row_weights))
+        fitted.append(fit(choose()))
         path.write_bytes(fitted[0].to_bytes())
         return {}
 
@@ -491,6 +510,6 @@ def _fit(
             return model, f"linear model: {model.in_words(len(texts))}, from the cache"
     except (StorageError, ModelError) as error:
         reason = f" (not cached: {error})"
-    model = fitted[0] if fitted else fit_model(texts, y, target, choose(), row_weights)
+    model = fitted[0] if fitted else fit(choose())
     words = f"linear model: {model.in_words(len(texts))}, fitted in {time.perf_counter() - started:.1f} s{reason}"
     return model, words

@@ -17,6 +17,7 @@ Numbers = NDArray[np.int64]
 MAX_TEXT = 1 << 16
 """Characters of a text that are read; n-grams after them are not counted."""
 PRIME = np.uint64(0x9E3779B97F4A7C15)
+INVERSE = np.uint64(pow(int(PRIME), -1, 1 << 64))
 FIRST_TEXT, SECOND_TEXT, BOTH_TEXTS = map(np.uint64, (0x3C6EF372FE94F82B, 0xBB67AE8584CAA73B, 0xA54FF53A5F1D36F1))
 """Added to the hash of an n-gram of a pair that is in the first text only, in the second only, in both: the fractions of the
 square roots of 5, 3 and 7, in 64 bits. With small numbers, a character of one text would have the hash of another one of the
@@ -55,17 +56,16 @@ class Columns:
         if not len(self.keys):
             return np.full(len(hashes), -1, np.int32)
         bucket = (hashes >> self.shift).astype(np.int64)
-        place = self.starts.take(bucket)
-        same = self.keys.take(place, mode="clip") == hashes
-        columns = np.where(same, place, np.int32(-1))
-        left = np.flatnonzero(~same & (place + np.int32(1) < self.starts[1:].take(bucket)))  # a bucket has few keys
-        place, ends = place[left], self.starts[1:].take(bucket[left])
-        while len(left):
+        columns = self.starts.take(bucket)
+        left = np.flatnonzero(self.keys.take(columns, mode="clip") != hashes)
+        place, ends = columns[left], self.starts[1:].take(bucket[left])
+        columns[left] = -1
+        while len(left):  # a bucket has few keys
             place += 1
+            more = np.flatnonzero(place < ends)
+            left, place, ends = left[more], place[more], ends[more]
             same = self.keys.take(place) == hashes[left]
             columns[left[same]] = place[same]
-            more = ~same & (place + 1 < ends)
-            left, place, ends = left[more], place[more], ends[more]
         return columns
 
 
@@ -118,20 +118,17 @@ def code_points(text: str) -> NDArray[np.uint32]:
 
 
 def _hash_words(texts: Sequence[str]) -> tuple[Keys, Numbers]:
-    """Return the hashes of the words of all texts (W,), concatenated, and their number in each text (N,)."""
+    """Return the hashes of the words of all texts (W,), concatenated, and their number in each text (N,).
+
+    That of the word c_0 c_1 … is the sum of (c_i + 1) PRIME^(i + 1): a difference of sums from the start of all texts.
+    """
     codes = code_points("\n".join(texts))
-    inside, starts = _words(codes)
-    firsts = np.flatnonzero(starts[inside])  # (W,)
-    hashes = np.zeros(0, np.uint64)
-    if len(firsts):
-        letters, lengths = codes[inside].astype(np.uint64), np.diff(firsts, append=inside.sum())
-        place = np.arange(len(letters)) - np.repeat(firsts, lengths)
-        powers = np.multiply.accumulate(np.full(lengths.max(), PRIME))
-        # mixed, since n-grams of words are sums of powers of the same number
-        hashes = _mix(np.add.reduceat((letters + np.uint64(1)) * powers[place], firsts))
-    ends = np.cumsum([len(text) + 1 for text in texts])
-    row = np.searchsorted(ends, np.flatnonzero(starts), side="right")
-    return hashes, np.bincount(row, minlength=len(texts))
+    firsts, ends = _words(codes)
+    powers, inverses = (np.multiply.accumulate(np.full(len(codes) + 1, base)) for base in (PRIME, INVERSE))
+    sums = np.append(np.uint64(0), np.cumsum((codes + np.uint64(1)) * powers[1:]))
+    of_text = np.searchsorted(firsts, np.cumsum([0, *(len(text) + 1 for text in texts)]))
+    # mixed, since n-grams of words are sums of powers of the same number
+    return _mix((sums[ends] - sums[firsts]) * inverses[firsts]), np.diff(of_text)
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
@@ -139,23 +136,21 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
     The marks are vowel signs of Indic scripts, or accents; the pattern `\w` does not match them.
     """
-    inside, starts = _words(code_points(text))
-    firsts = np.flatnonzero(starts)
-    ends = np.flatnonzero(inside & ~np.append((inside & ~starts)[1:], False)) + 1
+    firsts, ends = _words(code_points(text))
     return list(zip(firsts.tolist(), ends.tolist(), strict=True))
 
 
-def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return whether each character of `codes` (K,) is in a word or punctuation mark, and whether it is the first there.
+def _words(codes: NDArray[np.uint32]) -> tuple[Numbers, Numbers]:
+    """Return where the words and punctuation marks in `codes` (K,) begin and end (W,).
 
     A word consists of letters and digits, and of marks after its first one. Each other character is by itself, with the marks
     after it.
     """
-    kinds = _KINDS[codes]
+    kinds = _KINDS.take(codes)
     if not kinds.all():
         for code in np.unique(codes[kinds == 0]).tolist():
             _KINDS[code] = kind_of(chr(code))
-        kinds = _KINDS[codes]
+        kinds = _KINDS.take(codes)
     before = np.append(np.uint8(SPACE), kinds[:-1])[: len(kinds)]
     marks = kinds == MARK
     base = before
@@ -163,7 +158,8 @@ def _words(codes: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], NDArray[np.boo
         last = np.maximum.accumulate(np.where(marks, -1, np.arange(len(kinds))))
         base = np.append(np.uint8(SPACE), np.where(last < 0, SPACE, kinds[last])[:-1])
     first_of_word, first_mark = (kinds == WORD) & (base != WORD), marks & (before == SPACE)
-    return kinds != SPACE, first_of_word | (kinds == OTHER) | first_mark
+    inside, starts = kinds != SPACE, first_of_word | (kinds == OTHER) | first_mark
+    return np.flatnonzero(starts), np.flatnonzero(inside & ~np.append((inside & ~starts)[1:], False)) + 1
 
 
 def kind_of(character: str) -> int:
@@ -187,12 +183,11 @@ def _windows(
     if within is not None:  # an n-gram ends with the next such unit after its first one, at the latest
         following = np.minimum.accumulate(np.where(units == within, starts, count)[::-1])[::-1]
         ends = np.minimum(ends, np.append(following[1:], count) + 1)
-    hashes = np.zeros(count, np.uint64)
+    longest_here, units, hashes = ends - starts, units + np.uint64(1), np.zeros(count, np.uint64)
     for length in range(1, longest + 1):
-        inside = starts + length <= ends[starts]
-        starts, hashes = starts[inside], hashes[inside]
-        hashes = hashes * PRIME + units[starts + length - 1] + np.uint64(1)
-        yield length, hashes, row[starts]
+        hashes = hashes[: count - length + 1] * PRIME + units[length - 1 :]
+        inside = np.flatnonzero(longest_here[: len(hashes)] >= length)
+        yield length, hashes[inside], row[inside]
 
 
 def _mix(hashes: Keys) -> Keys:

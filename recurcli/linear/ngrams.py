@@ -17,7 +17,7 @@ from recurcli.linear.ngram_hashes import NgramConfig, Texts, hash_ngrams
 MAX_COUNTED = 16_000_000
 """A vocabulary is that of rows with this many occurrences of n-grams. Ours: 0.4 GB and 2 s."""
 MAX_VALUES = 50_000_000
-"""Vectors are made of rows with this many values, n-grams of a row. Ours: 0.4 GB."""
+"""Vectors are kept of rows with this many values, n-grams of a row. Ours: 0.3 GB."""
 KEPT_WEIGHTS = 1 << 24
 """The most frequent n-grams are kept up to this number of n-grams x classes: 64 MB of weights. Ours: those of a
 single row help too."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from recurcli.config import Preset
+from recurcli.data.recurrence_tasks import prefix_labels
 from recurcli.data.splits import Split
 from recurcli.device import SettledPrecision, choose_precision
 from recurcli.distributed.group import current
@@ -28,7 +29,7 @@ from recurcli.models.data import Data
 from recurcli.network import Classifier
 from recurcli.runs.network_files import NetworkFiles, TrainedFiles, load_weights
 from recurcli.runs.run_directory import PRESET, first_difference
-from recurcli.targets.target import Logits
+from recurcli.targets.target import Logits, Y
 from recurcli.tokens.tokenizer import Tokens, encode_splits
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
@@ -71,8 +72,9 @@ class Encoder(Network):
         if init is not None:
             load_pretrained(self.model, init)
             log.detail(f"starting from {init.folder}, with its tokenizer")
+        prefixes = _prefix_labels(data, self.tokens["train"]) if config.supervise == "every" else None
         self.objective = ClassificationObjective(
-            self.tokens["train"], train.y, data.learner, data.weights, config, tokenizer, data.teacher
+            self.tokens["train"], train.y, data.learner, data.weights, config, tokenizer, data.teacher, prefixes
         )
         self.metric_name = data.metric
         self.inference = InferenceConfig(device, batch_size=config.micro_batch_size, ranks=current())
@@ -119,6 +121,16 @@ class Encoder(Network):
         check_stop()
         config = self.inference._replace(precision=precision)
         return compute_logits(self.model, tokens, config, lambda done: check_stop())
+
+
+def _prefix_labels(data: Data, tokens: Tokens) -> Y:
+    """Return the label of the prefix that ends at each token of the training rows. Raises UsageError if rows were cut."""
+    cells = [label for text, _ in data.train.texts for label in prefix_labels(data.task.name, text)]
+    if len(cells) != len(tokens.ids):
+        raise UsageError(
+            "finetuning.supervise every needs a token a symbol: raise data.max_length, or tokenize at spaces"
+        )
+    return data.target.encode(cells)
 
 
 def check_init(files: TrainedFiles, preset: Preset) -> None:

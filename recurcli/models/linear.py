@@ -84,7 +84,8 @@ def fit_linear(
     refit = None
     if data.dev is not None and may_refit and _is_fitted_again(preset, data):
         y, all_weights = np.concatenate([train.y, data.dev.y]), np.concatenate([weights, data.choosing_weights])
-        refit = partial(refit_linear_model, model, [*train.texts, *data.dev.texts], y, target, all_weights)
+        texts, all_rows = [*train.texts, *data.dev.texts], preset.linear.all_rows
+        refit = partial(refit_linear_model, model, texts, y, target, all_weights, all_rows=all_rows)
     return Linear(model, held_out, scores, preset.ensemble is not None, refit)
 
 

@@ -19,7 +19,9 @@ def split(x: Tensor, size: int) -> Tensor:
         first = size * torch.arange(length // size + 3, device=x.device)
         padded = F.pad(x, (0, 0, 0, 3 * size)).clone(memory_format=torch.contiguous_format)
         return padded[..., first[:, None] + torch.arange(size, device=x.device), :]
-    return F.pad(x, (0, 0, 0, -length % size)).view(*x.shape[:-2], -(-length // size), size, x.shape[-1])
+    missing = -length % size
+    padded = F.pad(x, (0, 0, 0, missing)) if missing else x  # F.pad copies even where it adds nothing
+    return padded.reshape(*x.shape[:-2], -(-length // size), size, x.shape[-1])
 
 
 def split_rows(x: Tensor, size: int) -> Tensor:

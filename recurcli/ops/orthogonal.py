@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.validation import OrthogonalMap
@@ -33,15 +32,6 @@ def orthogonal(raw: Tensor, kind: OrthogonalMap = "cayley", *, gradient_dtype: t
         wide = at_least_float32(raw)
         made = _householder(wide) if kind == "householder" else _cayley(wide, gradient_dtype or wide.dtype)
     return made.to(raw.dtype)
-
-
-def cayley_product(x: Tensor, matrix: Tensor, raw: Tensor) -> Tensor:
-    """Return x Q for Q = cayley(raw), which is `matrix`: (E, N, D), (E, D, D) x 2 -> (E, N, D), with first derivatives only.
-
-    The gradient goes to `raw`, without the two products of (D, D) matrices by which that of Q becomes that of X.
-    """
-    with without_autocast(x):
-        return _CayleyProduct.apply(x.to(matrix.dtype), matrix, raw)  # type: ignore[no-untyped-call]
 
 
 def orthonormal(raw: Tensor) -> Tensor:
@@ -83,10 +73,10 @@ class _Cayley(torch.autograd.Function):
 
     @staticmethod
     def forward(raw: Tensor, gradient_dtype: torch.dtype) -> Tensor:
-        matrix = torch.sub(raw, raw.mT).div_(2)
-        matrix.diagonal(dim1=-2, dim2=-1).add_(1)
+        matrix = torch.sub(raw, raw.mT)  # 2 I + S, twice the matrix to invert
+        matrix.diagonal(dim1=-2, dim2=-1).add_(2)
         result = _block_inverse(matrix.flatten(0, -3)).view_as(matrix) if matrix.ndim > 3 else _block_inverse(matrix)
-        result.mul_(2)
+        result.mul_(4)
         result.diagonal(dim1=-2, dim2=-1).sub_(1)
         return result
 
@@ -97,30 +87,17 @@ class _Cayley(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """With M = I + S/2 and Q = 2 M^-1 - I, the gradient of X is K^T - K, K = M^-T G M^-T and M^-1 = (Q + I) / 2."""
-        (orthogonal_matrix,) = ctx.saved_tensors
-        inverse = ((orthogonal_matrix + _identity(orthogonal_matrix)) / 2).to(ctx.gradient_dtype).mT
-        product = (inverse @ gradient.to(ctx.gradient_dtype) @ inverse).to(gradient.dtype)
-        return product.mT - product, None
+        """With M = I + S/2 and Q = 2 M^-1 - I, the gradient of X is K^T - K, K = M^-T G M^-T and M^-1 = (Q + I) / 2.
 
-
-class _CayleyProduct(torch.autograd.Function):
-    """y = x Q. In the gradient of `_Cayley` M^-1 = (Q + I) / 2 and G = x^T dy, so K = (x + y)^T (dx + dy) / 4, dx = dy Q^T."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Tensor, raw: Tensor) -> Tensor:
-        result = torch.bmm(x, matrix)
-        ctx.save_for_backward(x, matrix, result)
-        ctx.dtype = raw.dtype
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor]:
-        x, matrix, result = ctx.saved_tensors
-        of_x = torch.bmm(gradient, matrix.mT)
-        product = torch.bmm((x + result).mT, of_x + gradient).to(ctx.dtype)
-        return of_x, None, torch.sub(product.mT, product).div_(4)
+        On a CPU it takes one matrix at a time, which stays in the cache.
+        """
+        parts = (x.to(ctx.gradient_dtype).reshape(-1, *x.shape[-2:]) for x in (*ctx.saved_tensors, gradient))
+        products = []
+        for q, g in zip(*(torch.split(x, 1 if x.device.type == "cpu" else len(x)) for x in parts), strict=True):
+            half = torch.baddbmm(g, q.mT, g)  # (I + Q^T) G
+            products.append(torch.baddbmm(half, half, q.mT))
+        product = torch.cat(products).view_as(gradient).to(gradient.dtype)
+        return torch.sub(product.mT, product).div_(4), None
 
 
 def _block_inverse(matrix: Tensor) -> Tensor:

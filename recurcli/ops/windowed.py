@@ -71,13 +71,13 @@ def windowed_recurrence_loop(cell: Cell, x: Tensor, window: int, mask: Tensor | 
 
 
 def reversed_sequences(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """x (B, T, D) with each row's real tokens in reverse order and its padding, on the right, left in place."""
+    """x (B, T, …) with each row's real tokens in reverse order and its padding, on the right, left in place."""
     if mask is None:
         return x.flip(1)
     places = torch.arange(x.shape[1], device=x.device)
     last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
     turned = torch.where(places <= last, last - places, places)  # (B, T)
-    return x.gather(1, turned.unsqueeze(-1).expand_as(x))
+    return x.gather(1, turned.view(*turned.shape, *[1] * (x.ndim - 2)).expand_as(x))
 
 
 def _kept(state: State, padding: Tensor) -> State:

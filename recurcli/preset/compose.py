@@ -19,8 +19,9 @@ from typing import Any, Literal, NamedTuple
 
 from recurcli.config import REQUIRED_VECTORS, Preset, check_encoder_length, preset_keys, type_members
 from recurcli.data.tasks import TASKS
+from recurcli.encoders import LINEAR, PRETRAINED
 from recurcli.encoders.folder import folder_of, read_folder
-from recurcli.encoders.registry import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
+from recurcli.encoders.registry import ENCODERS, causal_key, encoder_config
 from recurcli.errors import UsageError, did_you_mean, escaped, require_extra
 from recurcli.validation import (
     InvalidConfig,
@@ -205,6 +206,8 @@ def compose(
         reason = "this preset is for pre-trained word vectors; name their file with --set embedding.vectors=FILE"
         raise _located(("embedding", "vectors"), reason, origins)
     _check_vectors(preset, origins)
+    if preset.finetuning.supervise == "every":
+        _check_supervised(preset, origins, encoder, task)
     if preset.data.max_length != "auto":  # else the training checks it, when it knows the lengths of the rows
         check_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
@@ -271,6 +274,22 @@ def _check_linear(preset: Preset, origins: Mapping[KeyPath, str], name: str, sec
             raise _located(path, f"{linear}, so this key has no effect; leave it out", origins)
     if preset.ensemble != "linear":
         raise _located(("ensemble",), f"must be linear: {linear}", origins)
+
+
+def _check_supervised(preset: Preset, origins: Mapping[KeyPath, str], encoder: str, task: str) -> None:
+    """Raise UsageError if not each position can learn the label of the tokens so far, as `finetuning.supervise` asks."""
+    pair = causal_key(encoder)
+    if not TASKS[task].labels_prefixes:
+        able = ", ".join(name for name, each in TASKS.items() if each.labels_prefixes)
+        reason = f"the rows of {escaped(task)} have no labels of prefixes; those of these tasks have: {able}"
+    elif pair is None or preset.encoder[pair[0]] is not pair[1]:
+        way = "take a causal encoder" if pair is None else f"set encoder.{pair[0]}={str(pair[1]).lower()}"
+        reason = f"a position must not see later ones; {way}"
+    elif preset.pooling != "last":
+        reason = f"the last state must be what is scored, and pooling is {preset.pooling}; set pooling=last"
+    else:
+        return
+    raise _located(("finetuning", "supervise"), f"every: {reason}", origins)
 
 
 def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, str], encoder: str) -> None:

@@ -20,7 +20,9 @@ class CheckRequest:
     ] = None
     dev: Annotated[list[Path] | None, reads(option("FILE", "Dev rows. Default: drawn from those of --train."))] = None
     test: Annotated[list[Path] | None, reads(option("FILE", "Test rows."))] = None
-    against: Annotated[Path | None, reads(option("RUN", "Are the texts of PATH like those of its training?"))] = None
+    against: Annotated[
+        Path | None, reads(option("RUN", "Are the texts of PATH like those of its training?"), hub=True)
+    ] = None
     data: Annotated[Path | None, reads(option("FILE", "The training rows of --against, where they moved."))] = None
     task: Annotated[
         str | None, option("NAME", "The task of the rows; default: from the name of the folder, else custom.")

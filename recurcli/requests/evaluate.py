@@ -25,7 +25,14 @@ class EvaluateRequest:
     """The argument and options of `recur eval`."""
 
     run: Annotated[
-        Path, reads(argument("RUN", "Run directory of `recur finetune`, or of a language model's `recur pretrain`."))
+        Path,
+        reads(
+            argument(
+                "RUN",
+                "Run directory of `recur finetune`, or of a language model's `recur pretrain`; or hf://OWNER/NAME@REVISION.",
+            ),
+            hub=True,
+        ),
     ]
     file: File = None
     split: Annotated[

@@ -31,12 +31,13 @@ def argument(metavar: str | None, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
-def reads(path: Any, *, stdin: bool = False) -> Any:
+def reads(path: Any, *, stdin: bool = False, hub: bool = False) -> Any:
     """Mark an option or argument as a path that the command reads, and return it.
 
-    A path that does not exist is refused before the command runs. With `stdin`, "-" means standard input.
+    A path that does not exist is refused before the command runs. With `stdin`, "-" means standard input; with `hub`, hf:// a
+    run on the Hub (`runs.hub`), which is looked for when it is read.
     """
-    path.no_files = {"-"} if stdin else set()
+    path.no_file = "-" if stdin else "hf:/.+" if hub else ""
     return path
 
 
@@ -46,11 +47,12 @@ def check_exists(path: Path) -> None:
     A path may name a part of a file, such as book.xlsx#Sheet2.
     """
     name = os.path.expanduser(path)  # noqa: PTH111 - it raises nothing for a path
-    if not os.path.exists(name) and not os.path.exists(name.rpartition("#")[0]):  # noqa: PTH110
+    if not (os.path.exists(name) or os.path.exists(name.rpartition("#")[0])):  # noqa: PTH110
         from recurcli.runs.run_directory import is_being_replaced
 
         if not is_being_replaced(path):
-            raise UsageError(f"{path}: there is no such file or folder")
+            reason = "; predict, eval, export and check --against read the Hub" if name[:4] == "hf:/" else ""
+            raise UsageError(f"{name.replace('hf:/', 'hf://')}: there is no such file or folder{reason}")
 
 
 def _presets(incomplete: str) -> list[str]:
@@ -121,7 +123,9 @@ batch_size_option = option(
 Quiet = Annotated[bool, flag("--quiet", "Show warnings and errors only: no progress, no notes.", "-q")]
 Verbose = Annotated[bool, flag("--verbose", "Show all metrics, and what the program chose; in training the time too.")]
 Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
-Run = Annotated[Path, reads(argument("RUN", "Run directory of `recur finetune`."))]
+Run = Annotated[
+    Path, reads(argument("RUN", "Run directory of `recur finetune`, or hf://OWNER/NAME@REVISION."), hub=True)
+]
 
 
 Fast = Annotated[

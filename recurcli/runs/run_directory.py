@@ -69,6 +69,8 @@ THRESHOLDS = "thresholds.json"
 """The thresholds of the labels, if they were chosen; without them the label is the most probable one."""
 WRITTEN_AFTER_MODEL = (KEPT, THRESHOLDS, PREDICTIONS, *TEST_PREDICTIONS.values(), TEXT_LOSSES, LINEAR_FIRST_FIT)
 """What is written after a model, and belongs to it."""
+LEFT_BEHIND = (PREDICTIONS, *TEST_PREDICTIONS.values(), LINEAR_FIRST_FIT)
+"""What `recur predict` does not need, and a copy for others leaves out: the predictions have texts."""
 CANDIDATE_FILES = (*NETWORK_FILES, LINEAR_MODEL, VECTORS)
 """The files of the candidates. A run has those of its own."""
 _FILES = (PRESET, *REQUIRED_FILES, *CANDIDATE_FILES, *WRITTEN_AFTER_MODEL, MANIFEST, METRICS, RESULT, MODEL_CARD)
@@ -564,9 +566,16 @@ class Run(CommittedFolder, RunReader):
 
     def __init__(self, run: Path) -> None:
         super().__init__(run)
+        self.listed.pop(MODEL_CARD, None)  # of a copy, whose card may be edited, as on the Hub
         for name in (METRICS, THRESHOLDS):  # which the manifest does not list
             if (self.path / name).is_file():
                 self._opened[name] = OpenedFile(self.path / name)
+
+    def __getitem__(self, name: str) -> OpenedFile:
+        if name in LEFT_BEHIND and name not in self:
+            way_out = "name a FILE, or the run that was copied"
+            raise ModelError(f"{self}: keeps no predictions (it is a copy without texts); {way_out}")
+        return super().__getitem__(name)
 
     def has(self, name: str) -> bool:
         """Return whether the file `name` was there when the run was opened."""

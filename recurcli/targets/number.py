@@ -209,20 +209,25 @@ class Number(Target):
         return 2 * (factors * own) @ own.T
 
     def fit_linear(self, features: "csr_matrix", y: Y, c: float, row_weights: RowWeights = None) -> LinearWeights:
-        """Fit scikit-learn's Ridge on `features` (N, V): the least |w|² / 2 + c times the sum of the rows' losses."""
+        """Fit scikit-learn's Ridge on `features` (N, V): the least (|w|² + b²) / 2 + c times the sum of the rows' losses."""
+        from scipy.sparse import csr_matrix, hstack
         from sklearn.linear_model import Ridge
 
-        ridge = Ridge(alpha=1 / (2 * c), solver="sparse_cg", tol=TOLERANCE)
-        ridge.fit(features, self._standardized(y).astype(np.float32), row_weights)
-        return ridge.coef_[:, None].astype(np.float32), np.array([ridge.intercept_], np.float32)
+        ridge = Ridge(alpha=1 / (2 * c), solver="sparse_cg", tol=TOLERANCE, fit_intercept=False)
+        with_ones = hstack([features, csr_matrix(np.ones((len(y), 1), np.float32))], format="csr")
+        weights = ridge.fit(with_ones, self._standardized(y).astype(np.float32), row_weights).coef_.astype(np.float32)
+        return weights[:-1, None], weights[-1:]
 
     def linear_goals(self, y: Y) -> NDArray[np.float64]:
         """Return the numbers in deviations from their mean (N, 1)."""
         return self._standardized(y)[:, None]
 
-    def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
+    def linear_loss_gradient(
+        self, logits: NDArray[np.floating[Any]], y: Y, row_weights: RowWeights = None
+    ) -> NDArray[np.float64]:
         """Return the gradient (B, 1) of half the squared error, LARGEST_ERROR at most, with which no step of SGD diverges."""
-        return (logits - self._standardized(y).to(logits.dtype)[:, None]).clamp(-LARGEST_ERROR, LARGEST_ERROR)
+        errors = (logits - self.linear_goals(y)).clip(-LARGEST_ERROR, LARGEST_ERROR)
+        return self.linear_factors(y, row_weights) * errors
 
     def constant_logits(self, y: Y) -> NDArray[np.float64]:
         """Return the logit (1,) of the mean of the rows."""

@@ -227,13 +227,6 @@ class OneLabel(Target):
         """Return 1 for the class of a row, and -1 for the others (N, C)."""
         return np.where(y[:, None] == np.arange(self.width), 1.0, -1.0)
 
-    def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
-        """Return the gradient (B, C) of the squared hinge loss of each class against the rest."""
-        import torch.nn.functional as F
-
-        signs = 2.0 * F.one_hot(y, self.width) - 1
-        return -2 * signs * (1 - signs * logits).clamp(min=0)
-
     def default_bias(self, bias: NDArray[np.float32], y: Y) -> NDArray[np.float32]:
         """Return the bias (C,) with UNSEEN for classes without a row."""
         return np.where(np.isin(np.arange(self.width), y), bias, np.float32(UNSEEN))

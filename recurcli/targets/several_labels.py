@@ -291,14 +291,6 @@ class SeveralLabels(Target):
         """Return the factors (N, C) of the losses of each row's labels, with their `weights`."""
         return self._factors(y, row_weights)
 
-    def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
-        """Return the gradient (B, C) of the squared hinge loss of each label."""
-        import torch
-
-        signs = 2.0 * y[:, :-1] - 1
-        gradient = -2 * signs * (1 - signs * logits).clamp(min=0)
-        return gradient * torch.where(signs > 0, torch.tensor(self.weights), 1.0) if self.weights else gradient
-
     def constant_logits(self, y: Y) -> NDArray[np.float64]:
         """Return 1 for each label that a row has, and -1 for the others (C,)."""
         return np.where(y[:, :-1].any(axis=0), 1.0, -1.0)

@@ -262,9 +262,12 @@ class Target(ABC):
         """Return the factors (N, 1) or (N, C) of the losses of each row's logits in `fit_linear`."""
         return (np.ones(len(y)) if row_weights is None else row_weights)[:, None]
 
-    @abstractmethod
-    def linear_loss_gradient(self, logits: "Tensor", y: "Tensor") -> "Tensor":
-        """Return the gradient (B, C), with respect to the logits, of the losses that `fit_linear` minimizes, for SGD."""
+    def linear_loss_gradient(
+        self, logits: NDArray[np.floating[Any]], y: Y, row_weights: RowWeights = None
+    ) -> NDArray[np.float64]:
+        """Return the gradient (B, C), with respect to the logits, of squared hinge losses times the rows' factors, for SGD."""
+        goals = self.linear_goals(y)
+        return -2 * self.linear_factors(y, row_weights) * goals * np.maximum(1 - goals * logits, 0)
 
     def default_bias(self, bias: NDArray[np.float32], y: Y) -> NDArray[np.float32]:
         """Return the bias (C,) of a linear model, with a default for labels that no row of `y` has."""

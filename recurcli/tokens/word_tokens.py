@@ -86,15 +86,14 @@ class WordTokens(dict[str, bytes]):
         for text in texts:
             firsts.append(len(words))
             words += words_of(text)
-        known = {
-            word: ids for word in set(words) if (ids := self.get(word)) is not None
-        }  # other threads change the cache
-        new = [*set(words).difference(known)]
-        for word, encoding in zip(new, self.backend.encode_batch_fast(new, add_special_tokens=False), strict=True):
-            known[word] = array(self.kind, encoding.ids).tobytes()
-        found = [*map(known.__getitem__, words)]
-        if len(self) + len(new) > MAX_WORDS:
-            self.clear()
-        self.update((word, known[word]) for word in new[:MAX_WORDS] if len(word) <= MAX_LENGTH)
+        found: list[Any] = [*map(self.get, words)]  # once, since other threads change the cache
+        if None in found:
+            new = [*{word for word, ids in zip(words, found, strict=True) if ids is None}]
+            encodings = self.backend.encode_batch_fast(new, add_special_tokens=False)
+            own = {word: array(self.kind, each.ids).tobytes() for word, each in zip(new, encodings, strict=True)}
+            found = [own[word] if ids is None else ids for word, ids in zip(words, found, strict=True)]
+            if len(self) + len(new) > MAX_WORDS:
+                self.clear()
+            self.update((word, own[word]) for word in new[:MAX_WORDS] if len(word) <= MAX_LENGTH)
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         return b"".join(found), np.add.reduceat(sizes, firsts) // array(self.kind).itemsize

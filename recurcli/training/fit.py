@@ -313,19 +313,21 @@ def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Gen
         if not loop.loss_names:  # a rank without rows has no auxiliary losses
             loop.loss_names = sorted({name for names in ranks.all_gather([*losses]) for name in names})
         values = torch.stack([losses.get(name, torch.zeros_like(losses["loss"])) for name in loop.loss_names])
-        ranks.all_reduce_([values])
+        ranks.all_reduce_(values)
         losses = dict(zip(loop.loss_names, values, strict=True))
     return losses
 
 
 def _sum_gradients(model: Backbone, ranks: Ranks) -> None:
-    """Sum each gradient over the processes. A gradient that is None in every process stays None."""
+    """Sum each gradient over the processes. A gradient that is None in every process stays None. All are of one type."""
     learning = [p for p in model.parameters() if p.requires_grad]
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learning]
+    gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in learning]
     present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
-    ranks.all_reduce_([*gradients, present])
-    for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
-        parameter.grad = gradient if count else None
+    flat = torch.cat([*gradients, present])
+    ranks.all_reduce_(flat)
+    *parts, present = torch.split(flat, [len(part) for part in (*gradients, present)])
+    for parameter, part, count in zip(learning, parts, present.tolist(), strict=True):
+        parameter.grad = part.view_as(parameter) if count else None  # no copy of it
 
 
 def _evaluate(loop: TrainingLoop) -> tuple[float, bool]:

@@ -119,7 +119,9 @@ class Carry:
             self.state = {}
         elif ranks.world_size > 1:
             self.share(ranks, device)
-            ranks.all_reduce_(list(self.state.values()))
+            self.state = {name: part.contiguous() for name, part in self.state.items()}
+            for part in self.state.values():
+                ranks.all_reduce_(part)
 
     def share(self, ranks: Ranks, device: torch.device) -> None:
         """Give the state of each rank the names, shapes and types that rank 0 has; what a rank lacks is 0."""
@@ -150,7 +152,8 @@ class ClassificationObjective:
     """The loss of the target on weighted labelled rows, and its loss of a teacher's soft labels on them.
 
     A row with a gold label and a soft label has (1 - w) CE + w T² KL, with the keys `teacher_weight` w and
-    `teacher_temperature` T. A row with a soft label alone has T² KL (Hinton, Vinyals & Dean, 2015, section 2).
+    `teacher_temperature` T. A row with a soft label alone has T² KL (Hinton, Vinyals & Dean, 2015, section 2). With `prefixes`,
+    the label (M, …) of the prefix that ends at each of the M tokens, the loss of a row is the mean of those of its positions.
     """
 
     carry: Carry | None = None
@@ -164,8 +167,9 @@ class ClassificationObjective:
         config: FinetuningConfig,
         tokenizer: Tokenizer,
         teacher: Teacher | None = None,
+        prefixes: Y | None = None,
     ) -> None:
-        self.tokens = tokens
+        self.tokens, self.prefixes = tokens, prefixes
         self.lengths = tokens.lengths
         self.target, self.targets = target, torch.from_numpy(y)
         self.config = config
@@ -188,6 +192,9 @@ class ClassificationObjective:
             words = self.tokenizer.word_ids
             ids, mask = drop_words(ids, mask, probability=rate, word_ids=words, pad_id=pad_id, generator=generator)
         targets = self.targets[chosen]
+        if self.prefixes is not None:
+            own = [self.prefixes[self.tokens.offsets[row] : self.tokens.offsets[row + 1]] for row in rows]
+            targets = torch.full_like(ids, IGNORED).masked_scatter_(mask, torch.from_numpy(np.concatenate(own)))
         teacher = self.teacher and (self.teacher[0][chosen], self.teacher[1][chosen])
         row_weights = self.row_weights[chosen]
         return MicroBatch(ids, mask, targets, None, float(row_weights.sum()), teacher, row_weights)
@@ -195,8 +202,13 @@ class ClassificationObjective:
     def loss(self, model: nn.Module, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weighted sum of the losses over the rows, and the auxiliary losses."""
         assert isinstance(model, Classifier) and batch.row_weights is not None
-        logits, auxiliary = model(batch.ids, batch.mask)
-        return self._summed(logits.float(), batch.targets, batch.row_weights, batch.teacher), auxiliary
+        logits, auxiliary = model(batch.ids, batch.mask, every=self.prefixes is not None)
+        targets, weights = batch.targets, batch.row_weights
+        if self.prefixes is not None:
+            known = targets != IGNORED
+            weights = (weights / known.sum(dim=1))[:, None].expand_as(known)[known]
+            logits, targets = logits[known], targets[known]
+        return self._summed(logits.float(), targets, weights, batch.teacher), auxiliary
 
     def mean_loss(self, logits: NDArray[np.float64], y: Y, row_weights: NDArray[np.float64]) -> float:
         """Return the mean loss of logits (N, C) for the labels `y`, which training minimizes, by weights (N,)."""

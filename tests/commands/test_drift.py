@@ -75,7 +75,17 @@ def test_texts_in_another_script_have_unknown_ngrams(recur: Recur, orchard: Path
     _, err = recur.ok("predict", orchard / "run", japanese, "--output", tmp_path / "o.csv")
     assert "ja.csv: " in err and "of the n-grams are unknown to the model" in err
     _, err = recur.ok("predict", orchard / "run", orchard / "like.csv", "--output", tmp_path / "p.csv")
-    assert "unknown" not in err
+    assert "unknown to the model" not in err
+
+
+def test_predict_warns_of_unknown_ngrams_where_the_model_is_a_page(recur: Recur, orchard: Path, tmp_path: Path) -> None:
+    page, japanese = tmp_path / "page.html", write_texts(tmp_path / "ja.csv", 100, 5, label=False, kinds="japanese")
+    recur.ok("export", orchard / "run", "--format", "html", "--output", page)
+    _, err = recur.ok("predict", page, japanese, "--output", tmp_path / "o.csv")
+    own = result_of(orchard / "run")["linear_baseline"]["unknown_ngrams"]
+    assert f"are unknown to the model, {own:.0%} of those of its dev rows; the labels may mean nothing here\n" in err
+    _, err = recur.ok("predict", page, orchard / "like.csv", "--output", tmp_path / "p.csv")
+    assert "unknown to the model" not in err
 
 
 def test_few_texts_are_too_few_to_tell(recur: Recur, orchard: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from predicting import Recur, texts, tsv
 from safetensors.numpy import load_file, save_file
 from small_runs import weighted
-from test_export_onnx import VARIANTS, classifier, labelled, module_of
+from test_export_onnx import VARIANTS, classifier, labelled
 
 from recurcli.cli import run
 from recurcli.errors import ModelError
@@ -91,7 +91,7 @@ def test_the_sum_with_the_first_fit_is_compared(recur: Recur, trained: Path, int
 
 
 def test_predict_of_an_int8_folder_takes_a_text_at_a_time(int8: Path) -> None:
-    assert module_of(int8).BATCH_SIZE == 1
+    assert json.loads((int8 / "config.json").read_text())["batch_size"] == 1
 
 
 def test_too_few_unchanged_labels_leave_nothing(

@@ -34,7 +34,7 @@ from recurcli.config import ModelConfig, Truncation
 from recurcli.data.splits import row_hash
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
-from recurcli.files import OpenedFile
+from recurcli.files import OpenedFile, extend_manifest
 from recurcli.log import Log
 from recurcli.network import Classifier
 from recurcli.requests.export import ExportRequest
@@ -60,18 +60,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def labelled(folder: Path, content: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run predict.py in this process, in which torch and recur cannot be imported meanwhile."""
-    program, err, handler, stdout = (
-        str(folder / "predict.py"),
-        io.StringIO(),
-        signal.getsignal(signal.SIGPIPE),
-        os.dup(1),
-    )
+    program, err, stdout = str(folder / "predict.py"), io.StringIO(), os.dup(1)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGINT)}
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as out:
         patch.setattr(sys, "argv", [program, *arguments])
         patch.setattr(sys, "path", [str(folder), *sys.path])
-        for name in ("torch", "recurcli", "linear_model"):
+        for name in ("torch", "recurcli"):
             patch.setitem(sys.modules, name, None)
-        del sys.modules["linear_model"]  # of another folder
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         patch.setattr(sys, "stdout", io.TextIOWrapper(os.fdopen(os.dup(out.fileno()), "wb")))
         patch.setattr(sys, "stderr", err)
@@ -85,7 +80,8 @@ def labelled(folder: Path, content: bytes, *arguments: str) -> subprocess.Comple
             sys.stdout.close()
             os.dup2(stdout, 1)
             os.close(stdout)
-            signal.signal(signal.SIGPIPE, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         out.seek(0)
         return subprocess.CompletedProcess(program, code, out.read(), err.getvalue().encode())
 
@@ -174,7 +170,8 @@ def test_arguments_are_refused_and_help_says_what_is_read(exported: Path) -> Non
     for argument in ("texts.txt", "--output"):
         done = labelled(exported, "鼠\n".encode(), argument)
         assert (done.returncode, done.stdout) == (2, b"")
-        assert f"predict.py: error: unrecognized arguments: {argument}\n" in done.stderr.decode()
+        line = f"predict.py: error: unrecognized arguments: {argument}; see python predict.py --help\n"
+        assert done.stderr.decode() == line
 
 
 def test_lines_that_are_not_utf8_are_counted(exported: Path) -> None:
@@ -204,8 +201,9 @@ def test_rows_are_cut_as_in_recur(max_length: int, truncate: Truncation, trained
     module, draw = module_of(exported), random.Random(1)
     pairs = [(a, b) for a in NASTY for b in NASTY]
     pairs += [("鼠" * draw.randint(0, 9), "龙猴" * draw.randint(0, 9)) for _ in range(200)]
-    module.CONFIG.update(max_length=max_length, truncate=truncate)
     encoder = object.__new__(module.Encoder)
+    config = json.loads((exported / "config.json").read_text())
+    encoder.config = {**config, "max_length": max_length, "truncate": truncate}
     encoder.tokenizer = tokenizer.backend
     for rows in (pairs, [(text,) for text in NASTY]):
         texts = [(row[0], row[1] if len(row) > 1 else None) for row in rows]
@@ -234,6 +232,7 @@ def test_a_linear_model_needs_numpy(recur: Recur, trained: Path, tmp_path: Path,
     check_same(recur, source, folder, [(text,) for text in NASTY])
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "pairs": True}))
+    extend_manifest(folder, "config.json")
     assert labelled(folder, "鼠\t牛\n\n\t\n".encode()).stdout.count(b"\n") == 3
     first = labelled(folder, b"a\tb\n")
     assert (first.returncode, first.stdout.count(b"\n")) == (0, 1)
@@ -383,7 +382,10 @@ def classifier(name: str, **keys: Any) -> Classifier:
     return model
 
 
-LOOPS = ("block-recurrent-transformer", "temporal-latent-bottleneck", "mingru", "gated-linear-attention")
+LOOPS = (
+    *("block-recurrent-transformer", "temporal-latent-bottleneck", "mingru", "gated-linear-attention"),
+    *("delta-net", "mamba2", "mlstm", "slstm"),
+)
 OBSTACLES = {**dict.fromkeys(LOOPS, "it runs a loop over the"), "s4d": "ONNX has no complex numbers"}
 """Encoders that have no graph, and why."""
 VARIANTS: list[tuple[str, dict[str, Any]]] = [

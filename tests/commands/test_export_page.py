@@ -133,7 +133,7 @@ def answers_of(page: Path, rows: Sequence[Sequence[str]], *arguments: str) -> li
 
 
 def check_equal(page: Path, count: int, *, explained: bool = True) -> None:
-    predictor, _ = read_page(page)
+    predictor, _, _ = read_page(page)
     texts, is_pair = odd_texts(count), bool(predictor.source.columns.pair)
     rows = [(text, other if is_pair else None) for text, other in zip(texts, reversed(texts), strict=True)]
     found = answers_of(page, [row if is_pair else row[:1] for row in rows], *["explain"] * explained)  # type: ignore[misc]
@@ -292,7 +292,11 @@ def test_an_ensemble_gives_its_linear_model_and_says_what_is_left_out(
     _, err = recur.ok(*line)
     assert "the encoder of the run's ensemble is left out; `recur export --format onnx` has it" in err
     assert "The encoder of the run&#x27;s ensemble is left out" in page.read_text(encoding="utf-8")
-    predictor, _ = read_page(page)
+    with_run = re.search(r"with the run ([\d.]+) %", err)
+    assert with_run is not None
+    differs = "warning: the page gives other labels than the run; its accuracy is "
+    assert (differs in err) == (float(with_run[1]) < 98)
+    predictor, _, _ = read_page(page)
     texts = [("鼠牛虎龙", None), ("猴鸡狗", None), ("", None)]
     fast = Predictor.load(trained, fast=True)
     logits = [each.kept.probabilities(each.logits_of_pairs(texts)) for each in (predictor, fast)]
@@ -327,7 +331,7 @@ def test_a_model_with_static_vectors_is_fitted_again_without_them(
     export = ("export", source, "--format", "html", "--output", page)
     out, err = recur.ok(*export, "--json")
     assert "it was fitted again without the run's static vectors" in err
-    predictor, _ = read_page(page)
+    predictor, _, _ = read_page(page)
     assert predictor.linear is not None and predictor.linear.vectors is None
     assert percent(json.loads(out)["agreement_with_run"]) in page.read_text(encoding="utf-8").replace("0 %", " %")
     content = data.read_bytes()
@@ -352,7 +356,7 @@ def test_too_little_agreement_writes_no_page(recur: Recur, trained: Path, tmp_pa
 @needs_chromium
 def test_a_browser_labels_a_text_and_a_file_and_asks_nobody(pages: Callable[[str], Path], tmp_path: Path) -> None:
     path = pages("one")
-    predictor, _ = read_page(path)
+    predictor, _, _ = read_page(path)
     rows = ["good great cat", "left stone", "İΣ"]
     wanted = predictor.predict(rows)
     with Page(tmp_path) as page:
@@ -393,7 +397,7 @@ def test_a_browser_labels_a_text_and_a_file_and_asks_nobody(pages: Callable[[str
 def test_a_browser_labels_pairs_several_labels_and_numbers(
     case: str, pages: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    predictor, _ = read_page(pages(case))
+    predictor, _, _ = read_page(pages(case))
     text: Any = ("good cat", "bad dog") if case == "pairs" else "good cat"
     [wanted] = predictor.predict([text])
     with Page(tmp_path) as page:

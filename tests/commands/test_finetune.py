@@ -105,9 +105,9 @@ def test_dev_batches_are_micro_batches(
 
     sizes, forward = set(), Classifier.forward
 
-    def watched(self: Classifier, ids: Any, mask: Any) -> Any:
+    def watched(self: Classifier, ids: Any, mask: Any, **more: Any) -> Any:
         sizes.add((self.training, len(ids)))
-        return forward(self, ids, mask)
+        return forward(self, ids, mask, **more)
 
     monkeypatch.setattr(Classifier, "forward", watched)
     accumulated = "finetuning.gradient_accumulation_steps=2"

@@ -119,7 +119,7 @@ CARRY = "pretraining.carry=true"
 @pytest.mark.parametrize(
     ("preset", "settings", "reason"),
     [
-        ("bilstm-ptb", [], "the encoder bilstm cannot be causal; these encoders can: block-recurrent-transformer, gat"),
+        ("bilstm-ptb", [], "the encoder bilstm cannot be causal; these encoders can: block-recurrent-transformer, del"),
         ("rsa-ptb", ["encoder.causal=false"], "pretraining.objective causal needs"),
         ("truncated-rnn-ptb", ["encoder.bidirectional=true"], "pretraining.objective causal needs"),
         ("rsa-ptb", ["pretraining.objective=masked", "pretraining.patience=1"], "must be null with objective masked"),

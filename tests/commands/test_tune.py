@@ -158,9 +158,9 @@ def test_trials_share_a_linear_model_where_no_cache_can_be_written(
 ) -> None:
     fits: list[float] = []
 
-    def counted(*given: Any) -> LinearModel:
+    def counted(*given: Any, **more: Any) -> LinearModel:
         fits.append(given[3].c)
-        return fit_model(*given)
+        return fit_model(*given, **more)
 
     fit_model, blocked = fitting.fit_model, tmp_path / "file"
     blocked.touch()

@@ -4,12 +4,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 
 from recurcli.config import DataConfig
-from recurcli.data.recurrence_tasks import AUTOMATA, Row, recurrence_rows
+from recurcli.data.recurrence_tasks import AUTOMATA, Row, prefix_labels, recurrence_rows
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 
@@ -21,7 +21,10 @@ LANGUAGES = {
     "tomita-6": "(10|(0|11)(01)*(1|00))*",
     "tomita-7": "0*1*0*1*",
 }
-NAMES = [*LANGUAGES, "associative-recall", "recall-distance"]
+STRINGS = [*LANGUAGES, "dyck"]
+WORDS = ["flip-flop", "modulo-5", "s3", "a5", "s5"]
+RECALL = ["associative-recall", "recall-size", "recall-distance"]
+NAMES = [*STRINGS, *WORDS, *RECALL]
 SIZES = {"train": 20_000, "dev": 2_000, "test": 2_000, "test-long": 2_000}
 
 
@@ -58,6 +61,20 @@ def test_the_automaton_and_the_regular_expression_agree_on_all_short_strings(nam
     assert automaton.counts(12, accepted=False)[12][0] == 2**12 - accepted[12]
 
 
+def test_dyck_accepts_what_brackets_that_are_taken_away_in_pairs_leave_empty() -> None:
+    automaton = AUTOMATA["dyck"]
+    for length in range(9):
+        for string in product(range(4), repeat=length):
+            text = automaton.text(string).replace(" ", "")
+            depths = [text[:place].count("(") + text[:place].count("[") for place in range(length + 1)]
+            closed = [text[:place].count(")") + text[:place].count("]") for place in range(length + 1)]
+            deepest = max(depth - shut for depth, shut in zip(depths, closed, strict=True))
+            while "()" in text or "[]" in text:
+                text = text.replace("()", "").replace("[]", "")
+            assert automaton.accepts(string) is (not text and deepest <= 4)
+    assert not automaton.accepts([0] * 5 + [1] * 5) and automaton.accepts([0] * 4 + [1] * 4)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_text_is_in_two_splits_and_the_rows_are_always_the_same(name: str) -> None:
     splits = splits_of(name)
@@ -76,6 +93,9 @@ def test_no_text_is_in_two_splits_and_the_rows_are_always_the_same(name: str) ->
 
 def test_the_first_rows_are_what_they_always_were() -> None:
     assert splits_of("tomita-6")["train"][2:4] == [("0 1 0 1", "accept"), ("0 1 0 0", "reject")]
+    assert splits_of("dyck")["train"][0] == ("( ( ) ) ( ) [ [ ] ]", "accept")
+    assert splits_of("s3")["train"][0] == ("g1 g0 g5 g3 g4", "g3")
+    assert splits_of("flip-flop")["train"][0] == ("i0 w0 i1 i1 i1", "0")
     assert splits_of("associative-recall")["train"][0] == ("k60 v15 k18 v1 k22 v14 k6 v4 k18", "v1")
 
 
@@ -95,7 +115,7 @@ def test_short_strings_are_as_frequent_in_training_as_long_ones() -> None:
     assert min(lengths.values()) > 20_000 / 39 / 1.3
 
 
-@pytest.mark.parametrize("name", LANGUAGES)
+@pytest.mark.parametrize("name", STRINGS)
 def test_every_second_rejected_string_is_an_accepted_one_with_one_or_two_edits(name: str) -> None:
     rows = splits_of(name)["dev"]
     texts = [(a.replace(" ", ""), b.replace(" ", "")) for (a, _), (b, _) in zip(*[iter(rows)] * 2, strict=True)]
@@ -103,9 +123,67 @@ def test_every_second_rejected_string_is_an_accepted_one_with_one_or_two_edits(n
     assert sum(near) / len(near) == pytest.approx(0.5, abs=0.06)
 
 
+def label_of(name: str, tokens: Sequence[str]) -> str:
+    """The label of the tokens of a row by what the task says, without an automaton."""
+    if name == "flip-flop":
+        return next((token[1] for token in reversed(tokens) if token[0] == "w"), "0")
+    if name == "modulo-5":
+        return str(sum(map(int, tokens)) % 5)
+    things, numbers = (3 if name == "s3" else 5), [int(token[1:]) for token in tokens]
+    elements = list(permutations(range(things)))
+    if name == "a5":  # its elements have no 2-cycle alone and no 4-cycle: they are even
+        elements = [own for own in elements if cycles(own) in ((1, 1, 1, 1, 1), (1, 1, 3), (1, 2, 2), (5,))]
+    found = list(range(things))
+    for number in reversed(numbers):  # the last one is applied first
+        found = [elements[number][place] for place in found]
+    return f"g{elements.index(tuple(found))}"
+
+
+def cycles(permutation: Sequence[int]) -> tuple[int, ...]:
+    """The lengths of its cycles."""
+    left, lengths = set(range(len(permutation))), []
+    while left:
+        start = place = left.pop()
+        length = 1
+        while (place := permutation[place]) != start:
+            left.remove(place)
+            length += 1
+        lengths.append(length)
+    return tuple(sorted(lengths))
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_words_and_their_prefixes_have_their_labels(name: str) -> None:
+    for split, rows in splits_of(name).items():
+        for text, label in rows[:300]:
+            tokens = text.split(" ")
+            assert label == label_of(name, tokens)
+            if len(tokens) < 30:
+                assert prefix_labels(name, text) == [label_of(name, tokens[: end + 1]) for end in range(len(tokens))]
+        shortest, longest = {"train": (2, 40), "test-long": (80, 200)}.get(split, (10, 40))
+        assert lengths_of(rows) == set(range(shortest, longest + 1))
+
+
+def test_prefixes_of_strings_have_their_labels() -> None:
+    assert prefix_labels("parity", "1 0 1 1") == ["reject", "reject", "accept", "reject"]
+    assert prefix_labels("dyck", "( [ ] ) ]") == ["reject", "reject", "reject", "accept", "reject"]
+    assert {name for name, task in TASKS.items() if task.labels_prefixes} == AUTOMATA.keys()
+
+
+def test_most_symbols_of_a_flip_flop_are_to_be_ignored() -> None:
+    symbols = Counter(token for text, _ in splits_of("flip-flop")["train"] for token in text.split(" "))
+    shares = [symbols[token] / symbols.total() for token in ("w0", "w1", "i0", "i1")]
+    assert shares == pytest.approx([0.1, 0.1, 0.4, 0.4], abs=0.005)
+
+
 def test_each_question_has_its_answer() -> None:
-    for split, pairs in (("train", (4, 16)), ("test-long", (32, 64))):
-        rows = splits_of("associative-recall")[split]
+    for name, split, pairs in (
+        ("associative-recall", "train", (4, 16)),
+        ("associative-recall", "test-long", (32, 64)),
+        ("recall-size", "train", (4, 64)),
+        ("recall-size", "test-long", (128, 255)),
+    ):
+        rows = splits_of(name)[split]
         assert lengths_of(rows) == {2 * count + 1 for count in range(pairs[0], pairs[1] + 1)}
         for text, label in rows:
             *shown, asked = text.split(" ")
@@ -128,7 +206,9 @@ def baselines(name: str) -> dict[str, float]:
     """
     train, dev = splits_of(name)["train"], splits_of(name)["dev"]
     found = {"majority": max(Counter(label for _, label in dev).values()) / len(dev)}
-    if name in LANGUAGES:
+    if name in WORDS:
+        return found
+    if name in STRINGS:
         by_length: dict[int, Counter[str]] = defaultdict(Counter)
         for text, label in train:
             by_length[len(text)][label] += 1

@@ -45,6 +45,11 @@ FOUR = {"max_length": 9, "rank": 4}
         ("mingru", {}, 11 * D**2 + 12 * D + D),
         ("s4d", {"state_size": 6}, 9 * D**2 + 2 * 6 * D + 12 * D + D),
         ("gated-linear-attention", {"gate_rank": 3}, 12 * D**2 + 1.5 * 3 * D + 0.5 * D + 9 * D + D),
+        ("delta-net", {}, 12 * D**2 + 2 * D + 3 * 4 * D + D / 2 + 9 * D + D),
+        ("delta-net", {"products": 2, "gate": "scalar"}, 14 * D**2 + 6 * D + 5 * 4 * D + 4 + D / 2 + 9 * D + D),
+        ("mamba2", {"state_size": 6}, 11 * D**2 + 4 * 6 * D + 2 * D + 4 * (D + 4 * 6) + 6 + D + 9 * D + D),
+        ("mlstm", {}, 13 * D**2 + 4 * D + 4 + 2 * 4 * D + 2 * D + 9 * D + D),
+        ("slstm", {}, (13 + 2) * D**2 + 4 * D + D + 9 * D + D),
         ("transformer-xl", {}, 12 * D**2 + 13 * D + D**2 + 2 * D),
     ],
 )

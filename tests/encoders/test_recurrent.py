@@ -1,4 +1,4 @@
-"""minGRU, S4D and gated linear attention: one layer against its equations as a plain loop, in one direction and in both."""
+"""Recurrences in place of attention: one layer against its equations as a plain loop, in one direction and in both."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,22 @@ from equations import batch, built, check_same
 from torch import Tensor
 
 SIZE = 16
-NAMES = ("mingru", "s4d", "gated-linear-attention")
+NAMES = ("mingru", "s4d", "gated-linear-attention", "delta-net", "mamba2", "mlstm", "slstm")
+VIEWS = {"aten::select", "aten::as_strided", "aten::unbind"}
+"""What reads no elements."""
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("mingru", {}),
+    ("mingru", {"signed": True}),
+    ("s4d", {}),
+    ("gated-linear-attention", {"num_heads": 2}),
+    ("delta-net", {"num_heads": 2}),
+    ("delta-net", {"num_heads": 4, "negative_eigenvalues": True, "products": 3, "short_convolution": 1}),
+    ("delta-net", {"num_heads": 2, "gate": "scalar", "products": 2}),
+    ("mamba2", {"num_heads": 4, "state_size": 6}),
+    ("mamba2", {"num_heads": 2, "state_size": 5, "signed": True, "short_convolution": 2}),
+    ("mlstm", {"num_heads": 2}),
+    ("slstm", {"num_heads": 4}),
+]
 
 
 def mingru(mixer: Any, x: Tensor, channels: slice) -> Tensor:
@@ -21,7 +36,8 @@ def mingru(mixer: Any, x: Tensor, channels: slice) -> Tensor:
         gate = torch.sigmoid(mixer.gate(token))[channels]
         raw = mixer.candidate(token)[channels]
         candidate = torch.where(raw >= 0, raw + 0.5, torch.sigmoid(raw))
-        state = (1 - gate) * state + gate * candidate
+        factor = 1 - 2 * gate if mixer.signed else 1 - gate
+        state = factor * state + (1 - factor.abs()) * candidate
         states.append(state)
     return torch.stack(states)
 
@@ -59,17 +75,106 @@ def gated_linear_attention(mixer: Any, x: Tensor, channels: slice) -> Tensor:
     return F.silu(mixer.swish(x))[:, channels] * joined
 
 
+def heads_of(mixer: Any, channels: slice) -> range:
+    """The heads whose values are `channels`."""
+    start, stop, _ = channels.indices(SIZE)
+    return range(start * mixer.heads // SIZE, stop * mixer.heads // SIZE)
+
+
+def convolved(convolution: Any, inputs: Tensor) -> Tensor:
+    """SiLU of w_0 x_(t-W+1) + … + w_(W-1) x_t of each channel of inputs (T, C)."""
+    width, found = len(convolution.weight), []
+    for position in range(len(inputs)):
+        total = torch.zeros_like(inputs[0])
+        for place in range(width):
+            if (read := position - width + 1 + place) >= 0:
+                total = total + convolution.weight[place] * inputs[read]
+        found.append(total * torch.sigmoid(total))
+    return torch.stack(found)
+
+
+def rms(x: Tensor) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+def delta_net(mixer: Any, x: Tensor, channels: slice) -> Tensor:
+    size, n, outputs = SIZE // mixer.heads, mixer.products, []
+    projected = convolved(mixer.convolution, mixer.projection(x)).view(len(x), mixer.heads, 1 + 2 * n, size)
+    beta = mixer.largest_beta * torch.sigmoid(mixer.beta(x)).view(len(x), mixer.heads, n)
+    for head in heads_of(mixer, channels):
+        state, read = torch.zeros(size, size, dtype=x.dtype), []  # values by keys
+        for position, token in enumerate(x):
+            own = projected[position, head]
+            if mixer.gate is not None:
+                rate = F.softplus(mixer.gate(token)[head]) * mixer.log_rate[head].exp()
+                state = state * torch.exp(-rate)
+            for key, value, b in zip(own[1 : n + 1], own[n + 1 :], beta[position, head], strict=True):
+                key = key / key.norm()
+                state = state @ (torch.eye(size, dtype=x.dtype) - b * torch.outer(key, key)) + b * torch.outer(
+                    value, key
+                )
+            read.append(mixer.norm * rms(state @ (own[0] / own[0].norm())))
+        outputs.append(torch.stack(read))
+    return torch.cat(outputs, dim=-1)
+
+
+def mamba2(mixer: Any, x: Tensor, channels: slice) -> Tensor:
+    size, outputs = SIZE // mixer.heads, []
+    inputs, keys = convolved(mixer.of_inputs, mixer.projection(x)), convolved(mixer.of_keys, mixer.keys(x))
+    for head in heads_of(mixer, channels):
+        side = head * mixer.sides // mixer.heads
+        key, query = keys.view(len(x), mixer.sides, 2, -1)[:, side].unbind(1)
+        state, read = torch.zeros(key.shape[1], size, dtype=x.dtype), []
+        for position, token in enumerate(x):
+            step = F.softplus(mixer.step_size(token)[head])
+            decay = torch.exp(-step * mixer.log_rate[head].exp())
+            own = inputs[position, head * size : (head + 1) * size]
+            state = (2 * decay - 1 if mixer.signed else decay) * state + step * torch.outer(key[position], own)
+            read.append(query[position] @ state + mixer.skip[head] * own)
+        outputs.append(torch.stack(read))
+    return torch.cat(outputs, dim=-1) * F.silu(mixer.gate(x))[:, channels]
+
+
+def mlstm(mixer: Any, x: Tensor, channels: slice) -> Tensor:
+    size, outputs = mixer.key_size, []
+    read = convolved(mixer.convolution, mixer.query_key(x)).view(len(x), mixer.heads, 2, size)
+    values, gates = mixer.value(x).view(len(x), mixer.heads, size), mixer.gates(x).view(len(x), mixer.heads, 2)
+    for head in heads_of(mixer, channels):
+        memory, normalizer = (torch.zeros(*shape, dtype=x.dtype) for shape in ((size, size), (size,)))
+        for position in range(len(x)):
+            query, key = read[position, head]
+            enter, forget = gates[position, head, 0].exp(), torch.sigmoid(gates[position, head, 1])
+            memory = forget * memory + enter * torch.outer(values[position, head], key)
+            normalizer = forget * normalizer + enter * key
+            query = query / math.sqrt(size)
+            outputs.append(rms(memory @ query / torch.clamp((normalizer @ query).abs(), min=1)))
+    joined = torch.stack(outputs).view(-1, len(x), size).transpose(0, 1).flatten(1)
+    return (torch.sigmoid(mixer.gate(x)) * mixer.norm)[:, channels] * joined
+
+
+def slstm(mixer: Any, x: Tensor, channels: slice) -> Tensor:
+    size, outputs = SIZE // mixer.heads, []
+    for head in heads_of(mixer, channels):
+        state, memory, normalizer = (torch.zeros(size, dtype=x.dtype) for _ in range(3))
+        for given in mixer.gates(x).view(len(x), mixer.heads, -1)[:, head]:
+            candidate, enter, forget, leave = (given + state @ mixer.recurrent[head]).chunk(4)
+            memory = torch.sigmoid(forget) * memory + enter.exp() * torch.tanh(candidate)
+            normalizer = torch.sigmoid(forget) * normalizer + enter.exp()
+            state = torch.sigmoid(leave) * memory / normalizer
+            outputs.append(rms(state))
+    return mixer.norm[channels] * torch.stack(outputs).view(-1, len(x), size).transpose(0, 1).flatten(1)
+
+
 STATES: dict[str, Callable[[Any, Tensor, slice], Tensor]] = dict(
-    zip(NAMES, (mingru, s4d, gated_linear_attention), strict=True)
+    zip(NAMES, (mingru, s4d, gated_linear_attention, delta_net, mamba2, mlstm, slstm), strict=True)
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "keys"), CASES)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_layer_is_its_equations(name: str, causal: bool, norm: str) -> None:
-    heads = {"num_heads": 2} if name == "gated-linear-attention" else {}
-    encoder = built(name, moved=0.2, hidden_size=SIZE, num_layers=1, causal=causal, norm=norm, **heads)
+def test_a_layer_is_its_equations(name: str, keys: dict[str, Any], causal: bool, norm: str) -> None:
+    encoder = built(name, moved=0.2, hidden_size=SIZE, num_layers=1, causal=causal, norm=norm, **keys)
     layer, (x, mask) = encoder.layers[0], batch([37, 5, 1], SIZE)
     mixer, expected = layer.attention, []
     x.requires_grad_()
@@ -82,6 +187,8 @@ def test_a_layer_is_its_equations(name: str, causal: bool, norm: str) -> None:
         else:
             back = STATES[name](mixer, given.flip(0), half[1]).flip(0)
             states = torch.cat([STATES[name](mixer, given, half[0]), back], dim=-1)
+        if name == "mamba2":  # of all channels together
+            states = mixer.norm * rms(states)
         mixed = h + mixer.to_output(states)
         if norm == "pre":
             a = mixed + layer.feed_forward(layer.feed_forward_norm(mixed))
@@ -111,6 +218,7 @@ def test_a_text_that_is_twice_as_long_takes_twice_the_work(name: str) -> None:
     for length in (512, 1024):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
             encoder(torch.zeros(1, length, SIZE, dtype=torch.float64))
-        sizes = [math.prod(shape) for event in profile.events() for shape in event.input_shapes if shape]
+        computing = [event for event in profile.events() if event.name not in VIEWS]
+        sizes = [math.prod(shape) for event in computing for shape in event.input_shapes if shape]
         counted.append(sum(sizes))
     assert 1.7 < counted[1] / counted[0] < 2.4

@@ -19,6 +19,14 @@ STEPPING: list[tuple[str, dict[str, Any]]] = [
     ("s4d", {}),
     ("gated-linear-attention", {}),
     ("gated-linear-attention", {"gate_temperature": 0.05}),  # gates below the least
+    ("mingru", {"signed": True}),
+    *(
+        ("delta-net", keys)
+        for keys in ({}, {"negative_eigenvalues": True, "products": 2}, {"gate": "scalar", "products": 3})
+    ),
+    *(("mamba2", {"signed": signed, "state_size": 6}) for signed in (False, True)),
+    ("mlstm", {}),
+    ("slstm", {}),
     ("linear-transformer", {}),
     ("linear-transformer", {"norm": "pre", "feature_map": "exp"}),
     *(("transformer", {"position": position}) for position in ("sinusoidal", "rotary", "none")),
@@ -51,7 +59,9 @@ def test_step_by_step_is_all_at_once(name: str, keys: dict[str, Any]) -> None:
     check_same(torch.stack(states, dim=1), encoder(x), [x, *encoder.parameters()], 1e-10)
 
 
-@pytest.mark.parametrize("name", ["mingru", "s4d", "gated-linear-attention", "linear-transformer"])
+@pytest.mark.parametrize(
+    "name", ["mingru", "s4d", "gated-linear-attention", "linear-transformer", "delta-net", "mamba2", "mlstm", "slstm"]
+)
 def test_steps_of_a_long_text_in_bf16_are_close_to_fp32(name: str) -> None:
     mixer = causal(name).float().layers[0].attention
     x = torch.randn(1, 700, SIZE, generator=torch.Generator().manual_seed(6)).bfloat16()

@@ -1,6 +1,7 @@
 """TransJect and Random-TransJect equal the plain loop, and have the properties that their paper claims."""
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from equations import batch, built, check_same
 from torch import Tensor
 
 from recurcli.encoders.transject import TransJectLayer, eigenvalues, expert_outputs
+from recurcli.layers import computed_once
 from recurcli.ops.orthogonal import orthogonal, orthogonal_loop
 
 SIZE, EXPERTS = 6, 3
@@ -183,6 +185,18 @@ def test_two_tokens_of_a_sample_stay_apart_and_together(name: str, length: int) 
     factor = (states[0, rows] - states[0, columns]).norm(dim=-1) / (x[0, rows] - x[0, columns]).norm(dim=-1)
     assert factor.min() >= (1 - weights).square().prod() - 1e-9
     assert factor.max() <= (1 + weights).square().prod() + 1e-9
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["of a map of its own", "of the map of the forward pass"])
+def test_bf16_does_not_round_the_sums_of_the_auxiliary_loss(held: bool) -> None:
+    encoder = build("transject", auxiliary_weight=1.0).float()
+    vectors = orthogonal(encoder.eigenvectors).detach()
+    x = (torch.linspace(1, 2, SIZE - 1)[:, None] * vectors.T[:-1])[None]  # multiples of the eigenvectors: a loss of 0
+    with torch.autocast("cpu", torch.bfloat16), computed_once() if held else nullcontext():
+        encoder(x)
+        loss = encoder.auxiliary_losses(x)["reconstruction"]
+    assert loss.dtype == torch.float32
+    assert loss < 1e-5
 
 
 @pytest.mark.parametrize("lengths", [(5, 3), (9, 7)], ids=["fewer tokens than dimensions", "more"])

@@ -25,7 +25,8 @@ from recurcli.config import (
 )
 from recurcli.data.teacher import Teacher
 from recurcli.device import SettledPrecision
-from recurcli.encoders.registry import PRETRAINED, causal_key
+from recurcli.encoders import PRETRAINED
+from recurcli.encoders.registry import causal_key
 from recurcli.evaluation.inference import InferenceConfig, compute_logits, score_text
 from recurcli.network import Backbone, Classifier, LanguageModel
 from recurcli.targets import OneLabel

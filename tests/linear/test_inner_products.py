@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 from sklearn.svm import LinearSVC
 
 from recurcli.config import DataConfig
-from recurcli.linear.inner_products import fit_parts, inner_products
+from recurcli.linear.inner_products import fit_on_parts, gram_matrix
 from recurcli.targets import Number, SeveralLabels
 from recurcli.targets.one_label import UNSEEN
 
@@ -25,7 +25,7 @@ def drawn(rows: int = 120, columns: int = 60) -> csr_matrix:
 def test_products_are_those_of_dense_vectors_and_of_the_bias() -> None:
     vectors = drawn()
     dense = vectors.toarray()
-    np.testing.assert_allclose(inner_products(vectors), dense @ dense.T + 1, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(gram_matrix(vectors), dense @ dense.T + 1, rtol=1e-5, atol=1e-5)
 
 
 def primal(vectors: csr_matrix, found: tuple[Any, Any, Any]) -> tuple[Any, Any]:
@@ -38,7 +38,7 @@ def test_classes_are_divided_as_by_linear_svc(classes: int, c: float) -> None:
     vectors, draw = drawn(), np.random.default_rng(1)
     y, row_weights = draw.integers(classes, size=120), draw.random(120)
     everything = np.ones((1, 120), bool)
-    found = fit_parts(inner_products(vectors), y, numbered(classes + 1), c, row_weights, everything, 1e-5)
+    found = fit_on_parts(gram_matrix(vectors), y, numbered(classes + 1), c, row_weights, everything, 1e-5)
     weights, bias = primal(vectors, found)
     own = LinearSVC(C=c, tol=1e-8, max_iter=100_000, random_state=0)
     own.fit(vectors.astype(np.float64), y, row_weights)
@@ -53,7 +53,7 @@ def test_classes_are_divided_as_by_linear_svc(classes: int, c: float) -> None:
 def test_each_part_is_fitted_without_the_other_rows() -> None:
     vectors, draw = drawn(), np.random.default_rng(1)
     y, parts = draw.integers(3, size=120), draw.random((2, 120)) < 0.7
-    _, _, logits = fit_parts(inner_products(vectors), y, numbered(3), 1.0, None, parts, 1e-5)
+    _, _, logits = fit_on_parts(gram_matrix(vectors), y, numbered(3), 1.0, None, parts, 1e-5)
     for part, own in zip(parts, logits, strict=True):
         svm = LinearSVC(tol=1e-8, max_iter=100_000, random_state=0).fit(vectors[part].astype(np.float64), y[part])
         np.testing.assert_allclose(own.T, svm.decision_function(vectors), rtol=2e-3, atol=2e-3)
@@ -63,7 +63,7 @@ def test_labels_have_their_weights_and_those_of_all_rows_or_none_are_constant() 
     vectors, draw = drawn(), np.random.default_rng(1)
     y = np.column_stack([draw.random(120) < 0.3, np.zeros(120), np.ones(120), np.zeros(120)]).astype(np.int64)
     target = SeveralLabels(("a", "b", "c"), ",").weighted(np.array([3.0, 1.0, 1.0]))
-    found = fit_parts(inner_products(vectors), y, target, 0.5, None, np.ones((1, 120), bool), 1e-5)
+    found = fit_on_parts(gram_matrix(vectors), y, target, 0.5, None, np.ones((1, 120), bool), 1e-5)
     weights, bias = primal(vectors, found)
     own = LinearSVC(C=0.5, tol=1e-8, max_iter=100_000, random_state=0)
     own.fit(vectors.astype(np.float64), y[:, 0], np.where(y[:, 0], 3.0, 1.0))
@@ -76,8 +76,9 @@ def test_numbers_have_the_least_squares() -> None:
     vectors, draw = drawn(), np.random.default_rng(1)
     y, row_weights, c = draw.normal(size=120), draw.random(120), 0.25
     target = Number.of(y.tolist(), DataConfig())
-    found = fit_parts(inner_products(vectors), y, target, c, row_weights, np.ones((1, 120), bool), 1e-5)
+    found = fit_on_parts(gram_matrix(vectors), y, target, c, row_weights, np.ones((1, 120), bool), 1e-5)
     x = np.column_stack([vectors.toarray(), np.ones(120)]).astype(float)
     system = np.eye(61) + 2 * c * x.T @ (row_weights[:, None] * x)
     exact = np.linalg.solve(system, 2 * c * x.T @ (row_weights * (y - y.mean()) / y.std()))
-    assert np.append(*primal(vectors, found)) == pytest.approx(exact, abs=1e-3)
+    for weights, bias in (primal(vectors, found), target.fit_linear(vectors, y, c, row_weights)):
+        assert np.append(weights, bias) == pytest.approx(exact, abs=1e-3)

@@ -4,7 +4,6 @@ import importlib
 import math
 import random
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -160,15 +159,12 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
 
 @pytest.mark.parametrize("across_words", [False, True])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_the_script_of_an_export_scores_as_the_model_does(
-    *, across_words: bool, pairs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_script_of_an_export_scores_as_the_model_does(*, across_words: bool, pairs: bool, tmp_path: Path) -> None:
     config = NgramConfig(characters=(1, 4), words=(1, 2), across_words=across_words)
     rows = [(text, pair or "" if pairs else None) for text, pair in TEXTS if "\ud800" not in text]
     fitted = fit_model(rows, [n % 3 for n in range(len(rows))], 3, Hyperparameters(config, 0.5))
     own = fitted.ngrams
     np.savez(tmp_path / "linear.npz", keys=own.keys, idf=own.weights, weights=fitted.weights, bias=fitted.bias)
-    monkeypatch.setitem(sys.modules, "features", features)  # features.py lies beside linear_model.py there
     module = importlib.import_module("recurcli.export.folder.linear_model")
     script = module.Linear(tmp_path / "linear.npz", {"ngrams": asdict(config), "vectors": None})
     texts = [tuple(text for text in row if text is not None) for row in rows]
@@ -386,6 +382,40 @@ def test_of_very_large_data_a_part_of_the_rows_is_used(monkeypatch: pytest.Monke
     fitted = fit_model(texts, [n // 150 for n in range(300)], 2, Hyperparameters(NgramConfig(words=(1, 2)), 0.5))
     assert 60 <= fitted.rows <= 100
     assert "in 80 of 300 rows" in fitted.in_words(300)
+
+
+def test_all_rows_are_fitted_where_the_preset_wants_it_and_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(fitting, "SVC_WORK", 0)
+    texts, targets = made_rows(3000)
+    chosen = Hyperparameters(NgramConfig(words=(1, 1)), 0.5)
+    monkeypatch.setattr(ngrams, "MAX_VALUES", 3000)
+    monkeypatch.setattr(fitting, "MAX_VALUES", 3000)
+    some, every = (fit_model(texts, targets, 2, chosen, all_rows=each) for each in (False, True))
+    assert some.rows < 1000 < every.rows == 3000
+    right = [float((model.logits(texts).argmax(axis=1) == targets).mean()) for model in (some, every)]
+    assert right[0] < right[1] > 0.8
+    more = [refit_linear_model(some, texts, targets, None, all_rows=each) for each in (False, True)]
+    assert some.rows - 10 <= more[0].rows <= some.rows + 20
+    assert more[1].rows == 3000
+
+
+def test_no_row_is_left_out_of_a_block_whose_texts_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = made_rows(60)[0]
+    vocabulary = Ngrams.fit(texts, NgramConfig(words=(1, 2)))[0]
+    monkeypatch.setattr(ngrams, "MAX_VALUES", 100)
+    vectors, features = fitting._rows_made_anew(vocabulary, None, 0.0, texts, np.arange(60))(slice(0, 60))
+    assert len(features) == vectors.shape[0] == 60 and vectors.nnz > 100
+
+
+def test_rows_that_are_made_anew_are_those_of_the_vocabulary() -> None:
+    texts, order = made_rows(60)[0], np.random.default_rng(0).permutation(60)
+    vocabulary = Ngrams.fit(texts, NgramConfig(words=(1, 2)))[0]
+    vectors, none = fitting._rows_made_anew(vocabulary, None, 0.0, texts, order)(slice(5, 40))
+    offsets, columns, values = vocabulary.transform([texts[row] for row in order[5:40]])
+    for found, expected in ((vectors.indptr, offsets), (vectors.indices, columns), (vectors.data, values)):
+        np.testing.assert_array_equal(found, expected)
+    assert none.shape == (35, 0)
 
 
 def test_the_most_frequent_ngrams_are_kept_and_the_cut_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

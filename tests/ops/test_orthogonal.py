@@ -8,7 +8,7 @@ import torch
 from equations import check_same
 from torch import Tensor
 
-from recurcli.ops.orthogonal import cayley_product, orthogonal, orthogonal_loop, orthonormal
+from recurcli.ops.orthogonal import orthogonal, orthogonal_loop, orthonormal
 from recurcli.validation import OrthogonalMap
 
 KINDS: tuple[OrthogonalMap, ...] = get_args(OrthogonalMap)
@@ -32,16 +32,6 @@ def test_equals_its_definition_and_so_do_its_gradients(kind: OrthogonalMap, shap
     fast, slow = orthogonal(raw, kind), orthogonal_loop(raw, kind)
     assert fast.shape == raw.shape
     check_same(fast, slow, [raw])
-
-
-def test_a_product_with_cayleys_matrix_sends_the_gradient_to_the_parameters() -> None:
-    raw, x = draw(2, 45, 45).requires_grad_(), draw(2, 7, 45).requires_grad_()
-    shared = draw(1, 9, 45).requires_grad_()
-    for rows in x, shared.expand(2, -1, -1):
-        fast = cayley_product(rows, orthogonal(raw), raw)
-        check_same(fast, rows @ orthogonal_loop(raw), [raw, x if rows is x else shared])
-    turned = cayley_product(x, orthogonal(raw).mT, raw.mT)
-    check_same(turned, x @ orthogonal_loop(raw).mT, [raw, x])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -311,3 +311,37 @@ def test_an_encoder_that_cannot_read_rows_of_max_length_is_refused(encoder: str)
         compose(f"{encoder}-tnews", settings=["encoder.max_length=63"])
     assert compose(f"{encoder}-tnews", settings=["encoder.max_length=64"]).preset.encoder["max_length"] == 64
     assert compose(f"{encoder}-custom").preset.data.max_length == "auto"
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "reason"),
+    [
+        ("mingru-tnews", ["encoder.causal=true"], "the rows of tnews have no labels of prefixes; those of these tasks"),
+        (
+            "mingru-associative-recall",
+            ["encoder.causal=true"],
+            "the rows of associative-recall have no labels of prefixes",
+        ),
+        ("mingru-parity", [], "a position must not see later ones; set encoder.causal=true"),
+        ("truncated-rnn-parity", [], "a position must not see later ones; set encoder.bidirectional=false"),
+        (
+            "transject-parity",
+            [],
+            "a position must not see later ones; take a causal encoder",
+        ),
+        (
+            "mingru-parity",
+            ["encoder.causal=true", "pooling=mean"],
+            "the last state must be what is scored, and pooling is",
+        ),
+        (
+            "mingru-parity",
+            ["encoder.causal=true", "finetuning.word_dropout=0.1"],
+            "supervise: must be last with word_dropout",
+        ),
+    ],
+)
+def test_labels_of_prefixes_are_refused_where_there_are_none(preset: str, settings: list[str], reason: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        compose(preset, settings=["finetuning.supervise=every", *settings])
+    compose("mingru-parity", settings=["finetuning.supervise=every", "encoder.causal=true"])

@@ -128,7 +128,7 @@ def test_gradient_and_curvature_are_the_differences_of_the_losses() -> None:
     ahead, behind = (STARS.losses_and_gradient(logits + sign * step, y)[0] for sign in (1, -1))
     assert gradient[:, 0] == pytest.approx((ahead - behind) / (2 * step))
     both = torch.from_numpy(logits), torch.from_numpy(y)
-    assert STARS.linear_loss_gradient(*both).numpy() == pytest.approx((gradient / 2).clip(-3, 3))
+    assert STARS.linear_loss_gradient(logits, y) == pytest.approx((gradient / 2).clip(-3, 3))
     assert STARS.loss(*both, FinetuningConfig()).numpy() == pytest.approx(losses)
     numbers = STARS.mean + STARS.std * logits
     assert STARS.losses_of_probabilities(numbers, y) == pytest.approx(losses)
@@ -160,11 +160,10 @@ def test_the_linear_model_is_ridge_regression(features: int) -> None:
     x, row_weights, c = draw.normal(size=(40, features)).astype(np.float32), draw.random(40) + 0.5, 0.25
     y = 3 + x[:, 0] + draw.normal(size=40)
     weights, bias = STARS.fit_linear(csr_matrix(x), y, c, row_weights)
-    ones = np.column_stack([x, np.ones(40)]).astype(float)  # the least |w|² / 2 + c sum of f (x w + b - z)²
-    penalty = np.diag([1.0] * features + [0.0])
+    ones = np.column_stack([x, np.ones(40)]).astype(float)  # the least (|w|² + b²) / 2 + c sum of f (x w + b - z)²
     z = (y - STARS.mean) / STARS.std
     exact = np.linalg.solve(
-        penalty + 2 * c * ones.T @ (row_weights[:, None] * ones), 2 * c * ones.T @ (row_weights * z)
+        np.eye(features + 1) + 2 * c * ones.T @ (row_weights[:, None] * ones), 2 * c * ones.T @ (row_weights * z)
     )
     assert np.append(weights, bias) == pytest.approx(exact, abs=5e-3)
 

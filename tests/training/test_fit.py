@@ -40,9 +40,8 @@ class Threads(Ranks):
         self._barrier.wait()
         return values
 
-    def all_reduce_(self, tensors: Any) -> None:
-        for tensor, *values in zip(tensors, *self.all_gather([tensor.clone() for tensor in tensors]), strict=True):
-            tensor.copy_(sum(values))
+    def all_reduce_(self, tensor: Any) -> None:
+        tensor.copy_(sum(self.all_gather(tensor.clone())))
 
     def broadcast_(self, tensors: Any) -> None:
         for tensor, first in zip(tensors, self.all_gather([tensor.clone() for tensor in tensors])[0], strict=True):

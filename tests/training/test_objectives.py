@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recurcli.config import FinetuningConfig, ModelConfig, PretrainingConfig, TokenizerConfig
 from recurcli.data.teacher import Teacher
 from recurcli.errors import UsageError
-from recurcli.network import LanguageModel
+from recurcli.network import Classifier, LanguageModel
 from recurcli.ops.losses import distillation_loss, multiclass_hinge, soften
 from recurcli.targets import OneLabel
 from recurcli.tokens.tokenizer import Tokenizer
@@ -41,6 +41,34 @@ def weights_of(classes: Any) -> NDArray[np.float64]:
 def language_model() -> LanguageModel:
     encoder = {"name": "starsaber", "hidden_size": 8, "num_layers": 2}
     return LanguageModel(ModelConfig(encoder=encoder, vocab_size=WORDS.vocab_size, pad_id=WORDS.pad_id, max_length=16))
+
+
+def test_each_position_learns_the_label_of_its_prefix() -> None:
+    encoder = {"name": "mingru", "hidden_size": 8, "num_layers": 1, "causal": True}
+    config = ModelConfig(
+        encoder=encoder,
+        vocab_size=WORDS.vocab_size,
+        pad_id=WORDS.pad_id,
+        max_length=16,
+        num_classes=2,
+        pooling="last",
+    )
+    torch.manual_seed(0)
+    model = Classifier(config).eval()
+    prefixes, weights = np.arange(len(TOKENS.ids)) % 3 % 2, np.array([1.0, 2, 1, 0.5, 1])
+    settings = FinetuningConfig(supervise="every")
+    objective = ClassificationObjective(TOKENS, TARGETS, TARGET, weights, settings, WORDS, None, prefixes)
+    rows, expected = np.array([3, 1, 4]), 0.0
+    for row in rows:
+        start, end = TOKENS.offsets[row : row + 2]
+        for place in range(start, end):  # the prefix alone, scored at its last position
+            ids = torch.from_numpy(TOKENS.ids[start : place + 1]).long()[None]
+            loss = -model(ids, None)[0].log_softmax(dim=-1)[0, prefixes[place]]
+            expected += weights[row] / (end - start) * loss.item()
+    batch = objective.micro_batch(rows, torch.Generator())
+    assert objective.loss(model, batch)[0].item() == pytest.approx(expected, rel=1e-5)
+    parts = [objective.loss(model, batch.share(rank, 2))[0].item() for rank in range(2)]
+    assert sum(parts) == pytest.approx(expected, rel=1e-5) and batch.weight == 3.5
 
 
 def test_hinge_is_the_largest_violation_of_the_margin() -> None:

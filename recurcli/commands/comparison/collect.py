@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from recurcli.commands.training.resume import preset_facts
 from recurcli.config import Section
-from recurcli.encoders.registry import LINEAR
+from recurcli.encoders import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import naming_damage
 from recurcli.metrics import PERPLEXITY, ScoredSplit, words_of

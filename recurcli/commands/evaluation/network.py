@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recurcli.commands.evaluation.rows import (
+from recurcli.commands.evaluate import (
     check_rows_of_training,
     is_training_data,
     scored_split,

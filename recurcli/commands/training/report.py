@@ -4,13 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recurcli.encoders.registry import LINEAR
+from recurcli.data.tasks import TASKS
+from recurcli.encoders import LINEAR
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.result_block import result_block, result_rows
 from recurcli.log import Log
-from recurcli.metrics import PERPLEXITY, format_score, metric_named, words_of
+from recurcli.metrics import PERPLEXITY, TEST_SPLITS, format_score, metric_named, words_of
 from recurcli.runs.run_directory import PREDICTIONS, held_in_words, training_facts
 from recurcli.targets import TARGETS
+from recurcli.validation import dump
 
 
 def notes_on_result(result: Mapping[str, Any], log: Log) -> None:
@@ -66,11 +68,10 @@ def model_card(result: Mapping[str, Any]) -> str:
         held += " `--set finetuning.keep_texts=false` trains a model without whole texts and their hashes."
     block = None if pretrained else result_block(Path("THIS_FOLDER"), result)
     name = LINEAR if _kept_name(result) == "linear model" else result["encoder"]
+    about: dict[str, Any] = {"library_name": "recurcli", "pipeline_tag": pipeline, "tags": [name, result["task"]]}
     lines = [
         "---",
-        "library_name: recurcli",
-        f"pipeline_tag: {pipeline}",
-        f"tags: [{name}, {result['task']}]",
+        *dump({**about, **({} if pretrained else _scores(result))}).splitlines(),
         "---",
         "",
         f"# {escaped(result['preset'])}",
@@ -89,6 +90,17 @@ def model_card(result: Mapping[str, Any]) -> str:
         held,
     ]
     return "\n".join(lines) + "\n"
+
+
+def _scores(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the language and the scores of a classifier as keys of the Hub's metadata (huggingface_hub.ModelCardData)."""
+    task, names, results = TASKS[result["task"]], TARGETS[result["target"]].scores, []
+    for split in (split for split in ("dev", *TEST_SPLITS) if split in result):
+        rows = {"type": (task.hub or (task.name,))[0], "name": task.name, "split": split}
+        scores = [{"type": name, "value": result[split][name], "name": words_of(name)} for name in names]
+        results.append({"task": {"type": "text-classification"}, "dataset": rows, "metrics": scores})
+    language = {} if task.language is None else {"language": task.language}
+    return {**language, "metrics": [*names], "model-index": [{"name": result["preset"], "results": results}]}
 
 
 def _kept_name(result: Mapping[str, Any]) -> str:

@@ -4,10 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from features import NgramConfig, VectorTable, Vocabulary, ngram_logits, vector_logits
+
+from recurcli.linear.features import VectorTable, Vocabulary, ngram_logits, vector_logits
+from recurcli.linear.ngram_hashes import NgramConfig
 
 
 class Linear:
+    """The linear model on n-grams, and on static vectors where it has them."""
+
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         stored = np.load(path)
         self.weights, self.bias = stored["weights"].astype(np.float32), stored["bias"]  # a weight may have 16 bits
