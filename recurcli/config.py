@@ -731,7 +731,7 @@ def _schema(kind: type[Any]) -> dict[str, Any]:
 
 
 def described(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each key of a section of a preset as a dotted path, and the first sentence of its description."""
+    """Yield the dotted path of each key of a preset section, with the first sentence of its description."""
     docs: dict[str, str] = {}
     for own in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):  # pydantic reads its own alone
         known = _schema(own).get("properties", {})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from recurcli.commands.evaluate import training_rows
-from recurcli.commands.trained_run import UNKNOWN, data_config, task_of, unknown_of_dev
+from recurcli.commands.trained_run import data_config, is_suspicious, task_of, unknown_of_dev
 from recurcli.data.splits import load_split
 from recurcli.errors import DataError, pluralize
 from recurcli.evaluation.predictor import Pair, Predictor
@@ -24,11 +24,12 @@ from recurcli.runs.run_directory import PREDICTIONS, Run
 from recurcli.targets.target import labels_in
 
 MOST_TEXTS, MOST_CHARACTERS, FEWEST_TEXTS = 2000, 1_500_000, 20
-"""The texts of each side that are compared at most, their characters, and the texts at least. Ours: 10 s on one core."""
+"""The test compares at most MOST_TEXTS texts and MOST_CHARACTERS characters of each set, and needs FEWEST_TEXTS texts. Ours:
+10 s on one core."""
 ALARM = 0.01
 """The level of the two-sample test. Ours: at 0.05 a check of every day is wrong every third week."""
 LISTED = 5
-"""Texts furthest from those of the training, and labels, that are listed."""
+"""The number of texts that are listed as the least like those of the training."""
 
 
 def check_against(run: Run, path: Path, request: CheckRequest, log: Log) -> tuple[dict[str, Any], list[Finding]]:
@@ -65,7 +66,7 @@ def check_against(run: Run, path: Path, request: CheckRequest, log: Log) -> tupl
         now = predictor.linear.ngrams.unknown_share(second[:count])
         facts["unknown_ngrams"] = {"now": now, "dev": dev}
         what = f"{percent(now)} % of their n-grams are unknown to the model, {percent(dev)} % of those of its dev rows"
-        findings.append(Finding("warning" if now > max(UNKNOWN, 2 * dev) else "information", what))
+        findings.append(Finding("warning" if is_suspicious(now, dev) else "information", what))
     decided = target.decode(predictor.kept.predict(predictor.logits_of_pairs(second[:count])))
     before = read_predictions(run, "model").predictions if PREDICTIONS in run else []
     counts = [Counter(label for cell in cells for label in labels_in(cell)) for cells in (before, decided)]
@@ -78,7 +79,7 @@ def check_against(run: Run, path: Path, request: CheckRequest, log: Log) -> tupl
 
 
 def _known_texts(run: Run, predictor: Predictor, data: Path | None, log: Log) -> tuple[Sequence[Pair], str]:
-    """Return the texts of the training, or else the dev rows that the run keeps, and what they are in words."""
+    """Return the training texts and a name for them; without a training file, the dev texts that the run keeps."""
     task, like = task_of(run, predictor), predictor.source
     if data is not None:
         config = data_config(run, data)
@@ -94,6 +95,6 @@ def _known_texts(run: Run, predictor: Predictor, data: Path | None, log: Log) ->
 
 
 def _sample(texts: Iterable[Pair]) -> list[Pair]:
-    """Return MOST_TEXTS of the different texts at most."""
+    """Draw at most MOST_TEXTS of the texts, without duplicates."""
     different = [*dict.fromkeys(texts)]
     return [different[place] for place in np.random.default_rng(0).permutation(len(different))[:MOST_TEXTS].tolist()]

@@ -390,7 +390,10 @@ def scored_split(request: EvaluateRequest, run: Run, task: Task, unit: str) -> t
 
 
 def is_training_data(run: Run, task: Task, scored: DataConfig) -> bool:
-    """Return whether the path of `scored` is the data folder of the run, or a file as the one that gave train and dev rows."""
+    """Return whether `scored` names the data of the run's training.
+
+    That is the same folder; or, where the dev rows were drawn from the training file, that file or a copy of it.
+    """
     config, data = run.read_data_config(), Path(str(scored.path))
     if data.is_dir() and config.path is not None and Path(config.path).is_dir():
         return data.samefile(config.path)

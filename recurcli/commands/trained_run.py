@@ -37,9 +37,10 @@ def note_on_fast(run: Run, predictor: Predictor, log: Log) -> None:
 
 
 FEWEST_NGRAMS = 1000
-"""N-grams, of a dozen of short texts or more, of which the unknown ones tell something. Ours."""
+"""The warning on unknown n-grams needs at least so many n-grams, those of about a dozen short texts. Ours."""
 UNKNOWN = 0.5
-"""The share of unknown n-grams up to which texts may be like those of a training. Ours: two halves of a small set have 0.58."""
+"""A larger share of unknown n-grams is suspicious. Ours: it is 0.58 between two halves of a small set, so `is_suspicious` looks
+at the dev rows too."""
 
 
 def unknown_of_dev(run: Run) -> float | None:
@@ -47,12 +48,17 @@ def unknown_of_dev(run: Run) -> float | None:
     return run.read_result().get("linear_baseline", {}).get("unknown_ngrams") if run.is_finished else None
 
 
+def is_suspicious(unknown: float, of_dev: float) -> bool:
+    """Return whether the share of `unknown` n-grams is above UNKNOWN and more than twice that of the dev rows."""
+    return unknown > max(UNKNOWN, 2 * of_dev)
+
+
 def warn_of_unknown_ngrams(predictor: Predictor, of_dev: float, name: str, log: Log) -> None:
-    """Log a warning if the linear model knows less than half of the n-grams of `name`, and of the dev rows twice as many."""
+    """Log a warning if the share of unknown n-grams in `name`, which `predictor` has labelled, `is_suspicious`."""
     if predictor.linear is None or (ngrams := predictor.linear.ngrams).counted < FEWEST_NGRAMS:
         return
     share = ngrams.unknown / ngrams.counted
-    if share > max(UNKNOWN, 2 * of_dev):
+    if is_suspicious(share, of_dev):
         what = f"{share:.0%} of the n-grams are unknown to the model, {of_dev:.0%} of those of its dev rows"
         is_run = predictor.run is not None and predictor.run.is_dir()  # a page has no texts to compare with
         more = f" (`recur check FILE --against {predictor.run}`)" if is_run else ""

@@ -42,7 +42,10 @@ class DeltaNetMixer(Mixer):
         return found if self.gate is None else (*found, self.gate(x))
 
     def steps(self, projected: Tensor, beta: Tensor, gate: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return q (B, T, H, K), k and v (B, T, n, H, K), a (B, T, H), and β (B, T, n, H) of `inputs` after the convolution."""
+        """Split the inputs of `recur` by head, after the convolution of `projected`.
+
+        Return q (B, T, H, K), k and v (B, T, n, H, K), a (B, T, H), and β (B, T, n, H).
+        """
         vectors = by_head(by_head(projected, self.heads), 1 + 2 * self.products).transpose(-3, -2)
         query, key, value = torch.split(vectors, [1, self.products, self.products], dim=-3)
         beta = self.largest_beta * by_head(torch.sigmoid(beta), self.heads).mT
@@ -73,7 +76,7 @@ class DeltaNetMixer(Mixer):
         return self.normed((query[..., None, :] @ memory).squeeze(-2)), (before, memory)
 
     def normed(self, read: Tensor) -> Tensor:
-        """Return o (…, D) of what queries read (…, H, K)."""
+        """Apply RMSNorm to what the queries read, for each head: (…, H, K) -> (…, D)."""
         return F.rms_norm(read, read.shape[-1:], self.norm.to(read.dtype), eps=1e-5).flatten(-2)
 
 

@@ -41,7 +41,7 @@ class Mamba2Mixer(Mixer):
         return self.projection(x), self.keys(x), self.step_size(x)
 
     def parts(self, read: Tensor, keys: Tensor, step: Tensor) -> tuple[Tensor, ...]:
-        """Return c and Δ b (…, H, N), u (…, H, K) and a (…, H) of `inputs` after the convolutions."""
+        """Split the convolved inputs by head: return c and Δ b (…, H, N), u (…, H, K), and a (…, H)."""
         key, query = by_head(keys, self.sides).repeat_interleave(self.heads // self.sides, -2).chunk(2, dim=-1)
         step = F.softplus(step)
         decay = torch.exp(-step * self.log_rate.exp())

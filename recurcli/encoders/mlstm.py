@@ -40,7 +40,10 @@ class MLSTMMixer(Mixer):
         return self.query_key(x), self.value(x), self.gates(x)
 
     def parts(self, read: Tensor, value: Tensor, gates: Tensor) -> tuple[Tensor, ...]:
-        """Return q, k, v with a 1 behind it (…, H, K or K + 1), log i and log f (…, H) of `inputs` after the convolution."""
+        """Split the inputs of `recur` by head, after the convolution of `read`.
+
+        Return queries and keys (…, H, K), values with a column of ones (…, H, K + 1), and log i and log f (…, H).
+        """
         query, key = by_head(read, self.heads).chunk(2, dim=-1)
         value = F.pad(by_head(value, self.heads), (0, 1), value=1.0)  # its column of C is n
         enter, forget = by_head(gates, self.heads).unbind(-1)
@@ -65,7 +68,10 @@ class MLSTMMixer(Mixer):
         return self.hidden((query[..., None, :] @ memory).squeeze(-2), largest), (columns, memory, largest)
 
     def hidden(self, read: Tensor, largest: Tensor) -> Tensor:
-        """Return h (…, D) of C^T q beside n^T q (…, H, K + 1), both divided by e^m, and m (…, H)."""
+        """Normalize what the queries read: `read` (…, H, K + 1) -> RMSNorm(h) (…, D).
+
+        `read` is C^T q / e^m with n^T q / e^m as its last column, and `largest` is m (…, H).
+        """
         divided, normalizer = torch.split(read, [self.key_size, 1], dim=-1)
         h = divided / torch.maximum(normalizer.abs(), (-largest).exp()[..., None])
         return F.rms_norm(h, h.shape[-1:], eps=1e-5).flatten(-2)

@@ -148,9 +148,9 @@ class Predictor:
         return predictor.only_linear() if fast else predictor
 
     def only_linear(self) -> "Predictor":
-        """Return a predictor with only the linear model of the ensemble, without the encoder and thresholds.
+        """Return a predictor of the linear model alone, without encoder and thresholds.
 
-        It is this predictor if its model is the linear model alone. Raises UsageError if its model is the encoder alone.
+        A predictor without an encoder is returned as it is. Raises UsageError if there is no linear model.
         """
         if self.kept.name == "encoder":
             where = "" if self.run is None else f"{self.run}: "

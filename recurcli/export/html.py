@@ -145,7 +145,10 @@ def _about(run: TrainedRun, model: PageModel) -> dict[str, Any]:
 
 
 def _table(run: TrainedRun, model: PageModel, found: Y, before: Y) -> str:
-    """Return a table of the metrics of the page with 95 % intervals, and of the score of its run and of a constant."""
+    """Return an HTML table of the page's metrics with 95 % intervals.
+
+    Its last rows are the scores of the run and of a constant prediction.
+    """
     target, y = model.kept.target, model.kept.target.encode(model.labels)
     name, rows = target.headline, "dev rows" if model.out_of_fold is None else "rows, cross-validated"
     metric = target.metric_of(run.folder.read_preset().get("finetuning", {}).get("metric", "auto"))

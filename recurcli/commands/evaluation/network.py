@@ -64,8 +64,8 @@ def diagnosis(
 def evaluate_language_model(request: EvaluateRequest, run: Run, log: Log) -> dict[str, Any]:
     """Return the perplexity of a run's language model on a text, as `recur eval` reports it.
 
-    Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
-    Raises UsageError for what is asked of a classifier.
+    Each token counts once. The windows are as long as in training, and the state is carried between them if it was in training.
+    Raises UsageError for an option that only classifiers have.
     """
     if request.fit_thresholds is not None:
         raise UsageError(f"{request.run}: is a language model without labels; leave --fit-thresholds out")

@@ -188,7 +188,7 @@ class Encoder:
 
 
 def check_files(folder: Path) -> None:
-    """Raise ValueError if a file, but for the model card, is not the one that manifest.json lists."""
+    """Check the sha256 of each file in manifest.json, except README.md. Raises ValueError for a mismatch."""
     name = "manifest.json"
     try:
         for file in json.loads((folder / name).read_bytes())["files"]:
