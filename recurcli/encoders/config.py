@@ -25,6 +25,8 @@ class EncoderConfig:
     __pydantic_config__ = STRICT
     hidden_size: Positive[int] = 256
     """D, the size of embeddings and hidden states."""
+    freeze: bool = False
+    """Whether the encoder's weights stay as they are at first, and the embeddings and the head alone are trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -629,13 +631,15 @@ class GatedLinearAttentionConfig(RecurrentConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedConfig:
-    """Keys of a pre-trained encoder in Hugging Face's layout. All but the first two are those of its config.json."""
+    """Keys of a pre-trained encoder in Hugging Face's layout. All but the first three are those of its config.json."""
 
     __pydantic_config__ = STRICT
     path: str | None = None
     """Its folder, or its name on the Hugging Face Hub; null: a training must name one."""
     dropout: Probability | None = None
     """Dropout probability of all places that have one; null: those of its config.json (0.1 in BERT, 0 in ModernBERT)."""
+    freeze: bool = False
+    """Whether its weights stay as they are, and the embeddings and the head alone are trained."""
     hidden_size: Positive[int] | None = None
     """D, the size of the hidden states."""
     num_layers: Positive[int] | None = None

@@ -145,6 +145,8 @@ def build_model(
         weights = find_weights(build_shapes(partial(kind, config)), folder_of(preset.encoder["path"]))
     seed_weights(preset.runtime.seed)
     model = kind(config)
+    if preset.encoder.get("freeze"):
+        model.encoder.requires_grad_(False)
     if preset.runtime.checkpoint_layers:
         reason = model.encoder.checkpoint_obstacle
         if reason := reason or ("runtime.compile makes a graph of all layers" if preset.runtime.compile else ""):

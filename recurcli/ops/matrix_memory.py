@@ -15,7 +15,7 @@ from torch import Tensor
 from recurcli.ops.chunks import joined, split, split_rows
 
 CHUNK = 32
-"""Positions of a chunk. Ours."""
+"""The most positions of a chunk. Ours."""
 LEAST_DECAY = 1e-12
 """The least magnitude of a decay, which has a logarithm. Ours."""
 
@@ -25,7 +25,8 @@ def matrix_memory(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta
 
     With β the keys have norm 1 at most.
     """
-    length, chunk = query.shape[2], min(CHUNK, query.shape[2])
+    length = query.shape[2]
+    chunk = -(-length // -(-length // CHUNK))  # equal chunks, of CHUNK positions at most
     query, key, value = (split(part, chunk) for part in (query, key, value))  # (B, H, N, C, …)
     decay = split_rows(decay, chunk)
     logs = decay.abs().clamp(min=LEAST_DECAY).log().cumsum(dim=-1)  # (B, H, N, C)

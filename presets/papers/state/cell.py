@@ -1,0 +1,101 @@
+"""Print what the tables need of the runs of one cell, as JSON: python cell.py STUDY CELL, or the rows of a task with shuffled labels.
+
+    python cell.py runs/studies/state s3/rnn         one object, of all finished runs in s3/rnn and their search in search/s3/rnn
+    python cell.py --shuffled s3 train > train.tsv   the rows of the split, each with the label of another one
+
+The object has the preset's name and the keys that differ from it, the mean dev accuracy at each rate that was searched, the number of
+parameters, and for each seed the dev accuracy after each pass and one bit a row, in hex: whether it is right. The rows are generated,
+always the same ones.
+"""
+
+import json
+import random
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from recurcli.data.recurrence_tasks import recurrence_rows
+from recurcli.data.tasks import task_named
+from recurcli.errors import RecurError
+from recurcli.preset.compose import compose
+from recurcli.runs.predictions import read_predictions
+from recurcli.runs.run_directory import Run, open_run
+
+SPLITS = ("test", "test-long")
+SEED_OF_LABELS = 0
+
+
+def cell(study: Path, name: str) -> dict[str, Any]:
+    """Return what is kept of the runs in the folder `name` of `study`."""
+    runs = {path.parent.name: open_run(path.parent) for path in sorted((study / name).glob("*/result.json"))}
+    if not runs:
+        sys.exit(f"{study / name}: has no finished run")
+    results = {seed: run.read_result() for seed, run in runs.items()}
+    first = next(iter(results.values()))
+    searched = defaultdict(list)
+    for path in (study / "search" / name).glob("**/result.json"):
+        run = open_run(path.parent)
+        searched[run.read_preset()["finetuning"]["learning_rate"]].append(run.read_result()["dev"]["accuracy"])
+    preset = next(iter(runs.values())).read_preset()
+    named = f"{preset['encoder']['name']}-{preset['task']}"
+    defaults = _flat(json.loads(json.dumps(compose(named).preset.to_dict())))
+    return {
+        "preset": named,
+        "keys": {
+            key: value
+            for key, value in _flat(preset).items()
+            if value != defaults.get(key, ...) and key != "runtime.seed"
+        },
+        "parameters": first["parameters"],
+        "steps": first["steps"],
+        "searched": {rate: fmean(scores) for rate, scores in sorted(searched.items())},
+        "versions": first["versions"],
+        "machine": first["machine"],
+        "runs": {seed: _kept(run, results[seed]) for seed, run in runs.items()},
+    }
+
+
+def _flat(keys: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Return the values of nested keys by their names with dots."""
+    flat = {}
+    for key, value in keys.items():
+        flat |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+    return flat
+
+
+def _kept(run: Run, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the right rows of a run, its CPU seconds, and the dev accuracy after each pass."""
+    right = {
+        split: np.packbits(read_predictions(run, "model", split).hits).tobytes().hex()
+        for split in SPLITS
+        if split in result
+    }
+    dev = [line["dev_metric"] for line in run.read_metrics() if "dev_metric" in line]
+    return {"right": right, "dev": dev, "cpu_seconds": result["cpu_seconds"]}
+
+
+def shuffled(task: str, split: str) -> None:
+    """Print the rows of a split with permuted labels, as a TSV file."""
+    rows = recurrence_rows(task_named(task), split)
+    labels = [label for _, label in rows]
+    random.Random(SEED_OF_LABELS).shuffle(labels)
+    print("text\tlabel")
+    for (text, _), label in zip(rows, labels, strict=True):
+        print(f"{text}\t{label}")
+
+
+if __name__ == "__main__":
+    try:
+        match sys.argv[1:]:
+            case ["--shuffled", task, split]:
+                shuffled(task, split)
+            case [study, name]:
+                print(json.dumps(cell(Path(study), name), separators=(",", ":")))
+            case _:
+                sys.exit(str(__doc__).partition("\n")[0])
+    except RecurError as error:
+        sys.exit(str(error))
