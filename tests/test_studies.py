@@ -21,10 +21,10 @@ from recurcli.cli import app
 from recurcli.preset import compose
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
-STUDIES = sorted(PAPERS.glob("*/study.sh"))
+STUDIES = sorted({*PAPERS.glob("*/study.sh")} - {PAPERS / "state/study.sh"})  # test_state_study.py has that one
 KEPT = sorted({path.parent for path in (PAPERS / "results").glob("*/*.claim")})
 TRAININGS = ("finetune", "pretrain")
-LONG_SCRIPTS = ("gaussian", "linear_rnn", "entropy")
+LONG_SCRIPTS = ("gaussian", "linear_rnn", "entropy", "state/cell", "state/table")
 GROUP = typer.main.get_command(app)
 BEST = {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003, "finetuning.scalar_lr_factor": 3}
 ANSWER = {"metric": "accuracy", "tests": [], "groups": [{"name": "x", "values": BEST, "runs": ["RUNS/11"]}]}

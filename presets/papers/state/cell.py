@@ -1,11 +1,12 @@
-"""Print what the tables need of the runs of one cell, as JSON: python cell.py STUDY CELL, or the rows of a task with shuffled labels.
+"""Print what the tables need of the runs of one cell, as JSON, or rows with shuffled labels: python cell.py STUDY CELL.
 
-    python cell.py runs/studies/state s3/rnn         one object, of all finished runs in s3/rnn and their search in search/s3/rnn
+    python cell.py runs/studies/state s3/rnn         one object, of all finished runs in s3/rnn and their search
     python cell.py --shuffled s3 train > train.tsv   the rows of the split, each with the label of another one
 
-The object has the preset's name and the keys that differ from it, the mean dev accuracy at each rate that was searched, the number of
-parameters, and for each seed the dev accuracy after each pass and one bit a row, in hex: whether it is right. The rows are generated,
-always the same ones.
+The object has the preset's name and the keys that differ from it, the mean dev accuracy at each rate that was searched, the
+number of parameters, how many numbers the encoder keeps of a text (`state`; null if that grows with the text, or if no step
+by step form tells), and for each seed the dev accuracy after each pass and one bit a row, in hex: whether it is right. The
+rows are generated, always the same ones.
 """
 
 import json
@@ -17,15 +18,18 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import torch
 
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.tasks import task_named
+from recurcli.encoders import LINEAR, build_encoder
 from recurcli.errors import RecurError
+from recurcli.metrics import ScoredSplit
 from recurcli.preset.compose import compose
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import Run, open_run
 
-SPLITS = ("test", "test-long")
+SPLITS: tuple[ScoredSplit, ...] = ("test", "test-long")
 SEED_OF_LABELS = 0
 
 
@@ -50,7 +54,8 @@ def cell(study: Path, name: str) -> dict[str, Any]:
             for key, value in _flat(preset).items()
             if value != defaults.get(key, ...) and key != "runtime.seed"
         },
-        "parameters": first["parameters"],
+        "parameters": first["parameters"].get("encoder"),
+        "state": _state(preset["encoder"]),
         "steps": first["steps"],
         "searched": {rate: fmean(scores) for rate, scores in sorted(searched.items())},
         "versions": first["versions"],
@@ -59,9 +64,26 @@ def cell(study: Path, name: str) -> dict[str, Any]:
     }
 
 
+def _state(config: dict[str, Any]) -> int | None:
+    """Return how many numbers the encoder carries from one position to the next; None: it grows, or there is no `step`."""
+    if config["name"] == LINEAR:
+        return None
+    encoder = build_encoder(config)
+    if encoder.step_obstacle or encoder.step_state_grows:
+        return None
+    carried: list[Any] = [encoder.step(torch.zeros(1, config["hidden_size"]))[1]]
+    numbers = 0
+    for each in carried:  # it grows
+        if isinstance(each, torch.Tensor):
+            numbers += each.numel()
+        elif isinstance(each, dict | list | tuple):
+            carried += each.values() if isinstance(each, dict) else each
+    return numbers
+
+
 def _flat(keys: dict[str, Any], before: str = "") -> dict[str, Any]:
     """Return the values of nested keys by their names with dots."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in keys.items():
         flat |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
     return flat
