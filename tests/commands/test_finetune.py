@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from cases import slow_but
 from running import Recur, handlers_kept, lines_of, result_of, saved
+from safetensors.torch import load_file
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run
@@ -345,3 +347,14 @@ def test_a_metric_that_the_dev_rows_do_not_define_is_refused(recur: Recur, tiny_
     files = ["--train", tiny_tnews / "train.json", "--dev", tmp_path / "dev.json"]
     settings = tiny("finetuning.metric=roc_auc", "finetuning.score_test=false")
     recur.refused(2, f"all {len(one)} dev rows have the label '101'", *arguments, *files, *settings)
+
+
+def test_a_frozen_encoder_keeps_its_first_weights(tiny_tnews: Path, tmp_path: Path, recur: Recur) -> None:
+    weights = {}
+    for steps in (1, 3):
+        run = tmp_path / str(steps)
+        settings = tiny("ensemble=null", "encoder.freeze=true", f"finetuning.max_steps={steps}")
+        recur.ok("finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, *settings, "--output", run, "--quiet")
+        weights[steps] = load_file(run / "model.safetensors")
+    for name, before in weights[1].items():
+        assert torch.equal(before, weights[3][name]) is name.startswith("encoder."), name
