@@ -10,7 +10,6 @@ import json
 import math
 import re
 import runpy
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -23,8 +22,8 @@ from recurcli.significance import LEVEL, share_interval
 
 PRESETS = Path(__file__).resolve().parent
 PAPERS = PRESETS / "papers"
-DOCUMENTS = (PRESETS.parent / "README.md", PRESETS / "RESULTS.md", PAPERS / "README.md")
-MARKED = re.compile(r"(<!-- table: ([\w-]+) -->)(.*?)(<!-- end -->)", flags=re.DOTALL)
+DOCUMENTS = (PRESETS.parent / "README.md", PRESETS / "RESULTS.md", PAPERS / "README.md", PAPERS / "state/README.md")
+MARKED = re.compile(r"(<!-- table: ([\w/-]+) -->)(.*?)(<!-- end -->)", flags=re.DOTALL)
 LITTLE_POWER = 0.5
 """Ours: below this power a claim that cannot be told needs more seeds, and the table says how many."""
 
@@ -45,8 +44,8 @@ def written(document: str) -> str:
 
 
 def _set_off(text: str) -> str:
-    """Return what stands between two marks: a table with empty lines around it, and a number as it is."""
-    return f"\n\n{text}\n\n" if "\n" in text else text
+    """Return what stands between two marks: a table with empty lines around it, and a number as it is. "" is no table yet."""
+    return f"\n\n{text}\n\n" if "\n" in text else text or "\n"
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -163,7 +162,8 @@ def recall_of_suspects() -> str:
 def speed_by_length(stored: dict[str, Any], first: str, second: str) -> str:
     """Return the speed of two encoders by the length, and their ratio, of `recur bench`."""
     modes = list(dict.fromkeys(setting["mode"] for setting in stored["settings"]))
-    head, found = ["tokens"], {}
+    head = ["tokens"]
+    found: dict[int, list[str]] = {}
     for mode in modes:
         before = " after so many" if mode == "step" else ""
         head += [f"{mode}{before}: `{first}`", f"`{second}`", "ratio"]
@@ -322,6 +322,17 @@ def accuracy_beyond(task: str, encoder: str) -> str:
     return f"{fmean(of(*lengths(), task, encoder, 'test-long')):.1f}"
 
 
+def state(name: str) -> str:
+    """Return a table of the study of state; "" where no run of it is kept."""
+    tables = script_of_papers("state/table.py")
+    if name == "theorems":
+        return tables["theorems"]()
+    cells = tables["read"](PAPERS / "results/state")
+    if not cells:
+        return ""
+    return tables["of_task"](cells, name) if name in tables["TESTED"] else tables[name](cells)
+
+
 def kept_runs(folders: Sequence[str]) -> str:
     """Return the table of the kept runs in folders of papers/results: parameters, scores on test rows, CPU seconds."""
     rows = []
@@ -388,6 +399,10 @@ TABLES: dict[str, Callable[[], str]] = {
         f"told-{paper}": functools.partial(told_claims, paper)
         for paper in ("starsaber", "rsa", "transject", "linear-transformer", "stable-rnn")
     },
+    **{
+        f"state/{name}": functools.partial(state, name)
+        for name in ("parity", "modulo-5", "s3", "a5", "contrasts", "curves", "controls", "shown", "theorems")
+    },
     "transject-speed": lambda: speed_by_length(kept_file("transject/4-speed.json"), "transject", "transformer"),
     "linear-transformer-speed": lambda: speed_by_length(
         kept_file("linear-transformer/1-speed.json"), "linear-transformer", "transformer"
@@ -399,4 +414,4 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
