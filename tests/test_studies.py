@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import re
 import runpy
 import shlex
 import shutil
@@ -19,10 +18,10 @@ from tiny_task import LABELS, tiny
 
 from recurcli.cli import app
 from recurcli.preset import compose
+from recurcli.significance import POWER, power_of
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted({*PAPERS.glob("*/study.sh")} - {PAPERS / "state/study.sh"})  # test_state_study.py has that one
-KEPT = sorted({path.parent for path in (PAPERS / "results").glob("*/*.claim")})
 TRAININGS = ("finetune", "pretrain")
 LONG_SCRIPTS = ("gaussian", "linear_rnn", "entropy", "state/cell", "state/table")
 GROUP = typer.main.get_command(app)
@@ -103,6 +102,13 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
         assert ("encoder.hidden_size=72" in settings) is ("narrow" in run["--output"])
         has_own_test_rows = any(generated in run["--output"] for generated in ("/listops-", "/recurrence/"))
         assert has_own_test_rows or ("--test" in run) is (run not in searches)
+    listed = [*(tmp_path / "studies").rglob("*.rates")]
+    assert bool(listed) is bool(searches)
+    for path in listed:  # what was tried by the search of the runs beside it
+        tried = {rate.partition(":")[0] for rate in path.read_text().split()}
+        assert "0.003" in tried <= rates and any(
+            Path(run["--output"]).parent == path.with_name(path.stem) for run in seeded
+        )
     outputs = {run["--output"]: run for run in trainings}
     assert all(outputs[run["--output"]] == run for run in trainings)  # no run replaces another
 
@@ -324,6 +330,7 @@ def finished_study(folder: Path, tnews: Path, recur: Recur) -> Path:
         for encoder, seed in itertools.product(("rezero", "transformer"), (11, 12)):
             run = study / task / encoder / str(seed)
             recur.ok(*command, "--preset", f"{encoder}-{task}", "--seed", seed, "--output", run, "--quiet")
+        (study / task / "rezero.rates").write_text("0.0003 0.001:3\n")
         table = ["--output", study / f"{name}.json", "--split", split, "--quiet"]
         recur.ok("compare", study / task / "rezero", study / task / "transformer", *table)
         (study / f"{name}.claim").write_text(f"good 1 {study / task / 'transformer'}\n")
@@ -338,6 +345,10 @@ def test_what_is_kept_of_a_study_gives_its_summary_again_without_paths_texts_and
     (results / "tiny").mkdir(parents=True)
     (results / "tiny/lengths.json").write_text(json.dumps(more))
     (study / "lengths.json").write_text(json.dumps(fewer))
+    (study / "4-speed.md").write_text("| tokens |\n")
+    shown_by_eval = {"run": str(study), "metrics": {"accuracy": 0.5, "names": LABELS}, "diagnosis": {"layers": []}}
+    (study / "3-diagnosis/x").mkdir(parents=True)
+    (study / "3-diagnosis/x/11.json").write_text(json.dumps(shown_by_eval))
     runpy.run_path(str(PAPERS / "keep.py"))["main"](study, results)
     shown = []
     for folder in (study, results / "tiny"):
@@ -347,14 +358,49 @@ def test_what_is_kept_of_a_study_gives_its_summary_again_without_paths_texts_and
     assert shown[0] == shown[1]
     assert [" to " in line for line in shown[0]] == [False, False, True, True]
     assert json.loads((results / "tiny/lengths.json").read_text()) == more
+    run = json.loads((results / "tiny/tnews/rezero/11.json").read_text())
+    assert run["keys"]["finetuning.epochs"] == 8 and "data.path" not in run["keys"]
+    assert (results / "tiny/4-speed.md").read_text() == "| tokens |\n"
+    diagnosed = json.loads((results / "tiny/3-diagnosis/x/11.json").read_text())
+    assert diagnosed == {"metrics": {"accuracy": 0.5}, "diagnosis": {"layers": []}}
+    assert run["rates"] == ["0.0003", "0.001:3"] and run["result"]["seed"] == 11 and run["result"]["versions"]
+    assert json.loads((results / "tiny/tnews/transformer/11.json").read_text())["rates"] is None
     files = sorted(path for path in results.rglob("*") if path.is_file())
-    assert [len(list(results.glob(kind))) for kind in ("rows/*.txt", "tiny/*/*/*.json", "tiny/*.claim")] == [2, 8, 2]
+    assert [len(list(results.glob(kind))) for kind in ("rows/*.txt", "tiny/[pt]*/*/*.json", "tiny/*.claim")] == [
+        2,
+        8,
+        2,
+    ]
     for path in files:
         text = path.read_text()
         assert text.isascii(), "the texts are Chinese"
         assert str(tmp_path) not in text
         if path.suffix == ".json":
             assert strings_in(json.loads(text)).isdisjoint(LABELS)
+
+
+def test_the_command_of_a_kept_run_has_no_paths_and_no_output() -> None:
+    words = [
+        "/venv/bin/recur",
+        "finetune",
+        "--train",
+        "/data/tnews/train.json",
+        "--set",
+        "data.files.dev=/data/ptb.txt",
+    ]
+    kept = runpy.run_path(str(PAPERS / "keep.py"))["_command"]([*words, "--output", "runs/studies/x/11", "--resume"])
+    assert kept == "recur finetune --train train.json --set data.files.dev=ptb.txt --resume"
+
+
+def test_the_seeds_that_would_tell_are_the_fewest_with_enough_power() -> None:
+    seeds_needed = runpy.run_path(str(PAPERS / "summary.py"))["seeds_needed"]
+    errors = [(0.002**2, 1999), (0.006**2 / 5, 4), (0.006**2 / 5, 4)]
+    assert power_of(0.01, errors) < POWER
+    count = seeds_needed(0.01, errors, 5)
+    found = [power_of(0.01, [errors[0], *[(0.006**2 / seeds, seeds - 1)] * 2]) for seeds in (count - 1, count)]
+    assert found[0] < POWER <= found[1]
+    assert seeds_needed(0.001, errors, 5) is None, "the rows are too few, whatever the seeds"
+    assert seeds_needed(0.01, errors, 1) is None
 
 
 def test_a_run_that_was_trained_again_is_not_kept(tiny_tnews: Path, tmp_path: Path, recur: Recur) -> None:
@@ -371,23 +417,6 @@ def test_a_run_that_was_trained_again_is_not_kept(tiny_tnews: Path, tmp_path: Pa
     assert (done.returncode, done.stderr) == (1, f"{run}: {reason}\n")
 
 
-@pytest.mark.parametrize("study", KEPT, ids=lambda path: path.name)
-def test_the_readme_has_the_verdicts_that_the_kept_results_give(
-    study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runpy.run_path(str(PAPERS / "summary.py"))["main"](study)
-    rows = [line for line in (PAPERS / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    tests = capsys.readouterr().out.splitlines()[2:]
-    assert tests
-    for test in tests:
-        _, _, _, scores, difference, interval, _, p_holm, *_, claim, _ = test.strip("| ").split(" | ")
-        p_shown = f"{float(p_holm):.2f}" if float(p_holm) >= 0.01 else {"0.000": "<0.001"}.get(p_holm, p_holm)
-        shown = f"{difference} ({interval}), p {p_shown}"
-        (row,) = [row for row in rows if shown in row]
-        assert all(score in row for score in scores.split(", "))
-        assert claim.partition(": ")[2].lower() in row.lower()
-
-
 def test_the_documented_command_prints_the_accuracies_that_are_kept(tmp_path: Path) -> None:
     readme = (PAPERS / "README.md").read_text(encoding="utf-8").splitlines()
     [command] = [line for line in readme if line.startswith("python presets/papers/recurrence/lengths.py ")]
@@ -398,9 +427,7 @@ def test_the_documented_command_prints_the_accuracies_that_are_kept(tmp_path: Pa
     done = subprocess.run([sys.executable, script, folder], cwd=tmp_path, capture_output=True, text=True, check=True)
     head, _, *rows = done.stdout.splitlines()
     assert interpreter == "python" and head in readme and len(rows) == 11
-    for row in rows:  # "–" stands for runs that were not kept
-        assert row.count("–") <= 2
-        assert any(re.fullmatch(re.escape(row).replace("–", "[^|]+"), line) for line in readme), row
+    assert set(rows) <= set(readme)
     kept = "recurrence/lengths.json"
     assert (tmp_path / folder / "lengths.json").read_bytes() == (PAPERS / "results" / kept).read_bytes()
 
@@ -409,7 +436,15 @@ def test_the_kept_results_are_small_and_hold_no_paths_and_nothing_beside_their_t
     results = PAPERS / "results"
     files = {path for path in results.rglob("*") if path.is_file() and path.name != "lengths.png"}
     assert sum(path.stat().st_size for path in files) <= 2_000_000
-    named = {results / "recurrence/lengths.json"}
+    printed = {path for kind in ("*/*.json", "*/*.md", "*/*diagnosis/**/*.json") for path in results.glob(kind)}
+    named = {path for path in printed if not path.with_suffix(".claim").exists()}
+    assert results / "recurrence/lengths.json" in named
+    assert not any(
+        each.startswith("/")
+        for path in named
+        if path.suffix == ".json"
+        for each in strings_in(json.loads(path.read_text()))
+    )
     for claim in results.glob("*/*.claim"):
         table = json.loads(claim.with_suffix(".json").read_text())
         runs = [results / f"{run}.json" for group in table["groups"] for run in group["runs"]]

@@ -1,10 +1,14 @@
-"""Keep what the tables of a finished study need, so that summary.py tests its claims again: python keep.py FOLDER [RESULTS].
+"""Keep what the tables of a finished study need, so that results.py writes them again: python keep.py FOLDER [RESULTS].
 
 FOLDER is that of a study, such as runs/studies/rsa. RESULTS, by default results/ beside this script, gets
 
     PAPER/TABLE.claim, .json   the claim, and the names and runs of the groups that the table compares
-    RUN.json                   result.json without paths, command line and what is said of single classes; for each row one bit,
-                               in hex: whether it is right; of a language model its loss on each block of the text
+    RUN.json                   result.json, which has seed and versions, without paths and what is said of single classes;
+                               `keys`, those in which the run differs from its preset; its `command` with the names of files;
+                               `rates`, those that the search tried (with `:` and the factor of scalars); for each row one
+                               bit, in hex: whether it is right; of a language model its loss on each block of the text
+    PAPER/NAME.json, .md       what `recur bench` and scripts have printed
+    PAPER/NAME/RUN.json        the scores and the diagnosis of `recur eval --diagnose`, of a folder NAME that ends in diagnosis
     PAPER/lengths.json         what recurrence/lengths.py has counted, if the study has it, and what was kept of more seeds
     rows/SHA256.txt            once a file of rows: the hash of each row's id, in the order of the bits; of a text the number of
                                tokens of each block
@@ -15,6 +19,7 @@ No text and no label of a row is kept. PAPER/TABLE and RUN are as below the fold
 import hashlib
 import json
 import runpy
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,8 +28,10 @@ import numpy as np
 
 from recurcli.errors import RecurError
 from recurcli.metrics import PERPLEXITY
+from recurcli.preset import compose
 from recurcli.runs.predictions import read_predictions, read_text_losses
 from recurcli.runs.run_directory import open_run
+from recurcli.validation import flatten
 
 LEFT_OUT = {
     *("command_line", "path", "init", "teacher", "match_parameters"),
@@ -37,8 +44,18 @@ def main(folder: Path, results: Path = Path(__file__).parent / "results") -> Non
     """Keep the tables in `folder`, and their runs."""
     folder = folder.resolve()
     studies, claims = folder.parent, sorted(folder.glob("*.claim"))
-    if not claims:
+    printed = [
+        path for path in (*folder.glob("*.json"), *folder.glob("*.md")) if not path.with_suffix(".claim").exists()
+    ]
+    if not claims and not printed:
         sys.exit(f"{folder}: has no table with a claim; run the study first")
+    for path in printed:
+        if path.name != "lengths.json":
+            _write(results / folder.name / path.name, path.read_text())
+    for path in folder.glob("*diagnosis/**/*.json"):
+        shown = json.loads(path.read_text())
+        own = {"metrics": _bare(shown["metrics"]), "diagnosis": shown["diagnosis"]}
+        _write(results / folder.name / path.relative_to(folder), json.dumps(own, separators=(",", ":")) + "\n")
     for claim in claims:
         table = json.loads(claim.with_suffix(".json").read_text())
         if table["metric"] not in ("accuracy", PERPLEXITY):
@@ -81,7 +98,29 @@ def _keep_run(run: Path, manifest: str, table: dict[str, Any], path: Path, rows:
     if listed.exists() and listed.read_text().split() != units:
         sys.exit(f"{run}: was scored on other rows than those of {listed}, whose file has the same hash")
     _write(listed, "\n".join(units) + "\n")
+    rates = run.parent.with_name(f"{run.parent.name}.rates")
+    own["rates"] = rates.read_text().split() if rates.exists() else None
+    own |= {"keys": _own_keys(files.read_preset(), result["preset"]), "command": _command(result["command_line"])}
     _write(path, json.dumps({**own, "result": _bare(result)}, separators=(",", ":")) + "\n")
+
+
+def _own_keys(values: dict[str, Any], preset: str) -> dict[str, Any]:
+    """Return the keys in which the `values` of a run differ from its preset, without those that hold a path."""
+    usual, own = (
+        {".".join(map(str, key)): value for key, value in flatten(each)}
+        for each in (compose(preset).preset.to_dict(), values)
+    )
+    return {key: value for key, value in own.items() if usual.get(key, ...) != value and "/" not in str(value)}
+
+
+def _command(words: list[str]) -> str:
+    """Return a command line with the names of files in place of their paths, and without its output."""
+    named = [
+        word.rpartition("=")[0] + "=" * ("=" in word) + word.rpartition("/")[2] if "/" in word else word
+        for word in words
+    ]
+    kept = [word for before, word in zip(["", *named], named, strict=False) if "--output" not in (before, word)]
+    return shlex.join(["recur", *kept[1:]])
 
 
 def _bare(value: Any) -> Any:

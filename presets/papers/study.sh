@@ -20,7 +20,7 @@ search_seeds="1 2"
 seeds="11 12 13 14 15"
 size="--set encoder.num_layers=4 --set encoder.hidden_size=128"
 training=finetune section=finetuning split=test # `treebank` sets others
-factor=default pooling=mean
+factor=default pooling=mean tried=
 options="--precision fp32 $*"
 claimed=
 # The interpreter of `recur`, which has its package.
@@ -49,7 +49,7 @@ keep() {
 # dev score. While that is the lowest or the highest, the next one of the `ladder` is tried too. Each of the `factors` has such a
 # search of its own, and `factor` is set to the best one. A dry run does not know them, and shows the last ones.
 search() {
-    name=$1
+    name=$1 tried=
     shift
     for factor in ${factors:-default}; do
         low=${rates%% *} high=${rates##* }
@@ -71,8 +71,9 @@ search() {
     echo "$name: learning rate $rate, factor of scalars $factor" >&2
 }
 
-# A rate with which a training diverges (exit code 6) is not among those that `best` compares.
+# A rate with which a training diverges (exit code 6) is not among those that `best` compares. `tried` lists each, with its factor.
 try() {
+    if [ "$factor" = default ]; then tried="$tried $rate"; else tried="$tried $rate:$factor"; fi
     for seed in $search_seeds; do
         run "search/$name/$factor/$rate/$seed" "$@" || given_up $?
     done
@@ -103,10 +104,12 @@ beside() {
     echo " $ladder " | sed -n "s/.* \([0-9.]*\) $1 \([0-9.]*\) .*/\\$2/p"
 }
 
-# repeat NAME ARGUMENT...: train with the `rate` and the `factor` that a search has set, and each seed.
+# repeat NAME ARGUMENT...: train with the `rate` and the `factor` that a search has set, and each seed. NAME.rates gets what the search
+# has tried.
 repeat() {
     name=$1
     shift
+    if ! is_dry && [ -n "$tried" ]; then keep "$output/$name.rates" echo $tried; fi
     for seed in $seeds; do run "$name/$seed" "$@"; done
 }
 

@@ -14,13 +14,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recurcli.metrics import PERPLEXITY, accuracy, metric_named
 from recurcli.significance import (
     LEVEL,
+    POWER,
+    Errors,
     Runs,
     bootstrap_difference,
     holm,
@@ -32,10 +34,52 @@ from recurcli.significance import (
 
 MAJORITY = "majority class"
 """The name of the baseline in the JSON of `recur compare`; a language model has none."""
+MOST_SEEDS = 100
+"""Ours: a claim that takes more seeds than these takes other rows or another task."""
+
+
+class Tested(NamedTuple):
+    """A test of a claim on the runs A against B, and what it says. Numbers are in per cent, or perplexities."""
+
+    table: str
+    a: str
+    b: str
+    scores: tuple[str, ...]
+    """Mean and standard deviation over the seeds, of A and of B."""
+    difference: str
+    interval: str
+    p_value: float
+    p_differ: float
+    """After Holm's correction."""
+    p_alike: float
+    """The p-value within the margin, after Holm's correction."""
+    power: float | None
+    seeds: int | None
+    """How many seeds of each would find the paper's difference with the probability POWER. None: MOST_SEEDS do not."""
+    kind: str
+    verdict: str
+    minutes: float
+    runs: int
+
+    @property
+    def cells(self) -> list[str]:
+        """The cells of its row."""
+        numbers = [f"{each:.3f}" for each in (self.p_value, self.p_differ, self.p_alike)]
+        power = "–" if self.power is None else f"{self.power:.2f}"
+        found = [self.table, self.a, self.b, ", ".join(self.scores), self.difference, self.interval]
+        return [*found, *numbers, power, f"{self.kind}: {self.verdict}", f"{self.minutes:.0f}"]
 
 
 def main(folder: Path) -> None:
     """Print the table of the tests in `folder`."""
+    print("| table | A | B | A, B | A − B | 95 % interval | p | p (Holm) | p alike (Holm) | power | claim | minutes |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    for tested in tests_of(folder):
+        print(f"| {' | '.join(tested.cells)} |")
+
+
+def tests_of(folder: Path) -> list[Tested]:
+    """Return the tests of the claims in `folder`."""
     tables, claims, tests = {}, {}, []
     for path in sorted(folder.glob("*.claim")):
         table = json.loads(path.with_suffix(".json").read_text())
@@ -52,25 +96,67 @@ def main(folder: Path) -> None:
                 tests.append((path.stem, _turned(test)))
     differ = holm([test["p_value"] for _, test in tests])
     alike = holm([_p_alike(test, *claims[name]) for name, test in tests])
-    print("| table | A | B | A, B | A − B | 95 % interval | p | p (Holm) | p alike (Holm) | power | claim | minutes |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    for (name, test), p_differ, p_alike in zip(tests, differ, alike, strict=True):
-        kind, margin, factor = claims[name]
-        groups = {group["name"]: group for group in tables[name]["groups"]}
-        scores = ", ".join(_score(groups[test[side]], factor) for side in ("a", "b") if test[side] in groups)
-        interval = "identical predictions" if test["identical_predictions"] else "–"
-        if test["interval"] is not None:
-            interval = " to ".join(f"{factor * end:+.1f}" for end in test["interval"])
-        seconds = [group["n"] * (group["cpu_seconds"] or 0) for group in groups.values()]
-        difference = f"{factor * test['difference']:+.1f}"
-        power = f"{power_of(2 * margin, test['errors']):.2f}" if test["errors"] else "–"
-        verdict = untrained(groups, test, tables[name]["baselines"])
-        if not verdict:
-            verdict = verdict_on(kind, test["difference"] * (-1 if factor == 1 else 1), p_differ, p_alike)
-        numbers = f"{difference} | {interval} | {test['p_value']:.3f} | {p_differ:.3f} | {p_alike:.3f} | {power}"
-        print(
-            f"| {name} | {test['a']} | {test['b']} | {scores} | {numbers} | {kind}: {verdict} | {sum(seconds) / 60:.0f} |"
-        )
+    return [
+        _tested(name, tables[name], test, claims[name], p_differ, p_alike)
+        for (name, test), p_differ, p_alike in zip(tests, differ, alike, strict=True)
+    ]
+
+
+def _tested(
+    name: str,
+    table: Mapping[str, Any],
+    test: dict[str, Any],
+    claim: tuple[str, float, int],
+    p_differ: float,
+    p_alike: float,
+) -> Tested:
+    kind, margin, factor = claim
+    groups = {group["name"]: group for group in table["groups"]}
+    compared = [groups[test[side]] for side in ("a", "b")]
+    interval = "identical predictions" if test["identical_predictions"] else "–"
+    if test["interval"] is not None:
+        interval = " to ".join(f"{factor * end:+.1f}" for end in test["interval"])
+    seconds = [group["n"] * (group["cpu_seconds"] or 0) for group in groups.values()]
+    verdict = untrained(groups, test, table["baselines"])
+    if not verdict:
+        verdict = verdict_on(kind, test["difference"] * (-1 if factor == 1 else 1), p_differ, p_alike)
+    errors = test["errors"]
+    return Tested(
+        name,
+        test["a"],
+        test["b"],
+        tuple(_score(group, factor) for group in compared),
+        f"{factor * test['difference']:+.1f}",
+        interval,
+        test["p_value"],
+        p_differ,
+        p_alike,
+        power_of(2 * margin, errors) if errors else None,
+        seeds_needed(2 * margin, errors, min(group["n"] for group in compared)) if errors else None,
+        kind,
+        verdict,
+        sum(seconds) / 60,
+        min(group["n"] for group in compared),
+    )
+
+
+def seeds_needed(true: float, errors: Errors, seeds: int) -> int | None:
+    """Return the fewest seeds of each group with which a difference of `true` is found with the probability POWER.
+
+    `errors` are those of a test with so many `seeds` of each. Their first part is of the rows, which more seeds do not change.
+    None: MOST_SEEDS do not find it, or nothing is known of the errors of one seed.
+    """
+    if seeds < 2:
+        return None
+    of_rows, *of_seeds = errors
+    for count in range(2, MOST_SEEDS + 1):
+        parts = [
+            (variance * seeds / count, max(1, round(freedom * (count - 1) / (seeds - 1))))
+            for variance, freedom in of_seeds
+        ]
+        if power_of(true, [of_rows, *parts]) >= POWER:
+            return count
+    return None
 
 
 def compared(kept: dict[str, Any], results: Path) -> dict[str, Any]:

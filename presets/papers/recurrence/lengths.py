@@ -10,6 +10,7 @@ encoders that have fewer runs there than the file has seeds what it has kept. So
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -37,26 +38,38 @@ def main(folder: Path) -> None:
     path = folder / "lengths.json"
     kept: Wrong = json.loads(path.read_text()) if path.exists() else {}
     folders = {task: sorted((folder / task).glob("*/")) for task in TASKS}
-    ranges: Ranges = {
-        task: {split: [_range_of(text) for text, _ in recurrence_rows(task_named(task), split)] for split in SPLITS}
-        for task in TASKS
-        if task in kept or folders[task]
-    }
+    ranges = ranges_of(task for task in TASKS if task in kept or folders[task])
     counted = {task: {each.name: _wrong_rows(each, ranges[task]) for each in folders[task]} for task in ranges}
     wrong = merged(kept, counted)
-    print("| | " + " | ".join(f"{task}, {length}" for task in wrong for length in SPLITS.values()) + " |")
-    print("|---" * (1 + len(SPLITS) * len(wrong)) + "|")
-    for encoder in sorted({encoder for encoders in wrong.values() for encoder in encoders}):
-        cells = []
-        for task, encoders in wrong.items():
-            for split, rows in ranges[task].items():
-                seeds = encoders.get(encoder, {}).get(split, [])
-                cells.append(_cell([100 * ((len(rows) - sum(seed)) / len(rows)) for seed in seeds]))
-        print(f"| `{encoder}` | " + " | ".join(cells) + " |")
+    print(*table_of(wrong, ranges), sep="\n")
     if wrong:
         draw(wrong, ranges, folder / "lengths.png")
     if wrong != kept:
         path.write_text(json.dumps(wrong, separators=(",", ":")) + "\n")
+
+
+def ranges_of(tasks: Iterable[str]) -> Ranges:
+    """Return the range of the length of each test row of the `tasks`, which generates the rows."""
+    return {
+        task: {split: [_range_of(text) for text, _ in recurrence_rows(task_named(task), split)] for split in SPLITS}
+        for task in tasks
+    }
+
+
+def table_of(wrong: Wrong, ranges: Ranges) -> list[str]:
+    """Return the lines of the table of accuracies, in Markdown."""
+    lines = ["| | " + " | ".join(f"{task}, {length}" for task in wrong for length in SPLITS.values()) + " |"]
+    lines.append("|---" * (1 + len(SPLITS) * len(wrong)) + "|")
+    for encoder in sorted({encoder for encoders in wrong.values() for encoder in encoders}):
+        cells = [_cell(accuracies_of(wrong, ranges, task, encoder, split)) for task in wrong for split in ranges[task]]
+        lines.append(f"| `{encoder}` | " + " | ".join(cells) + " |")
+    return lines
+
+
+def accuracies_of(wrong: Wrong, ranges: Ranges, task: str, encoder: str, split: str) -> list[float]:
+    """Return the accuracies in per cent of the runs of an encoder, which are none if it was not trained."""
+    rows = len(ranges[task][split])
+    return [100 * ((rows - sum(seed)) / rows) for seed in wrong[task].get(encoder, {}).get(split, [])]
 
 
 def merged(kept: Wrong, counted: Wrong) -> Wrong:

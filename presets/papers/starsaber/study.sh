@@ -10,7 +10,7 @@ tnews_test="--test $RECUR_DATA/tnews/dev.json"
 ocnli_test="--test $RECUR_DATA/ocnli/dev.json"
 
 search tnews/starsaber --preset starsaber-tnews $tnews
-starsaber=$rate
+starsaber=$rate starsaber_tried=$tried
 repeat tnews/starsaber --preset starsaber-tnews $tnews $tnews_test
 
 # 1. As good as ReZero of equal depth, at a third of its parameters: TNEWS.
@@ -24,7 +24,7 @@ if claim 1; then
     search tnews/rezero-shallow --preset rezero-tnews $tnews --set encoder.num_layers=1
     repeat tnews/rezero-shallow --preset rezero-tnews $tnews $tnews_test --set encoder.num_layers=1 # 200 k, and the same embedding
     table 1-equal-width good 0.35 "$output/tnews/starsaber" "$output/tnews/rezero-shallow"
-    rate=$starsaber
+    rate=$starsaber tried=$starsaber_tried
     repeat tnews/starsaber-longer --preset starsaber-tnews $tnews $tnews_test --set finetuning.epochs=7
     table 1-equal-time good 0.35 "$output/tnews/starsaber-longer" "$output/tnews/rezero"
 fi
