@@ -320,9 +320,9 @@ def bootstrap_difference(
     Where both groups have as many seeds, s_g^2 is pooled with that of the other group: the sum of the parts is then right
     whatever the two variances are, and the freedom is doubled (Box, Annals of Mathematical Statistics 25:290-302, 1954). It is
     not where one group has fewer seeds: if these differed more, a small variance by luck would show a difference that there
-    is not. With `others`, s_g^2 is pooled with theirs too, as in an analysis of variance, because no two
-    or three seeds can tell a difference among hundreds of pairs. A group whose seeds differ more than those of the others keeps
-    its own, and is not pooled with groups whose seeds differ far less; nor is one without any variance with the other group.
+    is not. With `others`, s_g^2 is pooled with theirs too, as in an analysis of variance, because no two or three seeds can
+    tell a difference among hundreds of pairs. A group whose seeds differ more than those of the others keeps its own, and is
+    not pooled with groups whose seeds differ far less; nor is one without any variance with the other group.
 
     A group of one run has no s_g^2. It takes that of the other group, if its score depends on a seed. For one run each
     nothing is known of the seeds, and the result holds for these two runs.
