@@ -314,12 +314,15 @@ def bootstrap_difference(
     V_0  what the drawn rows add, from a paired bootstrap over rows (Koehn, EMNLP 2004), less what stands in the others
     V_g  s_g^2 / R_g for each group, of the sample variance s_g^2 of its scores over seeds
 
-    The critical value is Cochran and Cox's (1950): the mean of Student's t for N - 1 and each R_g - 1 degrees of freedom,
-    weighted by the parts. Welch's degrees of freedom follow the luck of two or three seeds: with two seeds against ten, its
-    test is below 0.05 in 6 to 10 % of simulations without a difference, and this one in at most 4 %. With `others`, s_g^2 is
-    pooled with theirs as in an analysis of variance, because no two or three seeds can tell a difference among hundreds of
-    pairs; a group whose seeds differ more than those of the others keeps its own, and is not pooled with groups whose seeds
-    differ far less.
+    The critical value is Cochran and Cox's (1950): the mean of Student's t for N - 1 and the freedom of each s_g^2, weighted by
+    the parts. Welch's degrees of freedom follow the luck of two or three seeds.
+
+    Where both groups have as many seeds, s_g^2 is pooled with that of the other group: the sum of the parts is then right
+    whatever the two variances are, and the freedom is doubled (Box, Annals of Mathematical Statistics 25:290-302, 1954). It is
+    not where one group has fewer seeds: if these differed more, a small variance by luck would show a difference that there
+    is not. With `others`, s_g^2 is pooled with theirs too, as in an analysis of variance, because no two or three seeds can
+    tell a difference among hundreds of pairs. A group whose seeds differ more than those of the others keeps its own, and is
+    not pooled with groups whose seeds differ far less; nor is one without any variance with the other group.
 
     A group of one run has no s_g^2. It takes that of the other group, if its score depends on a seed. For one run each
     nothing is known of the seeds, and the result holds for these two runs.
@@ -337,8 +340,9 @@ def bootstrap_difference(
         pairs = Runs(first.scores - second.scores, first.resampled - second.resampled)
         seeds = [] if pairs.seed_errors is None else [pairs.seed_errors.of_mean(len(pairs.scores))]
         return _test(difference, by_rows, seeds, rows, half_range)
+    alike = len(first.scores) == len(second.scores)
     seeds = [
-        errors.with_others(others).of_mean(len(group.scores))
+        errors.with_others([other] if alike and errors.variance else []).with_others(others).of_mean(len(group.scores))
         for group, other in ((first, second), (second, first))
         if (errors := group.seed_errors or (other.seed_errors if group.seeded else None)) is not None
     ]

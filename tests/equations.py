@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
+from recurcli.encoders.contract import check_same
+
+__all__ = ["batch", "built", "check_same"]
 
 
 def built(name: str, *, moved: float = 0.0, seed: int = 3, **keys: Any) -> Any:
@@ -24,15 +27,3 @@ def batch(lengths: Sequence[int], size: int, filler: float = 1e4) -> tuple[Tenso
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     x = torch.randn(*mask.shape, size, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     return x.masked_fill(~mask[..., None], filler), mask
-
-
-def check_same(fast: Tensor, slow: Tensor, leaves: Sequence[Tensor], tolerance: float = 1e-12) -> None:
-    """Compare two forms of one computation, and the gradients of what both are made of."""
-    torch.testing.assert_close(fast, slow, atol=tolerance, rtol=0)
-    weights = torch.randn(slow.shape, dtype=slow.dtype, generator=torch.Generator().manual_seed(5))
-    gradients = [
-        torch.autograd.grad((made * weights).sum(), leaves, allow_unused=True, materialize_grads=True)
-        for made in (fast, slow)
-    ]
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, atol=100 * tolerance, rtol=0)

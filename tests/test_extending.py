@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from tiny_task import tiny
 from recurcli.metrics import METRICS, ClassCounts, Metric
 
 Recur = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).resolve().parents[1]
 
 ENCODER = """
 from dataclasses import dataclass
@@ -51,15 +55,53 @@ for arguments in json.load(sys.stdin):
 """
 
 
+def installed(site: Path, entry_points: str) -> dict[str, str]:
+    """The environment of a program that finds a distribution in `site` with these lines of entry_points.txt."""
+    metadata = site / "mine-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[recurcli.encoders]\n{entry_points}\n")
+    return {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
+
+
+RECURRENCE = (ROOT / "docs" / "a-new-recurrence.md").read_text(encoding="utf-8")
+
+
+def run_beside_the_recurrence(folder: Path, *arguments: str) -> str:
+    """Run a module of Python in `folder`, where the package of the document is installed, and return what it prints."""
+    module, checks = re.findall(r"```python\n(.*?)```", RECURRENCE, flags=re.DOTALL)
+    [project] = re.findall(r"```toml\n(.*?)```", RECURRENCE, flags=re.DOTALL)
+    [(name, target)] = tomllib.loads(project)["project"]["entry-points"]["recurcli.encoders"].items()
+    assert f"ENCODERS={name} " in RECURRENCE
+    environment = installed(folder, f"{name} = {target}")
+    (folder / "my_recurrence.py").write_text(module, encoding="utf-8")
+    (folder / "test_my_recurrence.py").write_text(checks)
+    program = [sys.executable, "-m", *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, env=environment, check=False, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_recurrence_of_the_document_keeps_the_contract(tmp_path: Path) -> None:
+    assert "12 passed" in run_beside_the_recurrence(tmp_path, "pytest", "-p", "no:cacheprovider")
+
+
+@pytest.mark.slow
+def test_the_recurrence_of_the_document_trains_by_its_command(tmp_path: Path) -> None:
+    [commands] = re.findall(r"tutorial: recurrence -->\n```sh\n(.*?)```", RECURRENCE, flags=re.DOTALL)
+    train, score = map(shlex.split, commands.splitlines())
+    short = ["--set", "finetuning.max_steps=1", "--set", "finetuning.epochs=1", "--set", "data.train_share=0.01"]
+    run_beside_the_recurrence(tmp_path, "recurcli", *train[1:], *short)
+    result = json.loads((tmp_path / "runs" / "mine" / "result.json").read_text())
+    assert (result["encoder"], result["task"], result["steps"]) == ("my-recurrence", "parity", 1)
+    assert score[:3] == ["recur", "eval", "runs/mine"] and "test-long" in score and "test-long" in result
+
+
 @pytest.mark.slow
 def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
-    metadata = site / "mine-1.0.dist-info"
-    metadata.mkdir(parents=True)
+    environment = installed(site, "mine = mine:Mine")
     (site / "mine.py").write_text(ENCODER)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[recurcli.encoders]\nmine = mine:Mine\n")
-    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{Path(__file__).resolve().parents[1]}"}
 
     run = tmp_path / "run"
     settings = tiny("encoder.negative_slope=0.2", "finetuning.epochs=2")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import slow_but
 from numpy.typing import NDArray
 from scipy.stats import t
 
@@ -262,6 +263,58 @@ def test_without_a_difference_few_p_values_are_small(seeds: tuple[int, int], tim
             first, second = simulated(generator, 300, 0.0, seeds_sd, seeds)
             p_values.append(bootstrap_difference(first, second, 300).p_value)
         assert np.mean(np.array(p_values) < 0.05) <= most, seeds_sd
+
+
+def normal_over_seeds(
+    generator: np.random.Generator, seeds: tuple[int, int], variances: tuple[float, float], effect: float = 0.0
+) -> tuple[Runs, Runs]:
+    """Two groups whose scores over seeds have these variances; the rows add a tenth of what the seeds do, as for many rows.
+
+    The first is better by `effect` standard errors of the difference.
+    """
+    of_seeds = 1e-6 * sum(variance / n for variance, n in zip(variances, seeds, strict=True))
+    drawn = (0.1 * of_seeds) ** 0.5 * generator.normal(
+        size=21
+    )  # the first is of the rows, the others of their resamples
+    shift = effect * (1.1 * of_seeds) ** 0.5 + drawn[0]
+    first, second = (
+        0.5 + 1e-3 * variance**0.5 * generator.normal(size=n) for variance, n in zip(variances, seeds, strict=True)
+    )
+    first += shift
+    return Runs(first, first[:, None] + drawn[1:]), Runs(second, np.tile(second[:, None], 20))
+
+
+def share_found(seeds: tuple[int, int], variances: tuple[float, float], effect: float, times: int) -> float:
+    """The share of simulations whose p-value is below 0.05."""
+    generator = np.random.default_rng(14)
+    pairs = (normal_over_seeds(generator, seeds, variances, effect) for _ in range(times))
+    return float(np.mean([bootstrap_difference(*pair, 2000).p_value < 0.05 for pair in pairs]))
+
+
+@pytest.mark.parametrize(
+    "seeds", slow_but([(2, 2), (2, 10)], [(2, 2), (2, 3), (3, 3), (2, 5), (2, 10), (5, 5)]), ids=str
+)
+@pytest.mark.parametrize(("times", "most"), [(300, 0.08), pytest.param(4000, 0.065, marks=pytest.mark.slow)])
+def test_seeds_of_unequal_variance_show_no_difference_that_there_is_not(
+    seeds: tuple[int, int], times: int, most: float
+) -> None:
+    """Pooled with ten seeds whose variance is smaller, two would be below 0.05 far more often."""
+    for variances in ((1.0, 1.0), (4.0, 1.0), (1.0, 4.0), (16.0, 1.0), (1.0, 16.0)):
+        assert share_found(seeds, variances, 0.0, times) <= most, variances
+
+
+def test_groups_with_as_many_seeds_find_more_than_each_with_its_own_variance() -> None:
+    """A difference of four standard errors: each with its own variance, two seeds would find it in a tenth, three in half."""
+    assert share_found((2, 2), (1.0, 1.0), 4.0, 300) > 0.35
+    assert share_found((3, 3), (1.0, 1.0), 4.0, 300) > 0.65
+
+
+def test_a_group_without_any_variance_over_seeds_is_not_pooled_with_the_other() -> None:
+    generator = np.random.default_rng(15)
+    perfect = runs(np.ones((3, 500), bool), 100)
+    unsteady = runs(generator.random((3, 500)) < np.array([[0.6], [0.7], [0.8]]), 100)
+    for pair in ((perfect, unsteady), (unsteady, perfect)):
+        assert {freedom for variance, freedom in bootstrap_difference(*pair, 500).errors[1:] if variance} == {2}
 
 
 @pytest.mark.parametrize("times", [40, pytest.param(400, marks=pytest.mark.slow)])

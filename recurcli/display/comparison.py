@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,10 +103,23 @@ def test_table(result: Result) -> Table:
         smallest = format_score(metric, result["smallest_difference"])
         how = "median of the tests, 80 % power, 5 % level, before Holm's correction"
         notes.append(f"Minimum detectable difference on {_rows(result)}: {smallest} ({how}).")
+    notes += _of_two_seeds(result)
     if too_few := sum(test["interval"] is None and not test["identical_predictions"] for test in result["tests"]):
         of = pluralize(too_few, "test", "have", of=len(rows))
         notes.append(f"{of} too few seeds to tell any difference of {words_of(metric)}.")
     return Table(["A", "B", "A - B", "95 % interval", "p", "p (Holm)", "test"], rows, notes)
+
+
+def _of_two_seeds(result: Result) -> Iterator[str]:
+    """Yield which differences the tests of a group of two seeds could have found, if some of them found none."""
+    twos = {group["name"] for group in result["groups"] if group["n"] == 2}
+    tests = [test for test in result["tests"] if twos & {test["a"], test["b"]} and not test["identical_predictions"]]
+    found = sorted(test["smallest_difference"] for test in tests if test["p_holm"] >= LEVEL and test["interval"])
+    if found:
+        least, most = (format_score(result["metric"], found[place]) for place in (0, -1))
+        which = least if least == most else f"{least} to {most}"
+        how = "80 % power, 5 % level, before Holm's correction"
+        yield f"A group of two seeds could have shown a difference of {which} ({how})."
 
 
 def _rows(result: Result) -> str:

@@ -348,6 +348,26 @@ def test_seeds_that_are_too_few_to_tell_have_no_interval(recur: Recur, trained: 
     assert "3 of 3 tests have too few seeds to tell any difference of accuracy." in out
 
 
+def test_a_group_of_two_seeds_says_which_difference_it_could_have_shown(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    for rate, wrongs in ((0.01, (0, 1)), (0.001, (1, 2)), (0.1, (1, 1, 2))):
+        for seed, wrong in enumerate(wrongs):
+            variant(trained, tmp_path / "runs" / f"{rate}-{seed}", seed=seed, wrong=wrong, learning_rate=rate)
+    found = compared(recur, tmp_path / "runs")
+    twos = {group["name"] for group in found["groups"] if group["n"] == 2}
+    assert len(twos) == 2
+    tests = [test for test in found["tests"] if twos & {test["a"], test["b"]} and test["p_holm"] >= 0.05]
+    smallest = [100 * test["smallest_difference"] for test in tests if test["interval"]]
+    out, _ = recur.ok("compare", tmp_path / "runs")
+    shown = re.search(
+        r"A group of two seeds could have shown a difference of ([\d.]+)(?: to ([\d.]+))? \(", " ".join(out.split())
+    )
+    assert shown, out
+    limits = float(shown[1]), float(shown[2] or shown[1])
+    assert limits == pytest.approx((min(smallest), max(smallest)), abs=0.051)
+
+
 def test_a_narrow_screen_drops_no_name_and_breaks_no_number(
     recur: Recur, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

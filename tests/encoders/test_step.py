@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from equations import batch, built, check_same
+from equations import batch, built
 from sized_encoders import SIZED
 from torch import Tensor
 
+from recurcli.encoders.contract import check_steps
 from recurcli.encoders.registry import causal_key, encoder_config
 from recurcli.encoders.transformer_xl import Tables
 
@@ -43,20 +44,18 @@ STEPPING: list[tuple[str, dict[str, Any]]] = [
 
 def causal(name: str, **keys: Any) -> Any:
     key, value = causal_key(name) or ("", None)
-    heads = {"num_heads": 2} if "num_heads" in {field.name for field in fields(encoder_config(name))} else {}
-    return built(name, moved=0.1, **{"hidden_size": SIZE, "num_layers": 2, key: value, **heads, **keys})
+    return built(name, moved=0.1, **{"hidden_size": SIZE, "num_layers": 2, key: value, **heads(name), **keys})
+
+
+def heads(name: str) -> dict[str, int]:
+    """The number of heads of a small encoder that has any."""
+    return {"num_heads": 2} if "num_heads" in {field.name for field in fields(encoder_config(name))} else {}
 
 
 @pytest.mark.parametrize(("name", "keys"), STEPPING)
 def test_step_by_step_is_all_at_once(name: str, keys: dict[str, Any]) -> None:
-    encoder, (x, _) = causal(name, **keys), batch([23, 23], SIZE)
-    assert encoder.step_obstacle == ""
-    x.requires_grad_()
-    state, states = None, []
-    for position in range(x.shape[1]):
-        found, state = encoder.step(x[:, position], state)
-        states.append(found)
-    check_same(torch.stack(states, dim=1), encoder(x), [x, *encoder.parameters()], 1e-10)
+    assert causal(name, **keys).step_obstacle == ""
+    check_steps(name, **heads(name), **keys)
 
 
 @pytest.mark.parametrize(
