@@ -77,6 +77,16 @@ def test_another_encoder_is_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
     assert len(runs) == 7 and all(run["--preset"] == "gated-linear-attention-s3" for run in runs)
 
 
+@pytest.mark.parametrize("encoder", ["mingru", "rezero", "delta-net"])
+def test_an_encoder_of_ones_own_gets_the_size_of_the_others(encoder: str) -> None:
+    options = runpy.run_path(str(STATE / "cell.py"))["size"](encoder, SIZE).split()
+    settings = ["encoder.num_layers=2", *options[1::2]]
+    assert options[::2] == ["--set", "--set"]
+    assert encoder_parameters(compose(f"{encoder}-s3", settings=settings).preset.encoder) == pytest.approx(
+        SIZE, rel=0.01
+    )
+
+
 def test_contrasts_are_at_most_ten_of_encoders_and_tasks_that_are_trained() -> None:
     assert len(TABLE["CONTRASTS"]) <= 10
     for task, *names in TABLE["CONTRASTS"]:

@@ -2,6 +2,7 @@
 
     python cell.py runs/studies/state s3/rnn         one object, of all finished runs in s3/rnn and their search
     python cell.py --shuffled s3 train > train.tsv   the rows of the split, each with the label of another one
+    python cell.py --size mlstm 31150                options that give an encoder nearly so many parameters
 
 The object has the preset's name and the keys that differ from it, the mean dev accuracy at each rate that was searched, the
 number of parameters, how many numbers the encoder keeps of a text (`state`; null if that grows with the text, or if no step
@@ -13,6 +14,7 @@ import json
 import random
 import sys
 from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,14 +25,17 @@ import torch
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.tasks import task_named
 from recurcli.encoders import LINEAR, build_encoder
+from recurcli.encoders.registry import encoder_config
 from recurcli.errors import RecurError
 from recurcli.metrics import ScoredSplit
 from recurcli.preset.compose import compose
+from recurcli.preset.matching import encoder_parameters
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import Run, open_run
 
 SPLITS: tuple[ScoredSplit, ...] = ("test", "test-long")
 SEED_OF_LABELS = 0
+WIDTH = 32
 
 
 def cell(study: Path, name: str) -> dict[str, Any]:
@@ -100,6 +105,19 @@ def _kept(run: Run, result: dict[str, Any]) -> dict[str, Any]:
     return {"right": right, "dev": dev, "cpu_seconds": result["cpu_seconds"]}
 
 
+def size(encoder: str, parameters: int) -> str:
+    """Return options that give an encoder nearly so many parameters: the inner size of its feed-forward network, if any.
+
+    The encoder is then WIDTH wide and has two layers; else `--match-parameters` finds its width.
+    """
+    config = {"name": encoder, "hidden_size": WIDTH, "num_layers": 2}
+    if "feed_forward_size" not in {field.name for field in fields(encoder_config(encoder))}:
+        return f"--match-parameters {parameters}"
+    one, two = (encoder_parameters({**config, "feed_forward_size": inner}) for inner in (1, 2))
+    inner = max(1, 1 + round((parameters - one) / (two - one)))
+    return f"--set encoder.hidden_size={WIDTH} --set encoder.feed_forward_size={inner}"
+
+
 def shuffled(task: str, split: str) -> None:
     """Print the rows of a split with permuted labels, as a TSV file."""
     rows = recurrence_rows(task_named(task), split)
@@ -115,6 +133,8 @@ if __name__ == "__main__":
         match sys.argv[1:]:
             case ["--shuffled", task, split]:
                 shuffled(task, split)
+            case ["--size", encoder, parameters]:
+                print(size(encoder, int(parameters)))
             case [study, name]:
                 print(json.dumps(cell(Path(study), name), separators=(",", ":")))
             case _:

@@ -55,7 +55,7 @@ keys() {
         rsa | linear-transformer) encoder="$1 $attention" inner=172 ;;
         gated-linear-attention) encoder="$1 $heads" inner=162 ;;
         s4d) encoder="s4d --set encoder.state_size=16" inner=204 ;;
-        *) encoder="$1 --match-parameters 31150" width= ;;
+        *) encoder="$1 $("$python" "$state/cell.py" --size "$1" 31150)" width= ;;
     esac
     case $1 in
         rnn | lstm) ;;
