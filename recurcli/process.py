@@ -32,6 +32,11 @@ def keep_freed_memory() -> None:
         _call_glibc("mallopt", parameter, value)
 
 
+def return_freed_memory() -> None:
+    """Let glibc return the memory to the system that is free now."""
+    _call_glibc("malloc_trim", 0)
+
+
 def _call_glibc(function: str, *arguments: int) -> None:
     """Call a `function` of glibc; where there is another C library, such as musl, do nothing."""
     if not sys.platform.startswith("linux"):

@@ -38,7 +38,8 @@ def _train(request: PretrainRequest | FinetuneRequest, metric: str, of: str = ""
     from recurcli.commands.training.resume import repeated_result
     from recurcli.display.screen import Screen, print_plan, print_result, print_training, time_in_words
 
-    keep_freed_memory()
+    if not request.resolved.preset.is_linear:  # which takes no steps of one size, and large blocks once
+        keep_freed_memory()
     started = time.monotonic()
     with Screen(quiet=quiet, verbose=request.verbose, metric=metric, of=of) as log:
         result = repeated_result(request, log)  # within a second, because torch is not imported

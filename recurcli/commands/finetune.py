@@ -55,6 +55,8 @@ def finetune(
         data = prepare(preset, task, splits, log, rows)
         log.scored_by(data.metric)
         known, all_known = _known_rows(data, init, log)
+        for rows_of in (data.own, data.train):
+            vars(rows_of).pop("hashes", None)  # the fit needs the memory; they would be made again
         stop = StopRequest(current())
         encoder = None if preset.is_linear else Encoder(preset, data, init and init.of_encoder(), device, stop, log)
         preset = preset if encoder is None else encoder.preset

@@ -401,7 +401,7 @@ class _Search:
 
     def _fit(self, texts: Any, y: Any, target: Target, log: Log, config: Any, weights: Any, ids: Any) -> Any:
         """Fit the linear model, once for trials that change neither it nor the rows, even where no cache can be written."""
-        given = (texts, y.tolist(), target, config, weights.tolist(), ids)
+        given = (texts, y.tolist(), target, config, None if weights is None else weights.tolist(), ids)
         if given != self.fitted[0]:
             self.fitted = given, fit_linear_model(texts, y, target, log, config, weights, ids)
         return self.fitted[1]

@@ -47,7 +47,9 @@ class KnownRows:
 
     def trains(self, rows: Hashes) -> NDArray[np.bool_]:
         """Return whether each of `rows` (hashes, N) was trained on, (N,)."""
-        return np.isin(rows, self.trained)
+        if not len(self.trained):
+            return np.zeros(len(rows), np.bool_)
+        return self.trained.take(np.searchsorted(self.trained, rows), mode="clip") == rows  # isin would sort both
 
 
 def log_known_rows(

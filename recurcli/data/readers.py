@@ -450,7 +450,9 @@ def parquet_records(content: Content) -> Records:
 
     def read() -> Iterator[Record]:
         with naming_damage():
-            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(ROWS_AT_ONCE))
+            # all groups at once would keep the whole file in memory
+            groups = (file.iter_batches(ROWS_AT_ONCE, row_groups=[group]) for group in range(file.num_row_groups))
+            rows = chain.from_iterable(batch.to_pylist() for batch in chain.from_iterable(groups))
             for line, fields in enumerate(rows, 1):
                 yield Record(line, with_class_names(fields, class_names))
 

@@ -35,6 +35,7 @@ from recurcli.data.labels import (
     label_of,
 )
 from recurcli.data.listops import SIZES, listops_rows
+from recurcli.data.packed_texts import PackedTexts
 from recurcli.data.readers import dataset_records, format_of, parts_of_document, with_labels
 from recurcli.data.rows import Format, Record, Records, file_and_part, kind_of, path_shown, uncompressed
 from recurcli.data.source import AS_ROW, UNKNOWN, Source, find_source
@@ -50,7 +51,7 @@ Line = TypeVar("Line")
 
 
 def drawn_rows(
-    group_ids: Iterable[int],
+    group_ids: NDArray[np.uint64],
     labels: Iterable[str],
     fraction: float,
     seed: int,
@@ -71,26 +72,33 @@ def drawn_rows(
     rows: Counter[str] = Counter()
     blocks: Counter[str] = Counter()
     deficits: Counter[str] = Counter()
-    train: set[int] = set()
+    ends: Counter[str] = Counter()
+    drawn: dict[str, int] = {}
     dev: set[int] = set()
+    is_first = np.zeros(len(group_ids), np.bool_)
+    is_first[np.unique(group_ids, return_index=True)[1]] = True
 
     def start_of(block: int) -> int:
         return math.floor(block / fraction + 0.5)
 
-    for group_id, label in zip(group_ids, labels, strict=True):
+    for group_id, begins, label in zip(group_ids.data, is_first.data, labels, strict=True):
         row = rows[label]
         rows[label] += 1
-        blocks[label] += row == start_of(blocks[label] + 1)
-        block = blocks[label]
-        first = max(1, start_of(block))  # a class's first row is never drawn
-        drawn = first + hash_of(seed, label, block) % (start_of(block + 1) - first)
-        deficit = (row == drawn) + deficits[label]
+        if row == ends[label]:  # a block begins
+            block = blocks[label]
+            first, ends[label] = max(1, row), start_of(block + 1)  # a class's first row is never drawn
+            drawn[label] = first + hash_of(seed, label, block) % (ends[label] - first)
+            blocks[label] += 1
+        deficit = (row == drawn[label]) + deficits[label]
         # every second free row, so that no order of the rows keeps one sort of them from the draw
-        is_due = deficit > 0 and (row == drawn or hash_of(seed, group_id) % 2 == 0)
-        is_dev = row > 0 and group_id not in train and (group_id in dev or is_due)
+        is_due = deficit > 0 and (row == drawn[label] or hash_of(seed, group_id) % 2 == 0)
+        is_dev = row > 0 and (is_due if begins else group_id in dev)
         if keep_fraction:
             deficits[label] = deficit - is_dev
-        (dev if is_dev else train).add(group_id)
+        if is_dev:
+            dev.add(group_id)
+        elif not begins:
+            dev.discard(group_id)  # a class's first row, after which its group is a training one
         yield is_dev
 
 
@@ -193,24 +201,26 @@ class RowHashes(NamedTuple):
             if (parts := target.divide(y, self.group_ids, (1 - fraction, fraction), seed)) is not None:
                 return parts == 1
             labels = target.strata_names(y)
-        order = np.arange(len(labels))
-        if self.are_grouped:
-            _, firsts, numbers = np.unique(self.group_ids, return_index=True, return_inverse=True)
-            order = np.argsort(firsts[numbers], kind="stable")
-        ordered, drawn = map(labels.__getitem__, order.tolist()), np.zeros(len(labels), np.bool_)
-        group_ids = self.group_ids[order].tolist()
-        drawn[order] = [*drawn_rows(group_ids, ordered, fraction, seed, keep_fraction=self.are_grouped)]
+        draw = partial(drawn_rows, fraction=fraction, seed=seed, keep_fraction=self.are_grouped)
+        if not self.are_grouped:
+            return np.fromiter(draw(self.group_ids, labels), np.bool_, len(labels))
+        _, firsts, numbers = np.unique(self.group_ids, return_index=True, return_inverse=True)
+        order, drawn = np.argsort(firsts[numbers], kind="stable"), np.zeros(len(labels), np.bool_)
+        drawn[order] = [*draw(self.group_ids[order], map(labels.__getitem__, order.tolist()))]
         return drawn
 
     @classmethod
     def of(cls, texts: Iterable[tuple[str, str | None]]) -> "RowHashes":
         """Return the hashes of all texts or pairs of a file."""
-        rows, firsts = array("Q"), array("Q")
+        rows, firsts, are_pairs = array("Q"), array("Q"), False
         for text, pair in texts:
             key = text_key(text)
             rows.append(hash_of(key, text_key(pair or "")))
             firsts.append(rows[-1] if pair is None else hash_of(key))
-        digests, starts = np.array(rows, np.uint64), np.array(firsts, np.uint64)
+            are_pairs = are_pairs or pair is not None
+        digests, starts = np.asarray(rows), np.asarray(firsts)
+        if not are_pairs:
+            return cls(digests, digests)
         _, numbers, counts = np.unique(starts, return_inverse=True, return_counts=True)
         few = min(MAX_ROWS_OF_FIRST_TEXT, len(rows) // ROWS_PER_FIRST_TEXT)
         return cls(digests, np.where(counts[numbers] <= few, starts, digests))
@@ -257,16 +267,18 @@ class Example(NamedTuple):
 class Examples(Sequence[Example]):
     """The examples of a split, one list per field of `Example`.
 
-    A million examples of 80 characters take 0.30 GB. A list of `Example` and a list of their texts take 0.46 GB.
+    A row of one text and one label whose id is its number has few bytes beside those of its text.
     """
 
     ids: "list[str] | array[Any]" = field(default_factory=list)
     """An integer id stands for its decimal string."""
-    texts: list[tuple[str, str | None]] = field(default_factory=list)
+    texts: PackedTexts = field(default_factory=PackedTexts)
     labels: list[Cell | None] = field(default_factory=list)
-    extra: list[tuple[str, ...]] = field(default_factory=list)
+    extra: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """By number of a row that has any."""
     lines: "array[int]" = field(default_factory=lambda: array("q"))
     weights: "array[float]" = field(default_factory=lambda: array("d"))
+    """Empty where all are 1."""
 
     @classmethod
     def of(cls, rows: Iterable[Example]) -> "Examples":
@@ -278,19 +290,33 @@ class Examples(Sequence[Example]):
 
     def append(self, row: Example) -> None:
         """Add a row at the end."""
+        if row.weight != 1 and not self.weights:
+            self.weights.extend(repeat(1.0, len(self)))
+        if row.weight != 1 or self.weights:
+            self.weights.append(row.weight)
+        if row.extra:
+            self.extra[len(self)] = row.extra
         self.ids.append(row.id)
-        self.texts.append((row.text, row.pair))
+        self.texts.append(row.text, row.pair)
         self.labels.append(row.label)
-        self.extra.append(row.extra)
         self.lines.append(row.line)
-        self.weights.append(row.weight)
 
     def take(self, rows: NDArray[np.bool_]) -> "Examples":
-        """Return the examples that the mask `rows` (N,) selects."""
-        taken = Examples(array("q") if isinstance(self.ids, array) else [])
-        for name, column in vars(self).items():
-            getattr(taken, name).extend(compress(column, rows.tobytes()))
-        return taken
+        """Return the examples that the mask `rows` (N,) selects. They share the bytes of the texts."""
+
+        def taken(column: Any) -> Any:
+            kept = compress(column, rows.tobytes())
+            return array(column.typecode, kept) if isinstance(column, array) else [*kept]
+
+        numbers = {old: new for new, old in enumerate(np.flatnonzero(rows).tolist())} if self.extra else {}
+        extra = {numbers[row]: texts for row, texts in self.extra.items() if row in numbers}
+        texts, columns = self.texts.take(rows), map(taken, (self.lines, self.weights))
+        return Examples(taken(self.ids), texts, taken(self.labels), extra, *columns)
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """The weight of each row, (N,)."""
+        return np.asarray(self.weights) if self.weights else np.broadcast_to(1.0, len(self))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -298,8 +324,10 @@ class Examples(Sequence[Example]):
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             return [self[number] for number in range(len(self))[row]]
-        columns = self.labels, self.extra, self.lines, self.weights
-        return Example(str(self.ids[row]), *self.texts[row], *(column[row] for column in columns))
+        row = range(len(self))[row]
+        extra, weight = self.extra.get(row, ()), self.weights[row] if self.weights else 1.0
+        text, pair = self.texts[row]
+        return Example(str(self.ids[row]), text, pair, self.labels[row], extra, self.lines[row], weight)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]
@@ -355,7 +383,7 @@ class Split:
         return len(self.examples) + (0 if self.dev is None else len(self.dev.examples))
 
     @property
-    def texts(self) -> list[tuple[str, str | None]]:
+    def texts(self) -> PackedTexts:
         """The text and second text of each example."""
         return self.examples.texts
 
@@ -760,8 +788,8 @@ def _read_split(
                     yield source, record._replace(line=record.line + number * OF_FILE) if number else record
 
     examples = Examples()
-    numbers = array("q")  # of the examples among all rows
-    rejected: list[bool] = []
+    numbers = array("I")  # of the examples among all rows
+    rejected = bytearray()
     counts = Counter[str]()  # rows of which a user must know something
     bad: list[str] = []
     read = dropped = unlabelled = 0
@@ -789,8 +817,8 @@ def _read_split(
     after_rows(read)
     if any(rejected) and len({str(label).removeprefix(NOT) for label in examples.labels}) > 1:
         counts["are left out, since their 'answer' is reject and there are several labels"] += sum(rejected)
-        kept_rows = ~np.array(rejected)
-        examples, numbers = examples.take(kept_rows), array("q", compress(numbers, kept_rows))
+        kept_rows = ~np.frombuffer(rejected, np.bool_)
+        examples, numbers = examples.take(kept_rows), array("I", compress(numbers, kept_rows))
     (first_source, first_records), *others = opened
     name = first_source.name + (f" and {pluralize(len(others), 'more file')}" if others else "")
     hint = next((records.hint for _, records in opened if records.hint), "")
@@ -815,6 +843,8 @@ def _read_split(
             what = f"the ids in '{escaped(config.id)}' must differ, and no row may be without one"
             faults.append(DataError(f"{opened[number][0].name}:{line}: {what}"))
         examples.ids = numbers
+    if not others:
+        examples.lines = array("I", examples.lines)
     notes: list[Note] = []
     for _, records in opened:
         notes += [Note(records.doubt, "warning")] if records.doubt else []

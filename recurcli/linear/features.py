@@ -212,11 +212,12 @@ def characters_read(row: tuple[str, str | None]) -> int:
 
 def row_blocks(texts: Texts) -> Iterator[Texts]:
     """Divide `texts` into blocks that end after CHARACTERS_AT_ONCE characters or ROWS_AT_ONCE rows."""
-    start = characters = 0
-    for end, row in enumerate(texts, 1):
+    block, characters = list[tuple[str, str | None]](), 0
+    for row in texts:
+        block.append(row)
         characters += characters_read(row)
-        if end - start == ROWS_AT_ONCE or characters >= CHARACTERS_AT_ONCE:
-            yield texts[start:end]
-            start, characters = end, 0
-    if start < len(texts):
-        yield texts[start:]
+        if len(block) == ROWS_AT_ONCE or characters >= CHARACTERS_AT_ONCE:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block

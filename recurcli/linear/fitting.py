@@ -10,7 +10,7 @@ import hashlib
 import time
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -28,9 +28,10 @@ from recurcli.linear.features import Vectors, characters_read, row_blocks
 from recurcli.linear.inner_products import GRADIENT_NORM_OF_CHOICE, MAX_ROWS, fit_on_parts, gram_matrix, pays
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngram_hashes import NgramConfig, Texts
-from recurcli.linear.ngrams import MAX_VALUES, Ngrams, ngram_sets
+from recurcli.linear.ngrams import MAX_COUNTED, MAX_VALUES, Ngrams, ngram_sets
 from recurcli.linear.static_vectors import StaticVectors, read_static_vectors
 from recurcli.log import Log
+from recurcli.process import return_freed_memory
 from recurcli.targets import Target
 from recurcli.targets.target import LinearWeights, RowWeights, Y
 
@@ -49,7 +50,7 @@ BLOCK_SIZE = 32 * BATCH_SIZE
 """Rows whose features are made at once, and that follow each other in each epoch of SGD."""
 CENTERED_ROWS = 4096
 """Rows whose mean is subtracted from static vectors in SGD."""
-FORMAT = 20
+FORMAT = 21
 """Version of the fitting; the cache does not reuse models of another version."""
 MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = MAX_ROWS, 3_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
@@ -64,6 +65,21 @@ MAX_DOUBLINGS = 2.0
 """Losses are extrapolated to at most four times the rows; beyond, the differences between them would be noise [ours]."""
 MIN_CHOICE = 3
 """Rows for each class that cross-validation needs; numbers count as two classes. Ours."""
+
+
+@dataclass(frozen=True)
+class _InOrder(Sequence[tuple[str, str | None]]):
+    """The rows of `texts` at the places `order` (N,)."""
+
+    texts: Texts
+    order: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, row: Any) -> Any:
+        places = self.order[row]
+        return [self.texts[place] for place in places] if isinstance(row, slice) else self.texts[places]
 
 
 SomeRows = Callable[[slice], tuple["csr_matrix", NDArray[np.float32]]]
@@ -81,12 +97,15 @@ def needs_sgd(values: int, width: int, dense: int = 0) -> bool:
 
 def fit_sgd(
     rows: SomeRows,
+    order: NDArray[np.int64],
     y: Y,
     target: Target,
     start: LinearWeights | None = None,
     row_weights: RowWeights = None,
 ) -> LinearWeights:
-    """Fit by SGD on batches of rows with the labels `y` (N,), which are in random order; the learning rate falls to 0.
+    """Fit by SGD on batches of rows, which are in random order; the learning rate falls to 0.
+
+    `order` (n,) are the places of their labels and factors in `y` (N,) and `row_weights` (N,).
 
     The order of the blocks of batches is drawn in each epoch; fewer epochs are made of larger data. From the weights `start`,
     which are changed in place, one epoch is made, at half the learning rate. The weights of the features are after those of the
@@ -95,9 +114,11 @@ def fit_sgd(
     """
     from scipy.sparse._sparsetools import csc_matvecs, csr_matvecs  # they add to an array in place, as `@` does not
 
-    vectors, features = rows(slice(0, min(CENTERED_ROWS, len(y))))
+    return_freed_memory()  # that of the vocabulary
+    count = len(order)
+    vectors, features = rows(slice(0, min(CENTERED_ROWS, count)))
     center, size, width = features.mean(axis=0), vectors.shape[1], target.width
-    values = vectors.nnz / len(features) * len(y)
+    values = vectors.nnz / len(features) * count
     epochs, rate = max(1, min(MAX_EPOCHS, int(SGD_WORK / max(1, values * width)))), LEARNING_RATE
     if start is None:
         start = np.zeros((size + len(center), width), np.float32), np.zeros(width, np.float32)
@@ -107,24 +128,26 @@ def fit_sgd(
     flat, of_features = weights.reshape(-1), weights[size:]
     bias += center @ of_features
     drawn, done = np.random.default_rng(0), 0
-    for begin in chain.from_iterable(drawn.permutation(range(0, len(y), BLOCK_SIZE)) for _ in range(epochs)):
-        vectors, features = rows(slice(begin, min(begin + BLOCK_SIZE, len(y))))
+    for begin in chain.from_iterable(drawn.permutation(range(0, count, BLOCK_SIZE)) for _ in range(epochs)):
+        block = slice(begin, min(begin + BLOCK_SIZE, count))
+        vectors, features = rows(block)
+        labels, of_rows = y[order[block]], None if row_weights is None else row_weights[order[block]]
         features = features - center
         largest = _largest_eigenvalues(features).clip(min=1)
         for number, first in enumerate(range(0, len(features), BATCH_SIZE)):
             own = features[first : first + BATCH_SIZE]
-            bags, place = vectors.indptr[first : first + len(own) + 1], slice(begin + first, begin + first + len(own))
+            bags, place = vectors.indptr[first : first + len(own) + 1], slice(first, first + len(own))
             logits = own @ of_features + bias
             csr_matvecs(len(own), size, width, bags, vectors.indices, vectors.data, flat, logits.reshape(-1))
-            factors = None if row_weights is None else row_weights[place]
-            step = target.linear_loss_gradient(logits, y[place], factors) * -rate * (1 - done / (epochs * len(y)))
+            factors = None if of_rows is None else of_rows[place]
+            step = target.linear_loss_gradient(logits, labels[place], factors) * -rate * (1 - done / (epochs * count))
             step = step.astype(np.float32)
             csc_matvecs(size, len(own), width, bags, vectors.indices, vectors.data, step.reshape(-1), flat)
             of_features += own.T @ (step / largest[number])
             bias += np.float32(0.1) * step.sum(axis=0)
             done += len(own)
     bias -= center @ of_features
-    return weights, target.default_bias(bias, y)
+    return weights, target.default_bias(bias, y[order])
 
 
 def _largest_eigenvalues(features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -161,20 +184,23 @@ def fit_model(
     """
     if needed := target.linear_obstacle(y):
         raise DataError(f"a linear model needs {needed}")
+    return_freed_memory()  # that of the choice
     order = np.random.default_rng(0).permutation(len(texts))
-    ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], hyperparameters.ngrams, target.width)
+    shuffled = _InOrder(texts, order)
+    most = MAX_COUNTED if all_rows else None  # what is made anew needs no memory
+    ngrams, vectors, distinct_ngrams = Ngrams.fit(shuffled, hyperparameters.ngrams, target.width, most)
     if not len(ngrams.keys):
         raise DataError("a linear model needs n-grams, and no training text has one")
     count, scale, static, solver = len(vectors.offsets) - 1, hyperparameters.vector_scale, None, hyperparameters.solver
     if hyperparameters.vectors is not None and scale:
         static = read_static_vectors(hyperparameters.vectors)
     if all_rows and count < len(order):
-        count, solver, rows = len(order), "SGD", _rows_made_anew(ngrams, static, scale, texts, order)
+        count, solver, rows = len(order), "SGD", _rows_made_anew(ngrams, static, scale, shuffled)
         del vectors
     else:
         matrix, features = (
             _matrix(vectors, len(ngrams.keys)),
-            _scaled_features(static, [texts[row] for row in order[:count]], scale),
+            _scaled_features(static, shuffled[:count], scale),
         )
         further = count * features(slice(0, 1)).shape[1]
         solver = solver or ("SGD" if needs_sgd(matrix.nnz, target.width, further) else target.linear_solver)
@@ -182,15 +208,16 @@ def fit_model(
         def rows(part: slice) -> tuple["csr_matrix", NDArray[np.float32]]:
             return matrix[part], features(part)
 
-    labels, own = y[order[:count]], None if row_weights is None else row_weights[order[:count]]
+    order = order[:count]
     if solver == "SGD":
-        weights, bias = fit_sgd(rows, labels, target, row_weights=own)
+        weights, bias = fit_sgd(rows, order, y, target, row_weights=row_weights)
     else:
-        weights, bias = _fit_linear(*rows(slice(None)), scale, labels, target, hyperparameters.c, own)
+        own = None if row_weights is None else row_weights[order]
+        weights, bias = _fit_linear(*rows(slice(None)), scale, y[order], target, hyperparameters.c, own)
     found = replace(hyperparameters, solver=solver)
     if static is None:
         found = replace(found, vectors=None, vector_scale=0.0)
-    model = LinearModel(ngrams, weights[: len(ngrams.keys)], bias, len(labels), distinct_ngrams, found)
+    model = LinearModel(ngrams, weights[: len(ngrams.keys)], bias, count, distinct_ngrams, found)
     return (
         model if static is None else replace(model, vectors=static, vector_weights=scale * weights[len(ngrams.keys) :])
     )
@@ -229,14 +256,12 @@ def _scaled_features(
     return lambda rows: np.float32(scale) * static.features(tokens, rows)
 
 
-def _rows_made_anew(
-    ngrams: Ngrams, static: StaticVectors | None, scale: float, texts: Texts, order: NDArray[np.int64]
-) -> SomeRows:
-    """Return a function that makes vectors and features of a slice of the rows `order` (N,) of `texts`, and keeps none."""
+def _rows_made_anew(ngrams: Ngrams, static: StaticVectors | None, scale: float, texts: Texts) -> SomeRows:
+    """Return a function that makes vectors and features of a slice of `texts`, and keeps none."""
     from scipy.sparse import vstack
 
     def rows(part: slice) -> tuple["csr_matrix", NDArray[np.float32]]:
-        own = [texts[row] for row in order[part]]
+        own = texts[part]
         vectors = [_matrix(ngrams.transform(block), len(ngrams.keys)) for block in row_blocks(own)]
         return vstack(vectors, format="csr"), _scaled_features(static, own, scale)(slice(None))
 
@@ -294,8 +319,7 @@ def search_hyperparameters(
 
     if not can_tell(len(labels)):
         return unchosen([*matrices][-1], first)
-    factors = np.ones(len(texts)) if row_weights is None else row_weights
-    factors = factors[rows[: len(labels)]]
+    factors = np.ones(len(labels)) if row_weights is None else row_weights[rows[: len(labels)]]
     every, few = len(labels), 0  # the rows of a choice, without and with static vectors
     if static is not None:
         values = max(matrix.nnz for matrix in matrices.values()) / len(sample)
@@ -464,12 +488,11 @@ def refit_linear_model(
         scale, size, parts = model.hyperparameters.vector_scale, len(model.ngrams.keys), [model.weights]
         if model.vector_weights is not None:
             parts.append(model.vector_weights / scale)
-        rows = _rows_made_anew(model.ngrams, model.vectors, scale, texts, order)
+        rows = _rows_made_anew(model.ngrams, model.vectors, scale, _InOrder(texts, order))
         if not all_rows:
             some = rows(slice(0, CENTERED_ROWS))[0]
             order = order[: int(MAX_VALUES * some.shape[0] / max(1, some.nnz))]
-        own = None if row_weights is None else row_weights[order]
-        weights, bias = fit_sgd(rows, y[order], target, (np.concatenate(parts), model.bias.copy()), own)
+        weights, bias = fit_sgd(rows, order, y, target, (np.concatenate(parts), model.bias.copy()), row_weights)
         of_vectors = None if model.vectors is None else scale * weights[size:]
         return replace(model, weights=weights[:size], bias=bias, rows=len(order), vector_weights=of_vectors)
     known = model.hyperparameters

@@ -60,11 +60,13 @@ class Ngrams(Vocabulary):
     """
 
     @classmethod
-    def fit(cls, texts: Texts, config: NgramConfig, num_classes: int = 2) -> tuple["Ngrams", Vectors, int]:
+    def fit(
+        cls, texts: Texts, config: NgramConfig, num_classes: int = 2, max_values: int | None = None
+    ) -> tuple["Ngrams", Vectors, int]:
         """Return the vocabulary of `texts`, whose n-grams will have a weight for each of `num_classes`, and their vectors.
 
         The third value is the number of distinct n-grams that were found; the most frequent ones are kept. Of long data they
-        are those of the first rows (MAX_COUNTED), and the vectors are those of the first rows (MAX_VALUES).
+        are those of the first rows (MAX_COUNTED), and the vectors are those of the first rows (`max_values`; None: MAX_VALUES).
         """
         occurrences = array("Q")
         for block in row_blocks(texts):
@@ -81,7 +83,7 @@ class Ngrams(Vocabulary):
         distinct_ngrams, keys = len(starts), hashes[starts[kept]]
         del hashes, occurrences, starts, frequency
         ngrams = cls(config, keys, np.ones(len(keys), np.float32))
-        vectors = ngrams.count_first(texts)
+        vectors = ngrams.count_first(texts, MAX_VALUES if max_values is None else max_values)
         in_rows = np.zeros(len(keys), np.int64)
         for part, _ in parts_of(vectors):
             in_rows += np.bincount(part.columns, minlength=len(keys))
@@ -90,11 +92,14 @@ class Ngrams(Vocabulary):
         ngrams.weigh_all(vectors)
         return ngrams, vectors, distinct_ngrams
 
-    def count_first(self, texts: Texts) -> Vectors:
-        """Return `count` of the first of `texts`, as many as have MAX_VALUES values. No value is in memory twice."""
+    def count_first(self, texts: Texts, max_values: int) -> Vectors:
+        """Return `count` of the first of `texts`, as many as have `max_values` values. No value is in memory twice."""
         lengths = sum(longest - shortest + 1 for shortest, longest in (self.config.characters, self.config.words))
         # At most two characters in lower case for each one (a Turkish capital I), and four spaces around two texts.
-        size = min(MAX_VALUES, lengths * sum(2 * characters_read(row) + 4 for row in texts))
+        size = 0
+        for row in texts:
+            if (size := min(max_values, size + lengths * (2 * characters_read(row) + 4))) == max_values:
+                break
         columns, values = np.empty(size, np.int32), np.empty(size, np.float32)  # takes no memory before it is filled
         row_lengths, end = [np.zeros(1, np.int64)], 0
         for block in row_blocks(texts):

@@ -57,8 +57,6 @@ class Data:
     """Rows that choose nothing: what is kept is scored on them once."""
     teacher: Teacher | None
     """The soft labels of the training rows, if there are any."""
-    weights: NDArray[np.float64]
-    """(N,) the factor of each training row's loss: its own weight times that of its label."""
     label_weights: NDArray[np.float64]
     """(C,) the weight of each label."""
     label_type: LabelType
@@ -72,6 +70,11 @@ class Data:
         return self.target.weighted(self.label_weights)
 
     @property
+    def weights(self) -> NDArray[np.float64]:
+        """(N,) the factor of each training row's loss: its own weight times that of its label."""
+        return self.target.row_weights(self.label_weights, self.train.y) * self.train.examples.factors
+
+    @property
     def choosing(self) -> Split:
         """The rows that choose what is kept: the dev rows, or all rows where these are cross-validated."""
         return self.train if self.dev is None else self.dev
@@ -81,7 +84,7 @@ class Data:
         """The factor of each of the `choosing` rows where these choose or fit anything; metrics have none."""
         if self.dev is None:
             return self.weights
-        return self.target.row_weights(self.label_weights, self.dev.y) * self.dev.examples.weights
+        return self.target.row_weights(self.label_weights, self.dev.y) * self.dev.examples.factors
 
     @property
     def splits(self) -> dict[str, Split]:
@@ -177,7 +180,6 @@ def prepare(
         dev=dev,
         tests={name: splits[name] for name in TEST_SPLITS if name in splits},
         teacher=teacher,
-        weights=target.row_weights(label_weights, train.y) * train.examples.weights,
         label_weights=label_weights,
         label_type="str" if in_memory is None else in_memory.label_type,
         metric=target.metric_of(config.metric),

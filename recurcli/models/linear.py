@@ -3,14 +3,17 @@
 Shapes: M rows that choose, C logits of a row.
 """
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recurcli.config import Preset
+from recurcli.data.splits import Split
 from recurcli.distributed.group import current
 from recurcli.errors import DataError
 from recurcli.evaluation.decision import Kept
@@ -23,7 +26,7 @@ from recurcli.models.candidate import Candidate
 from recurcli.models.data import Data
 from recurcli.runs.model_files import Files
 from recurcli.runs.run_directory import LINEAR_MODEL, VECTORS
-from recurcli.targets.target import Logits
+from recurcli.targets.target import Logits, RowWeights
 
 
 @dataclass(frozen=True)
@@ -62,30 +65,39 @@ def fit_linear(
     """
     if not preset.fits_linear_model or not current().is_main:
         return None
-    train, target, weights = data.train, data.learner, data.weights
-    if data.teacher is not None:
-        weights = weights * data.teacher.row_weights(preset.finetuning.teacher_weight)
+    train, dev, target = data.train, data.dev, data.learner
+
+    def row_weights(*more: NDArray[np.float64]) -> RowWeights:
+        """Return the factors of the training rows, and `more` after them; None if all are 1, which takes no memory."""
+        taught = 1.0 if data.teacher is None else data.teacher.row_weights(preset.finetuning.teacher_weight)
+        weights = np.concatenate([data.weights * taught, *more])
+        return None if (weights == 1).all() else weights
+
     log.stage("fitting the linear model")
+    ids = None if isinstance(train.examples.ids, array) else train.examples.ids
     try:
-        model = fit(train.texts, train.y, target, log, preset.linear, weights, train.examples.ids)
+        model = fit(train.texts, train.y, target, log, preset.linear, row_weights(), ids)
     except DataError as error:
         reason = f"no linear model beside the encoder: {error}"
         if preset.is_linear:
             raise DataError(f"train: {reason}, and the preset has no encoder") from None
         (log.detail if preset.ensemble is None else log.warn)(reason)
         return None
-    if data.dev is None:
+    if dev is None:
         log.stage("cross-validating the linear model")
         seed = preset.data.dev_seed
-        held_out = out_of_fold_logits(train.texts, train.y, target, model.hyperparameters, weights, seed=seed)
+        held_out = out_of_fold_logits(train.texts, train.y, target, model.hyperparameters, row_weights(), seed=seed)
     else:
-        held_out = model.logits(data.dev.texts)
+        held_out = model.logits(dev.texts)
     scores = scores_of(report_of(Kept.as_is(data.target), held_out, data.choosing, data.metric), data.metric)
-    refit = None
-    if data.dev is not None and may_refit and _is_fitted_again(preset, data):
-        y, all_weights = np.concatenate([train.y, data.dev.y]), np.concatenate([weights, data.choosing_weights])
-        texts, all_rows = [*train.texts, *data.dev.texts], preset.linear.all_rows
-        refit = partial(refit_linear_model, model, texts, y, target, all_weights, all_rows=all_rows)
+
+    def fit_again(dev: Split) -> LinearModel:
+        rows = train.texts + dev.texts, np.concatenate([train.y, dev.y])
+        of_rows = row_weights(data.choosing_weights)
+        return refit_linear_model(model, *rows, target, of_rows, all_rows=preset.linear.all_rows)
+
+    wants_more = may_refit and _is_fitted_again(preset, data)
+    refit = None if dev is None or not wants_more else partial(fit_again, dev)
     return Linear(model, held_out, scores, preset.ensemble is not None, refit)
 
 

@@ -1,5 +1,6 @@
 """The one rule by which training rows become dev rows."""
 
+import math
 import sys
 import unicodedata
 from collections import Counter
@@ -7,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recurcli.data.splits import (
     Examples,
@@ -27,7 +30,38 @@ from recurcli.errors import DataError
 
 def split(rows: list[tuple[str, str]], *, every: int = 10, seed: int = 0) -> list[bool]:
     hashes = [row_hash(text, None) for text, _ in rows]
-    return [*drawn_rows(hashes, [label for _, label in rows], 1 / every, seed)]
+    return [*drawn_rows(np.array(hashes, np.uint64), [label for _, label in rows], 1 / every, seed)]
+
+
+def plain_draw(groups: list[int], labels: list[str], fraction: float, seed: int, *, keep_fraction: bool) -> list[bool]:
+    """The rule of `drawn_rows` with all groups in two sets."""
+    rows, deficits, train, dev, found = Counter[str](), Counter[str](), set[int](), set[int](), list[bool]()
+    for group, label in zip(groups, labels, strict=True):
+        row, block = rows[label], 0
+        rows[label] += 1
+        while math.floor((block + 1) / fraction + 0.5) <= row:
+            block += 1
+        first, end = max(1, math.floor(block / fraction + 0.5)), math.floor((block + 1) / fraction + 0.5)
+        drawn = first + hash_of(seed, label, block) % (end - first)
+        deficit = (row == drawn) + deficits[label]
+        is_due = deficit > 0 and (row == drawn or hash_of(seed, group) % 2 == 0)
+        is_dev = row > 0 and group not in train and (group in dev or is_due)
+        deficits[label] = (deficit - is_dev) if keep_fraction else 0
+        (dev if is_dev else train).add(group)
+        found.append(is_dev)
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc")), max_size=120),
+    st.sampled_from([0.05, 0.1, 0.3, 1 / 3, 0.5]),
+    st.integers(0, 5),
+    st.booleans(),
+)
+def test_the_draw_is_that_of_a_plain_loop(rows: list[tuple[int, str]], share: float, seed: int, keeps: bool) -> None:
+    groups, labels = [hash_of(number) for number, _ in rows], [label for _, label in rows]
+    found = drawn_rows(np.array(groups, np.uint64), labels, share, seed, keep_fraction=keeps)
+    assert [*found] == plain_draw(groups, labels, share, seed, keep_fraction=keeps)
 
 
 def test_one_of_every_ten_rows_of_each_class_is_a_dev_row() -> None:
@@ -147,7 +181,7 @@ def test_each_class_gives_the_share_of_its_rows_that_was_asked_for_to_a_row(shar
     rows = [(f"text {number}", "aab"[number % 3]) for number in range(1000)]
     hashes, labels = [row_hash(text, None) for text, _ in rows], [label for _, label in rows]
     dev, seen = Counter[str](), Counter[str]()
-    for label, is_dev in zip(labels, drawn_rows(hashes, labels, share, seed), strict=True):
+    for label, is_dev in zip(labels, drawn_rows(np.array(hashes, np.uint64), labels, share, seed), strict=True):
         dev[label] += is_dev
         seen[label] += 1
         assert abs(dev[label] - share * seen[label]) < 1, "after each row"

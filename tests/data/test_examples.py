@@ -4,13 +4,18 @@ import gzip
 import hashlib
 import json
 import os
+import tracemalloc
 from array import array
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recurcli.config import DataConfig
+from recurcli.data.packed_texts import PackedTexts
 from recurcli.data.splits import Example, Examples, Split, load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
@@ -283,3 +288,36 @@ def test_rows_in_columns_are_the_rows_that_were_put_in() -> None:
     columns.ids = array("q", [7, 8])
     assert [row.id for row in columns] == ["7", "8"]
     assert columns.take(np.array([False, True])).ids == array("q", [8])
+    assert columns.factors.tolist() == [0.5, 1.0] and Examples.of(rows[1:]).factors.tolist() == [1.0]
+
+
+@given(st.lists(st.tuples(st.text(), st.none() | st.text(st.characters(exclude_categories=())))), st.data())
+def test_packed_texts_are_those_that_were_put_in(rows: list[tuple[str, str | None]], data: st.DataObject) -> None:
+    packed = PackedTexts(rows)
+    assert packed == rows == [*packed] == packed[:]
+    assert len(packed) == len(rows) and [packed[number] for number in range(-len(rows), 0)] == rows
+    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), bool)
+    some, others = packed.take(chosen), packed.take(~chosen)
+    assert some == [*compress(rows, chosen)]
+    assert some + others == [*some, *others] and packed + rows == rows * 2
+    assert packed == rows and packed[::-2] == rows[::-2]
+    with pytest.raises(IndexError):
+        packed[len(rows)]
+
+
+def test_rows_are_read_and_dev_rows_drawn_in_few_bytes_beside_the_texts(tmp_path: Path) -> None:
+    count = 20_000
+    texts = [f"{'a text of sixty characters ' * 2}{number:06}" for number in range(count)]
+    (tmp_path / "rows.tsv").write_text(
+        "text\tlabel\n" + "".join(f"{text}\tclass {place % 20}\n" for place, text in enumerate(texts))
+    )
+    config = DataConfig(path=str(tmp_path / "rows.tsv"))
+    load_split(TASKS["custom"], "train", config, use_dev_split=True)  # what is imported does not count
+    tracemalloc.start()
+    try:
+        train = load_split(TASKS["custom"], "train", config, use_dev_split=True)
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert train.count_with_dev == count
+    assert held / count < 60 + 60 and most / count < 60 + 140

@@ -391,6 +391,7 @@ def test_all_rows_are_fitted_where_the_preset_wants_it_and_learned_from(monkeypa
     chosen = Hyperparameters(NgramConfig(words=(1, 1)), 0.5)
     monkeypatch.setattr(ngrams, "MAX_VALUES", 3000)
     monkeypatch.setattr(fitting, "MAX_VALUES", 3000)
+    monkeypatch.setattr(fitting, "MAX_COUNTED", 3000)
     some, every = (fit_model(texts, targets, 2, chosen, all_rows=each) for each in (False, True))
     assert some.rows < 1000 < every.rows == 3000
     right = [float((model.logits(texts).argmax(axis=1) == targets).mean()) for model in (some, every)]
@@ -404,14 +405,14 @@ def test_no_row_is_left_out_of_a_block_whose_texts_are_long(monkeypatch: pytest.
     texts = made_rows(60)[0]
     vocabulary = Ngrams.fit(texts, NgramConfig(words=(1, 2)))[0]
     monkeypatch.setattr(ngrams, "MAX_VALUES", 100)
-    vectors, features = fitting._rows_made_anew(vocabulary, None, 0.0, texts, np.arange(60))(slice(0, 60))
+    vectors, features = fitting._rows_made_anew(vocabulary, None, 0.0, texts)(slice(0, 60))
     assert len(features) == vectors.shape[0] == 60 and vectors.nnz > 100
 
 
 def test_rows_that_are_made_anew_are_those_of_the_vocabulary() -> None:
     texts, order = made_rows(60)[0], np.random.default_rng(0).permutation(60)
     vocabulary = Ngrams.fit(texts, NgramConfig(words=(1, 2)))[0]
-    vectors, none = fitting._rows_made_anew(vocabulary, None, 0.0, texts, order)(slice(5, 40))
+    vectors, none = fitting._rows_made_anew(vocabulary, None, 0.0, fitting._InOrder(texts, order))(slice(5, 40))
     offsets, columns, values = vocabulary.transform([texts[row] for row in order[5:40]])
     for found, expected in ((vectors.indptr, offsets), (vectors.indices, columns), (vectors.data, values)):
         np.testing.assert_array_equal(found, expected)

@@ -28,7 +28,9 @@ def drawn(classes: int) -> tuple[csr_matrix, NDArray[np.float32], Y, NDArray[np.
 def test_its_steps_are_those_of_the_plain_loop(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "BLOCK_SIZE", 2 * fitting.BATCH_SIZE)
     vectors, features, y, row_weights, target = drawn(classes)
-    found = fitting.fit_sgd(lambda rows: (vectors[rows], features[rows]), y, target, row_weights=row_weights)
+    found = fitting.fit_sgd(
+        lambda rows: (vectors[rows], features[rows]), np.arange(len(y)), y, target, row_weights=row_weights
+    )
     x, center = vectors.toarray().astype(float), features.mean(axis=0).astype(float)
     w, u, b = np.zeros((SIZE, target.width)), np.zeros((FEATURES, target.width)), np.zeros(target.width)
     order, done = np.random.default_rng(0), 0
