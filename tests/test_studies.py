@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from cases import slow_but
 from running import Recur
 from tiny_task import LABELS, tiny
 
@@ -22,7 +23,9 @@ from recurcli.preset import compose
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted(PAPERS.glob("*/study.sh"))
+SHORT = [study for study in STUDIES if study.parent.name in ("linear-transformer", "rsa")]
 KEPT = sorted({path.parent for path in (PAPERS / "results").glob("*/*.claim")})
+SHORT_RESULTS = [folder for folder in KEPT if folder.name == "recurrence"]
 TRAININGS = ("finetune", "pretrain")
 LONG_SCRIPTS = ("gaussian", "linear_rnn", "entropy")
 GROUP = typer.main.get_command(app)
@@ -71,7 +74,7 @@ def commands_of(study: Path, folder: Path, *options: str, claims: str | None = N
     return [shlex.split(line) for line in record.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("study", slow_but(SHORT, STUDIES), ids=lambda path: path.parent.name)
 def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_path: Path) -> None:
     commands = commands_of(study, tmp_path)
     trainings = [dict(named(arguments)) for verb, *arguments in commands if verb in TRAININGS]
@@ -107,7 +110,7 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
     assert all(outputs[run["--output"]] == run for run in trainings)  # no run replaces another
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("study", slow_but(SHORT, STUDIES), ids=lambda path: path.parent.name)
 def test_a_dry_run_reaches_every_training_and_nothing_else(study: Path, tmp_path: Path) -> None:
     commands = commands_of(study, tmp_path, "--dry-run")
     assert {arguments[0] for arguments in commands} <= set(TRAININGS)
@@ -237,7 +240,7 @@ def test_measures_and_accuracy_correlate_over_runs_and_within_encoders(
         result = {"diagnosis": {"layers": [{}, measures]}, "metrics": {"accuracy": accuracy}}
         (tmp_path / f"{encoder}-{seed}.json").write_text(json.dumps(result))
     main = runpy.run_path(str(PAPERS / "transject/entropy.py"))["main"]
-    main.__globals__["EXCHANGES"] = 1999
+    main.__globals__["EXCHANGES"] = 599
     main(tmp_path)
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     (name, runs, encoders, *cells_of_entropy), (_, _, _, *factor) = rows
@@ -371,7 +374,7 @@ def test_a_run_that_was_trained_again_is_not_kept(tiny_tnews: Path, tmp_path: Pa
     assert (done.returncode, done.stderr) == (1, f"{run}: {reason}\n")
 
 
-@pytest.mark.parametrize("study", KEPT, ids=lambda path: path.name)
+@pytest.mark.parametrize("study", slow_but(SHORT_RESULTS, KEPT), ids=lambda path: path.name)
 def test_the_readme_has_the_verdicts_that_the_kept_results_give(
     study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
