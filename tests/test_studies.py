@@ -240,7 +240,7 @@ def test_measures_and_accuracy_correlate_over_runs_and_within_encoders(
         result = {"diagnosis": {"layers": [{}, measures]}, "metrics": {"accuracy": accuracy}}
         (tmp_path / f"{encoder}-{seed}.json").write_text(json.dumps(result))
     main = runpy.run_path(str(PAPERS / "transject/entropy.py"))["main"]
-    main.__globals__["EXCHANGES"] = 599
+    main.__globals__["EXCHANGES"] = 1999
     main(tmp_path)
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     (name, runs, encoders, *cells_of_entropy), (_, _, _, *factor) = rows

@@ -511,13 +511,14 @@ def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recu
 
 
 def test_runs_are_compared_on_rows_longer_than_those_of_training(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    other, linear = tmp_path / "runs" / "other", tmp_path / "runs" / "linear"
-    for run, c in ((other, 0.1), (linear, 1)):
-        few = ("--set", "data.train_share=0.01", "--set", f"linear.c={c}")
-        recur.ok("finetune", "--preset", "linear-parity", *few, "--output", run)
+    sizes = ("encoder.hidden_size=8", "encoder.num_layers=1", "encoder.num_heads=2", "data.train_share=0.01")
+    settings = [word for setting in sizes for word in ("--set", setting)]
+    encoder, linear = tmp_path / "runs" / "encoder", tmp_path / "runs" / "linear"
+    recur.ok("finetune", "--preset", "transformer-parity", *settings, "--epochs", 1, "--output", encoder)
+    recur.ok("finetune", "--preset", "linear-parity", *settings[-2:], "--output", linear)
     found = compared(recur, tmp_path / "runs", "--split", "test-long")
     assert (found["split"], found["rows"], len(found["groups"])) == ("test-long", 2000, 2)
-    for run in (other, linear):
+    for run in (encoder, linear):
         result, rows = result_of(run), lines_of(run / "predictions.test-long.jsonl")
         accuracy = result["test-long"]["accuracy"]
         assert accuracy == fmean(row["prediction"] == row["label"] for row in rows)
