@@ -1,5 +1,6 @@
-"""Tables of cases of which the default run tries a covering few, and the slow run all the others."""
+"""Tables of cases of which the default run tries a covering few, and the slow run all the others; numbers of examples."""
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,3 +17,8 @@ def slow_but(default: Iterable[object], cases: Iterable[Any], *, unpack: bool = 
         raise ValueError(f"no case: {unknown}")
     slow = pytest.mark.slow
     return [case if case in default else pytest.param(*(case if unpack else [case]), marks=slow) for case in cases]
+
+
+def examples(count: int) -> int:
+    """Return how many examples hypothesis draws: `count` times RECUR_TEST_EXAMPLES, which is 1 unless it is set."""
+    return count * int(os.environ.get("RECUR_TEST_EXAMPLES", "1"))

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import shims
 import typer.main
+from cases import examples
 from forked import ForkServer, handle_ignored_signals
+from hypothesis import settings
 from running import Recur, handlers_kept
 from small_runs import fingerprint, kept_of, options
 from tiny_task import rows, tiny, write_rows
@@ -22,14 +24,19 @@ from recurcli.cli import run
 from recurcli.linear import static_vectors
 
 TOGETHER = {
-    "onnx": ("test_export_onnx", "test_export_int8", "test_cached"),
-    "transformers": ("test_bench", "test_pretrained"),
+    "onnx": ("test_export_onnx", "test_export_int8", "test_cached", "test_served_folder"),
+    "transformers and forks": (
+        *("test_bench", "test_pretrained", "faults/", "test_tune", "test_predict_resume", "test_predict_files"),
+        *("test_several_processes", "commands/test_ensemble", "test_clue_tasks"),
+    ),
 }
 """Parts of the names of files whose tests share an import or a fixture of several seconds."""
 
 
 def pytest_configure() -> None:
     handle_ignored_signals()
+    settings.register_profile("recur", max_examples=examples(30))
+    settings.load_profile("recur")
     gc.disable()  # until all is imported and collected
 
 

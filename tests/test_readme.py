@@ -1,6 +1,7 @@
 """What the documents say works: their commands parse, their presets, paths and links exist, their Python runs."""
 
 import ast
+import functools
 import json
 import re
 import shlex
@@ -302,6 +303,7 @@ def test_the_paths_that_the_readmes_name_exist() -> None:
     assert {span.partition("/")[0] for span in spans - ours - beside} <= EXAMPLES
 
 
+@functools.cache
 def texts_of_the_program() -> list[str]:
     """All strings of the package, with X for what is filled in: its notes, messages, cards, tables and help."""
     found = []

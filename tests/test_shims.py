@@ -14,7 +14,7 @@ def strings_of_setattr(path: Path) -> list[str]:
     return [
         argument.value
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setattr"
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "setattr"
         for argument in node.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     ]

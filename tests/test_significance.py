@@ -251,7 +251,7 @@ def test_seeds_that_agree_by_luck_are_pooled_with_those_of_other_groups(right: f
 
 
 @pytest.mark.parametrize(
-    "seeds", [(1, 1), (1, 3), (2, 2), *(pytest.param(seeds, marks=pytest.mark.slow) for seeds in ((2, 10), (3, 3)))]
+    "seeds", [(1, 1), (2, 2), *(pytest.param(seeds, marks=pytest.mark.slow) for seeds in ((1, 3), (2, 10), (3, 3)))]
 )
 @pytest.mark.parametrize(("times", "most"), [(60, 0.12), pytest.param(1000, 0.06, marks=pytest.mark.slow)])
 def test_without_a_difference_few_p_values_are_small(seeds: tuple[int, int], times: int, most: float) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from cases import slow_but
 from running import Recur
 from tiny_task import LABELS, tiny
 
@@ -22,6 +23,7 @@ from recurcli.significance import POWER, power_of
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted({*PAPERS.glob("*/study.sh")} - {PAPERS / "state/study.sh"})  # test_state_study.py has that one
+SHORT = [study for study in STUDIES if study.parent.name in ("linear-transformer", "rsa")]
 TRAININGS = ("finetune", "pretrain")
 LONG_SCRIPTS = ("gaussian", "linear_rnn", "entropy", "state/cell", "state/table")
 GROUP = typer.main.get_command(app)
@@ -70,7 +72,7 @@ def commands_of(study: Path, folder: Path, *options: str, claims: str | None = N
     return [shlex.split(line) for line in record.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("study", slow_but(SHORT, STUDIES), ids=lambda path: path.parent.name)
 def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_path: Path) -> None:
     commands = commands_of(study, tmp_path)
     trainings = [dict(named(arguments)) for verb, *arguments in commands if verb in TRAININGS]
@@ -113,7 +115,7 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
     assert all(outputs[run["--output"]] == run for run in trainings)  # no run replaces another
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("study", slow_but(SHORT, STUDIES), ids=lambda path: path.parent.name)
 def test_a_dry_run_reaches_every_training_and_nothing_else(study: Path, tmp_path: Path) -> None:
     commands = commands_of(study, tmp_path, "--dry-run")
     assert {arguments[0] for arguments in commands} <= set(TRAININGS)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import CHROMIUM, Page
+from cases import examples, slow_but
 from predicting import Recur, tsv
 from small_runs import weighted
 
@@ -153,7 +154,7 @@ def check_equal(page: Path, count: int, *, explained: bool = True) -> None:
 @needs_node
 @pytest.mark.parametrize("case", CASES)
 def test_a_page_labels_and_explains_odd_texts_as_python_does(case: str, pages: Callable[[str], Path]) -> None:
-    check_equal(pages(case), 80)
+    check_equal(pages(case), examples(25))
 
 
 @pytest.mark.slow
@@ -393,7 +394,7 @@ def test_a_browser_labels_a_text_and_a_file_and_asks_nobody(pages: Callable[[str
 
 
 @needs_chromium
-@pytest.mark.parametrize("case", ["pairs", "several", "number"])
+@pytest.mark.parametrize("case", slow_but(["pairs"], ["pairs", "several", "number"]))
 def test_a_browser_labels_pairs_several_labels_and_numbers(
     case: str, pages: Callable[[str], Path], tmp_path: Path
 ) -> None:

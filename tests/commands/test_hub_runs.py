@@ -1,5 +1,6 @@
 """Runs on the Hugging Face Hub: what `export --push` hands to its client, and what `hf://` reads from the client's cache."""
 
+import functools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,15 +26,24 @@ TEXTS = [{"sentence": text} for text in ("鼠牛虎", "", "龙蛇", "猴鸡")]
 WITH_TEXTS = ("predictions.dev.jsonl", "linear.first-fit.safetensors")
 
 
+@functools.cache
+def stand_ins() -> tuple[Any, Any]:
+    """A stand-in for HfApi and one for its constructor. Reading its hundreds of signatures takes a second."""
+    api = create_autospec(hub.HfApi, instance=True)
+    return api, create_autospec(hub.HfApi, return_value=api)
+
+
 class Pushed:
     """What a stand-in for HfApi was asked for. Its calls are checked against the signatures of the real one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, private: bool = True) -> None:
-        self.api = create_autospec(hub.HfApi, instance=True)
+        self.api, constructor = stand_ins()
+        constructor.reset_mock()
+        self.api.reset_mock(side_effect=True)
         self.api.repo_info.side_effect = lambda *_, **__: create_autospec(hub.ModelInfo, instance=True, private=private)
         self.api.upload_folder.side_effect = self.upload
         self.files: dict[str, bytes] = {}
-        monkeypatch.setattr(hub, "HfApi", create_autospec(hub.HfApi, return_value=self.api))
+        monkeypatch.setattr(hub, "HfApi", constructor)
 
     def upload(self, *, repo_id: str, folder_path: Path, **_: Any) -> Any:
         self.files = {path.name: path.read_bytes() for path in folder_path.iterdir()}

@@ -153,6 +153,7 @@ def test_an_ensemble_is_scored_on_rows_that_did_not_fit_its_weights(
     assert "refit_rows" not in result_of(run)["linear_baseline"]
 
 
+@pytest.mark.slow
 def test_trials_share_a_linear_model_where_no_cache_can_be_written(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

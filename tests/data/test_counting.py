@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from cases import examples
 
 from recurcli.data import counting
 from recurcli.data.columns import TextColumns
@@ -34,7 +35,7 @@ def test_the_rows_are_those_of_the_reader(
 ) -> None:
     draw, counted = random.Random(f"{mark}{quote}"), 0
     path = tmp_path / "rows"
-    for _ in range(400):
+    for _ in range(examples(120)):
         width, every = draw.randint(1, 3), draw.randint(1, 3)
         content = table(draw, mark, quote, width)
         path.write_bytes(content)
@@ -57,7 +58,7 @@ def test_the_rows_are_those_of_the_reader(
         for number, place in found[1].items():
             with read_source(source, place) as records:
                 assert list(records) == rows[number:], content
-    assert counted > 100
+    assert counted > examples(30)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow
 import pytest
+from cases import examples
 from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -286,7 +287,7 @@ def read(path: Path, told: Mapping[str, Any]) -> Rows:
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(data=st.data())
 def test_the_same_rows_are_read_from_every_form(name: str, data: st.DataObject) -> None:
     form = FORMS[name]

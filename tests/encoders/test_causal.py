@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from cases import slow_but
 from equations import built, check_same
 from torch import Tensor
 
@@ -65,8 +66,10 @@ def check_causal(model: LanguageModel, length: int, *changed: int) -> None:
         assert not torch.equal(before[:, t], after[:, t]), t
 
 
-@pytest.mark.parametrize(("name", "keys"), VARIANTS)
-@pytest.mark.parametrize("training", [True, False])
+BOTH = [(*variant, training) for variant in VARIANTS for training in (True, False)]
+
+
+@pytest.mark.parametrize(("name", "keys", "training"), slow_but([*BOTH[::4], *BOTH[3::4]], BOTH, unpack=True))
 def test_no_position_sees_its_future(name: str, keys: dict[str, Any], training: bool) -> None:
     """Training has the explicit weights of short texts; evaluation has SDPA. 150 positions are three blocks of 64."""
     model = language_model(name, keys).train(training)

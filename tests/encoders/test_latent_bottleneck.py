@@ -99,7 +99,7 @@ def test_it_is_its_equations_with_their_gradients(keys: dict[str, Any]) -> None:
         torch.testing.assert_close(encoder(x, mask)[mask], slow, atol=1e-11, rtol=0)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("norm", ["pre", pytest.param("post", marks=pytest.mark.slow)])
 def test_the_slow_stream_neither_grows_with_the_text_nor_forgets_what_it_read(norm: str) -> None:
     torch.manual_seed(3)
     keys: dict[str, Any] = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "chunk_size": CHUNK, "norm": norm}

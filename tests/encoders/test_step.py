@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import slow_but
 from equations import batch, built
 from sized_encoders import SIZED
 from torch import Tensor
@@ -41,6 +42,11 @@ STEPPING: list[tuple[str, dict[str, Any]]] = [
     ("block-recurrent-transformer", {**BLOCKS, "gate": "lstm", "state_feed_forward": True}),
 ]
 
+ONE_OF_EACH = [
+    next(case for case in STEPPING if case[0] == name) for name in dict.fromkeys(name for name, _ in STEPPING)
+]
+"""The first of each encoder, and with it of each form of a state."""
+
 
 def causal(name: str, **keys: Any) -> Any:
     key, value = causal_key(name) or ("", None)
@@ -59,7 +65,11 @@ def test_step_by_step_is_all_at_once(name: str, keys: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["mingru", "s4d", "gated-linear-attention", "linear-transformer", "delta-net", "mamba2", "mlstm", "slstm"]
+    "name",
+    slow_but(
+        ["mingru", "delta-net", "slstm"],
+        ["mingru", "s4d", "gated-linear-attention", "linear-transformer", "delta-net", "mamba2", "mlstm", "slstm"],
+    ),
 )
 def test_steps_of_a_long_text_in_bf16_are_close_to_fp32(name: str) -> None:
     mixer = causal(name).float().layers[0].attention
@@ -74,7 +84,7 @@ def test_steps_of_a_long_text_in_bf16_are_close_to_fp32(name: str) -> None:
     assert (torch.stack(states[600:], dim=1) - exact).norm() < 0.03 * exact.norm()
 
 
-@pytest.mark.parametrize(("name", "keys"), STEPPING)
+@pytest.mark.parametrize(("name", "keys"), slow_but(ONE_OF_EACH, STEPPING, unpack=True))
 def test_a_state_grows_only_where_it_is_said(name: str, keys: dict[str, Any]) -> None:
     encoder = causal(name, **keys)
     sizes = sizes_of_states(encoder, 36)
@@ -112,7 +122,7 @@ def test_segments_keep_as_much_as_is_documented(name: str, keys: dict[str, Any],
     assert max(sizes_of_states(causal(name, **keys), 24)) == largest - of_a_token
 
 
-@pytest.mark.parametrize(("name", "keys"), STEPPING)
+@pytest.mark.parametrize(("name", "keys"), slow_but(ONE_OF_EACH, STEPPING, unpack=True))
 def test_a_step_leaves_the_state_before_it_as_it_is(name: str, keys: dict[str, Any]) -> None:
     encoder, (x, _) = causal(name, **keys), batch([9], SIZE)
     state = None

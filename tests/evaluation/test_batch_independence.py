@@ -128,6 +128,7 @@ def test_in_bf16_no_probability_moves_by_more_than_0_005(default: Path) -> None:
     check([softmax(logits, axis=2) for logits in found], PROBABILITIES)
 
 
+@pytest.mark.slow
 def test_in_bf16_the_order_of_a_sum_moves_no_probability_by_more_than_0_005(default: Path) -> None:
     found = []
     for seed, way in enumerate(groups(len(LENGTHS))):

@@ -37,12 +37,13 @@ def test_of_right_and_wrong_rows_the_permutation_test_is_fishers(right: int) -> 
     assert found[0] == pytest.approx(exact, abs=0.02) == found[1]
 
 
-def test_rows_of_one_set_seldom_differ_by_their_group() -> None:
+@pytest.mark.parametrize(("times", "most"), [(25, 4), pytest.param(100, 12, marks=pytest.mark.slow)])
+def test_rows_of_one_set_seldom_differ_by_their_group(times: int, most: int) -> None:
     generator, alarms = np.random.default_rng(3), 0
-    for _ in range(100):
+    for _ in range(times):
         values = generator.exponential(size=90)  # errors are as skewed
         alarms += min(holm(group_p_values(values, np.repeat([0, 1, 2], [15, 30, 45])))) < 0.05
-    assert alarms <= 12, "more would have a probability below 0.002"
+    assert alarms <= most, "more would have a probability below 0.04 of 25, and below 0.002 of 100"
 
 
 def test_a_group_is_named_worse_only_after_holms_correction() -> None:

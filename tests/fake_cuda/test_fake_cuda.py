@@ -31,10 +31,13 @@ OF_SOME = {
 CASES = [f"{encoder}/{feature}" for feature in FEATURES for encoder in OF_SOME.get(feature, ENCODERS)]
 ALONE = {"carry": "transformer-xl", "T 512": "rsa"}
 """The encoder that a feature is tried with where StarSaber cannot have it, or is no test of it."""
+OF_EACH_KIND = ("starsaber", "transformer", "bilstm", "truncated-rnn", "delta-net")
+"""Encoders of attention, of torch's layers, of matrices that are projected, and of a scan."""
 DEFAULT = [
     case
     for case in CASES
-    if case.endswith(("/plain", "/no window"))
+    if case in [f"{encoder}/plain" for encoder in OF_EACH_KIND]
+    or case.endswith("/no window")
     or case in [f"{ALONE.get(what, 'starsaber')}/{what}" for what in FEATURES]
 ]
 

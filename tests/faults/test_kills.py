@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from forked import Child, ForkServer
 from running import Recur
 from small_runs import COMMANDS, Prints, fingerprint, options
@@ -80,7 +81,7 @@ def test_a_run_predicts_by_its_linear_model_while_the_encoder_trains_and_after_a
     assert fingerprint(run) == untouched["finetune"]
 
 
-@pytest.mark.parametrize("to", [".killed.old", "/killed"])
+@pytest.mark.parametrize("to", slow_but(["/killed"], [".killed.old", "/killed"]))
 def test_a_kill_at_either_rename_of_an_overwrite_changes_no_bit(
     to: str, forks: ForkServer, trained: Path, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:

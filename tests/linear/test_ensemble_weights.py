@@ -91,7 +91,7 @@ def test_the_linear_model_without_the_encoder_has_a_weight_of_its_own() -> None:
     assert losses[1] == min(losses)
 
 
-@pytest.mark.parametrize("strengths", [(1.0, 1.0), (0.5, 2.0)])
+@pytest.mark.parametrize("strengths", [pytest.param((1.0, 1.0), marks=pytest.mark.slow), (0.5, 2.0)])
 def test_standard_errors_are_the_deviations_of_weights_of_bootstraps(strengths: tuple[float, float]) -> None:
     parts, targets = drawn(strengths, rows=600)
     draws = np.random.default_rng(1).integers(0, 600, (200, 600))

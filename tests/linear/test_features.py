@@ -1,5 +1,6 @@
 """The parts of the linear model that the exported folder has too: sums of the rows of a table."""
 
+import functools
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
@@ -8,6 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import tokenizers
+from cases import examples
 from hypothesis import given, settings
 from hypothesis.strategies import lists, sampled_from, text
 from tokenizers import models, normalizers, pre_tokenizers
@@ -95,14 +97,21 @@ if find_spec("wordllama"):
     TOKENIZERS["wordllama"] = tokenizers.Tokenizer.from_file(str(file))
 
 
+@functools.cache
+def cache_of(name: str) -> WordTokens:
+    """The cache of a tokenizer, which one text after the other fills."""
+    cache = WordTokens.of(TOKENIZERS[name], "H")
+    assert cache is not None
+    return cache
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(30), deadline=None, derandomize=True)
 @given(texts=lists(lists(sampled_from(ODD) | text(max_size=3), max_size=14).map("".join), min_size=1, max_size=5))
 def test_the_tokens_of_words_are_those_of_the_text(name: str, texts: list[str]) -> None:
     backend, texts = TOKENIZERS[name], [encodable(text) for text in texts]
     backend.encode_special_tokens = True
-    cache = WordTokens.of(backend, "H")
-    assert cache is not None
+    cache = cache_of(name)
     ids, counts = cache.tokens(texts)
     expected = [backend.encode(text, add_special_tokens=False).ids for text in texts]
     assert counts.tolist() == [*map(len, expected)]

@@ -364,6 +364,7 @@ def test_an_encoder_reads_words_of_no_training_row(folder: Path, recur: Recur, r
         recur.refused(2, "is not a folder", *again, "--output", tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_goes_on_with_the_same_vectors_alone(
     folder: Path, recur: Recur, rows_file: Path, tmp_path: Path
 ) -> None:
@@ -437,6 +438,7 @@ def test_a_folder_is_found_from_everywhere(folder: Path, monkeypatch: pytest.Mon
         assert compose("linear-custom", settings=[f"linear.vectors={name}"]).preset.linear.vectors == found
 
 
+@pytest.mark.slow
 def test_a_study_may_search_the_vectors(folder: Path, recur: Recur, rows_file: Path, tmp_path: Path) -> None:
     ranges = ("--range", f"linear.vectors=null|{folder}", "--range", "linear.words=[1,1]|[1,2]")
     settings = ("--set", "linear.characters=null", "--set", "linear.c=1")

@@ -1,8 +1,9 @@
 """Compares the kernels of directional attention with `directional_attention`: a line of JSON a case.
 
-TRITON_INTERPRET=1 python kernels.py     in Triton's interpreter
-python kernels.py cuda                   on a GPU
-python kernels.py cuda time              milliseconds and memory there, forward and backward
+TRITON_INTERPRET=1 python kernels.py cpu        in Triton's interpreter
+TRITON_INTERPRET=1 python kernels.py cpu few    with and without a mask and in half precision there, and no more
+python kernels.py cuda                          on a GPU
+python kernels.py cuda time                     milliseconds and memory there, forward and backward
 """
 
 import json
@@ -52,9 +53,9 @@ def passes(attend: Callable[..., Any], parts: list[Any], mask: Any, dtype: torch
     return [out.detach(), *torch.autograd.grad(out, inputs, parts[4].to(dtype))]
 
 
-def compare(device: torch.device) -> None:
+def compare(device: torch.device, cases: Sequence[tuple[Any, ...]]) -> None:
     """Print the largest differences, in units of the largest value where that is above 1."""
-    for *shape, name in [*CASES, *(ON_GPU if device.type == "cuda" else [])]:
+    for *shape, name in cases:
         dtype = getattr(torch, name)
         parts, mask = inputs_of(shape, device)
         parts = [part.to(dtype).float() for part in parts]
@@ -91,4 +92,7 @@ def time(device: torch.device) -> None:
 if __name__ == "__main__":
     warnings.simplefilter("error", RuntimeWarning)
     device = torch.device(sys.argv[1] if len(sys.argv) > 1 else "cpu")
-    (time if "time" in sys.argv else compare)(device)
+    if "time" in sys.argv:
+        time(device)
+    else:
+        compare(device, [*CASES, *ON_GPU] if device.type == "cuda" else CASES[::3] if "few" in sys.argv else CASES)

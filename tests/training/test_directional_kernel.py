@@ -27,12 +27,19 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 
 
 @needs_triton
-@pytest.mark.parametrize(("device", "number"), [("cpu", 8), pytest.param("cuda", 12, marks=needs_gpu)])
-def test_the_kernels_give_what_torch_gives_and_so_do_their_gradients(device: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        (["cpu", "few"], 4),
+        pytest.param(["cpu"], 8, marks=pytest.mark.slow),
+        pytest.param(["cuda"], 12, marks=needs_gpu),
+    ],
+)
+def test_the_kernels_give_what_torch_gives_and_so_do_their_gradients(arguments: list[str], number: int) -> None:
     """In a process of its own, since the interpreter is chosen when triton is imported."""
     paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "TRITON_INTERPRET": "01"[device == "cpu"], "PYTHONPATH": paths}
-    line = [sys.executable, str(Path(__file__).with_name("kernels.py")), device]
+    environment = {**os.environ, "TRITON_INTERPRET": "01"["cpu" in arguments], "PYTHONPATH": paths}
+    line = [sys.executable, str(Path(__file__).with_name("kernels.py")), *arguments]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     cases = [json.loads(row) for row in done.stdout.splitlines()]

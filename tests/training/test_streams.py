@@ -1,11 +1,13 @@
 """A training and a perplexity that carry a state are those of plain loops, in which each stream is read from its beginning."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from cases import slow_but
 from loops import STREAMS, TEXTS, WINDOW, training_loop, weights
 from test_fit import trained_by_ranks
 from torch import Tensor
@@ -126,8 +128,14 @@ def test_a_step_learns_from_its_window_and_takes_what_is_carried_as_it_is(name: 
         torch.testing.assert_close(parameter, before[key] - 0.1 * (step + decay), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["lstm", "memory", "blocks", "chunks"])
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    slow_but(
+        [("lstm", 4), ("memory", 2), ("blocks", 4), ("chunks", 2)],
+        itertools.product(["lstm", "memory", "blocks", "chunks"], [2, 4]),
+        unpack=True,
+    ),
+)
 def test_several_ranks_carry_what_one_does(name: str, size: int) -> None:
     """Of four ranks one has no stream."""
     alone = training_loop("streams", ENCODERS[name], epochs=2)
