@@ -134,7 +134,7 @@ def cell(wrong: Mapping[str, Sequence[float]], *, rate: float = 0.01) -> dict[st
 
 
 def results(folder: Path, **cells: dict[str, Any]) -> Path:
-    (folder / "parity").mkdir()
+    (folder / "parity").mkdir(exist_ok=True)
     for name, own in cells.items():
         (folder / "parity" / f"{name.replace('_', '-')}.json").write_text(json.dumps(own))
     return folder
@@ -164,7 +164,7 @@ def test_a_verdict_is_of_seeds_that_solve_and_a_theorem_is_contradicted_by_long_
     ]
 
 
-def test_contrasts_are_corrected_over_those_that_were_run(tmp_path: Path) -> None:
+def test_contrasts_are_corrected_over_all_that_were_written_down(tmp_path: Path) -> None:
     five = {str(seed): (0.002 * (seed - 10), 0) for seed in range(11, 16)}
     half = {seed: (0.5 + share, 0) for seed, (share, _) in five.items()}
     cells = TABLE["read"](
@@ -173,7 +173,12 @@ def test_contrasts_are_corrected_over_those_that_were_run(tmp_path: Path) -> Non
     first, second = (line.split(" | ") for line in TABLE["contrasts"](cells).split("\n")[2:])
     assert first[1:4] == ["`mingru-signed` 49.4", "`mingru` 49.4", "+0.0"] and float(first[5]) == 1
     assert second[1:4] == ["`slstm` 99.4", "`mlstm` 49.4", "+50.0"]
-    assert float(second[5]) < 0.01 and float(second[6].strip("| ")) == pytest.approx(2 * float(second[5]), abs=2e-3)
+    assert second[5:] == ["<0.001", "<0.001 |"]
+    some = {seed: (0.006 + 3 * wrong, 0) for seed, (wrong, _) in five.items()}
+    cells = TABLE["read"](results(tmp_path, slstm=cell(five), mlstm=cell(some)))
+    p_value, p_holm = TABLE["contrasts"](cells).split("\n")[-1].strip("| ").split(" | ")[5:]
+    assert 0.001 < float(p_value) < 0.05
+    assert float(p_holm) == pytest.approx(10 * float(p_value), abs=0.006), "over all that were written down"
 
 
 def test_the_figure_has_a_line_for_each_encoder(tmp_path: Path) -> None:
