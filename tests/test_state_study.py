@@ -40,6 +40,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch, folder: Path, **variables: str) -
             run = dict(named(arguments))
             if preset.encoder["name"] != "linear" and "--match-parameters" not in run:
                 assert encoder_parameters(preset.encoder) == pytest.approx(SIZE, rel=0.01), run["--output"]
+                assert preset.encoder["dropout"] == 0 and preset.finetuning.warmup_ratio == 0.1
                 assert preset.finetuning.supervise == ("last" if "shuffled" in run["--output"] else "every")
             found.append(run)
     return found
@@ -97,12 +98,30 @@ def test_contrasts_are_at_most_ten_of_encoders_and_tasks_that_are_trained() -> N
         assert [*tasks] == [*TABLE["TESTED"]]
 
 
+ORDERS = {"parity": {2}, "modulo-5": {5}, "s3": {2, 3}, "a5": {2, 3, 5}}
+"""The orders of the elements of each group."""
+REAL = {"mlstm", "mingru", "mamba2", "mingru-signed", "mamba2-signed"}
+"""Encoders whose products of matrices have real eigenvalues: those of diagonal matrices."""
+
+
+def test_theory_says_cannot_exactly_where_eigenvalues_do_not_allow_it() -> None:
+    for encoder, tasks in THEORY["encoders"].items():
+        for task, (can, theorem) in tasks.items():
+            positive = (encoder in REAL and not encoder.endswith("-signed")) or encoder == "delta-net"
+            excluded = positive or (encoder in REAL and bool(ORDERS[task] & {3, 5}))
+            assert (can is False) is excluded, (encoder, task)
+            assert not excluded or theorem == ("G1" if positive and 2 in ORDERS[task] else "G2"), (encoder, task)
+
+
 def test_what_is_kept_of_a_cell_are_its_rows_rates_and_keys(tmp_path: Path, recur: Recur) -> None:
     settings = tiny(
         "ensemble=null", "finetuning.max_steps=2", "encoder.causal=true", "finetuning.linear_baseline=false"
     )
-    recur.ok("finetune", "--preset", "mingru-parity", *settings, "--output", tmp_path / "parity/mingru/11", "--quiet")
-    shutil.copytree(tmp_path / "parity/mingru/11", tmp_path / "search/parity/mingru/default/0.01/1")
+    search = tmp_path / "search/parity/mingru/default/0.01"
+    for run in (tmp_path / "parity/mingru/11", search / "2"):
+        own = ("--preset", "mingru-parity", *settings, "--seed", run.name)
+        recur.ok("finetune", *own, "--output", run, "--quiet")
+    shutil.copytree(tmp_path / "parity/mingru/11", search / "1")
     kept = runpy.run_path(str(STATE / "cell.py"))["cell"](tmp_path, "parity/mingru")
     assert kept["preset"] == "mingru-parity" and kept["keys"]["finetuning.learning_rate"] == 0.01
     assert kept["keys"]["encoder.causal"] is True and "runtime.seed" not in kept["keys"]
@@ -111,8 +130,8 @@ def test_what_is_kept_of_a_cell_are_its_rows_rates_and_keys(tmp_path: Path, recu
         hits = read_predictions(run, "model", split).hits
         bits = np.frombuffer(bytes.fromhex(kept["runs"]["11"]["right"][split]), dtype=np.uint8)
         np.testing.assert_array_equal(np.unpackbits(bits, count=len(hits)), hits)
-    searched = open_run(tmp_path / "search/parity/mingru/default/0.01/1").read_result()["dev"]["accuracy"]
-    assert kept["searched"] == {0.01: searched}
+    losses = {seed: open_run(search / seed).read_result()["dev"]["loss"] for seed in ("1", "2")}
+    assert kept["searched"] == {0.01: pytest.approx((losses["1"] + losses["2"]) / 2)} and losses["1"] != losses["2"]
     assert kept["state"] == kept["keys"]["encoder.hidden_size"] * kept["keys"].get("encoder.num_layers", 4)
 
 
@@ -147,7 +166,10 @@ def test_a_verdict_is_of_seeds_that_solve_and_a_theorem_is_contradicted_by_long_
             rnn=cell({"11": (0, 0), "12": (0.005, 0.04), "13": (0.02, 0)}),
             mlstm=cell({"11": (0, 0.5), "12": (0.009, 0.06)}),
             mingru=cell({"11": (0, 0.01), "12": (0.5, 0.5)}),
-            transformer=cell({"11": (0.5, 0)}),
+            transformer=cell({"11": (0.5, 0), "12": (0.5, 0)}),
+            my_recurrence=cell({"11": (0, 0), "12": (0, 0)}),
+            sine=cell({"11": (0, 0)}),
+            rnn_frozen=cell({"11": (0, 0), "12": (0, 0)}),
         )
     )
     lines = {
@@ -156,7 +178,11 @@ def test_a_verdict_is_of_seeds_that_solve_and_a_theorem_is_contradicted_by_long_
     assert lines["rnn"][6:9] == ["2 and 2 of 3", "solves all lengths", "can (MR)"]
     assert lines["mlstm"][6:9] == ["2 and 0 of 2", "the length of training alone", "cannot (G1)"]
     assert lines["mingru"][6:9] == ["1 and 1 of 2", "solves all lengths (contradicts the theorem)", "cannot (G1)"]
-    assert lines["transformer"][6:9] == ["0 and 0 of 1", "not in this budget", "no theorem used"]
+    assert lines["transformer"][6:9] == ["0 and 0 of 2", "not in this budget", "no theorem used"]
+    assert lines["my-recurrence"][6:9] == ["2 and 2 of 2", "solves all lengths", "no theorem used"]
+    assert not {"sine", "rnn-frozen"} & {*lines}, "one seed is shown, and a control is no row"
+    assert "| `sine` | 100.0, 100.0 |" in TABLE["shown"](cells)
+    assert "| `rnn`, its first weights | 100.0 |" in TABLE["controls"](cells)
     assert lines["rnn"][3:6] == ["99.2", "100.0", "98.6"]
     assert [line.split(" | ")[1:] for line in TABLE["curves"](cells).split("\n")[2:]] == [
         ["`mingru`", "11", "50.0, 100.0 |"],

@@ -25,7 +25,7 @@ PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted({*PAPERS.glob("*/study.sh")} - {PAPERS / "state/study.sh"})  # test_state_study.py has that one
 SHORT = [study for study in STUDIES if study.parent.name in ("linear-transformer", "rsa")]
 TRAININGS = ("finetune", "pretrain")
-LONG_SCRIPTS = ("gaussian", "linear_rnn", "entropy", "state/cell", "state/table")
+LONG_SCRIPTS = ("gaussian", "linear_rnn", "entropy", "state/table")
 GROUP = typer.main.get_command(app)
 BEST = {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003, "finetuning.scalar_lr_factor": 3}
 ANSWER = {"metric": "accuracy", "tests": [], "groups": [{"name": "x", "values": BEST, "runs": ["RUNS/11"]}]}
@@ -61,8 +61,9 @@ def commands_of(study: Path, folder: Path, *options: str, claims: str | None = N
     python.unlink(missing_ok=True)
     long = " | ".join(f"*/{name}.py" for name in LONG_SCRIPTS)
     best = " ".join(f"*.{key.partition('.')[2]}) exec echo {value} ;;" for key, value in BEST.items())
+    rate = '[ "$2" != --rate ] || echo 0.003; exit'
     python.write_text(
-        f"#!/bin/sh\ncase $1 in {long}) exit ;; -c) case $3 in {best} esac ;; esac\n"
+        f"#!/bin/sh\ncase $1 in {long}) exit ;; */state/cell.py) {rate} ;; -c) case $3 in {best} esac ;; esac\n"
         f'exec {shlex.quote(sys.executable)} "$@"\n'
     )
     python.chmod(0o755)

@@ -9,7 +9,7 @@
 # Options, such as --dry-run or --device, go to every training, before what the claim sets. Trainings are in fp32 unless --precision
 # says otherwise. Options and paths have no spaces, so the lists of options below need no quotes.
 set -eu
-case " $* " in *" --help "*) sed -n '/shellcheck/d; s/^# //p' "$0" "$(dirname "$0")/../study.sh" && exit ;; esac
+case " $* " in *" --help "*) for each in "$0" "$(dirname "$0")/../study.sh"; do sed -n '/^#/!q; /^#!/d; /shellcheck/d; s/^# \{0,1\}//p' "$each"; done && exit ;; esac
 : "${RECUR_DATA:?names no folder of data}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 studies=${STUDY_OUTPUT:-runs/studies}

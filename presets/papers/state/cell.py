@@ -3,8 +3,9 @@
     python cell.py runs/studies/state s3/rnn         one object, of all finished runs in s3/rnn and their search
     python cell.py --shuffled s3 train > train.tsv   the rows of the split, each with the label of another one
     python cell.py --size mlstm 31150                options that give an encoder nearly so many parameters
+    python cell.py --rate FOLDER                     the rate of the runs below the folder that have the least dev loss
 
-The object has the preset's name and the keys that differ from it, the mean dev accuracy at each rate that was searched, the
+The object has the preset's name and the keys that differ from it, the mean dev loss at each rate that was searched, the
 number of parameters, how many numbers the encoder keeps of a text (`state`; null if that grows with the text, or if no step
 by step form tells), and for each seed the dev accuracy after each pass and one bit a row, in hex: whether it is right. The
 rows are generated, always the same ones.
@@ -45,10 +46,6 @@ def cell(study: Path, name: str) -> dict[str, Any]:
         sys.exit(f"{study / name}: has no finished run")
     results = {seed: run.read_result() for seed, run in runs.items()}
     first = next(iter(results.values()))
-    searched = defaultdict(list)
-    for path in (study / "search" / name).glob("**/result.json"):
-        run = open_run(path.parent)
-        searched[run.read_preset()["finetuning"]["learning_rate"]].append(run.read_result()["dev"]["accuracy"])
     preset = next(iter(runs.values())).read_preset()
     named = f"{preset['encoder']['name']}-{preset['task']}"
     defaults = _flat(json.loads(json.dumps(compose(named).preset.to_dict())))
@@ -62,7 +59,7 @@ def cell(study: Path, name: str) -> dict[str, Any]:
         "parameters": first["parameters"].get("encoder"),
         "state": _state(preset["encoder"]),
         "steps": first["steps"],
-        "searched": {rate: fmean(scores) for rate, scores in sorted(searched.items())},
+        "searched": searched(study / "search" / name),
         "versions": first["versions"],
         "machine": first["machine"],
         "runs": {seed: _kept(run, results[seed]) for seed, run in runs.items()},
@@ -84,6 +81,15 @@ def _state(config: dict[str, Any]) -> int | None:
         elif isinstance(each, dict | list | tuple):
             carried += each.values() if isinstance(each, dict) else each
     return numbers
+
+
+def searched(folder: Path) -> dict[float, float]:
+    """Return the mean dev loss of the runs below `folder`, by their rate."""
+    losses = defaultdict(list)
+    for path in folder.glob("**/result.json"):
+        run = open_run(path.parent)
+        losses[run.read_preset()["finetuning"]["learning_rate"]].append(run.read_result()["dev"]["loss"])
+    return {rate: fmean(own) for rate, own in sorted(losses.items())}
 
 
 def _flat(keys: dict[str, Any], before: str = "") -> dict[str, Any]:
@@ -133,6 +139,9 @@ if __name__ == "__main__":
         match sys.argv[1:]:
             case ["--shuffled", task, split]:
                 shuffled(task, split)
+            case ["--rate", folder]:
+                losses = searched(Path(folder))
+                print(f"{min(losses, key=losses.__getitem__):g}")
             case ["--size", encoder, parameters]:
                 print(size(encoder, int(parameters)))
             case [study, name]:

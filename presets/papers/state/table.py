@@ -83,6 +83,11 @@ class Cell(NamedTuple):
         return can, theorem
 
     @property
+    def is_control(self) -> bool:
+        """Whether the rows or the weights are not those of a training."""
+        return self.encoder == "linear" or self.encoder.endswith(("-frozen", "-shuffled"))
+
+    @property
     def contradicts(self) -> bool:
         """Whether a seed does what a theorem excludes."""
         return self.theory[0] is False and self.solved[1] > 0
@@ -114,7 +119,7 @@ def of_task(cells: Mapping[tuple[str, str], Cell], task: str) -> str:
             (
                 f"`{cell.encoder}`",
                 "–" if cell.facts["state"] is None else f"{cell.facts['state']:,}",
-                f"{cell.facts['keys']['finetuning.learning_rate']:g}",
+                f"{cell.facts['keys'].get('finetuning.learning_rate', '–')}",
                 *(_mean(cell.accuracies(times)) for times in LENGTHS),
                 f"{trained} and {longer} of {len(runs)}",
                 cell.verdict + (" (contradicts the theorem)" if cell.contradicts else ""),
@@ -128,7 +133,7 @@ def of_task(cells: Mapping[tuple[str, str], Cell], task: str) -> str:
 
 
 def curves(cells: Mapping[tuple[str, str], Cell]) -> str:
-    """Return the dev accuracy after each pass of the runs that do what a theorem excludes."""
+    """Return the dev accuracy after each pass of all seeds of the cells in which one does what a theorem excludes."""
     lines = []
     for cell in (cell for cell in cells.values() if cell.contradicts):
         for seed, run in cell.facts["runs"].items():
@@ -161,9 +166,7 @@ def controls(cells: Mapping[tuple[str, str], Cell]) -> str:
     kinds = {"linear": "the linear model on n-grams", "-frozen": "its first weights", "-shuffled": "shuffled labels"}
     lines = []
     for ending, words in kinds.items():
-        names = sorted(
-            {encoder for _, encoder in cells if encoder.endswith(ending) and encoder != "linear-transformer"}
-        )
+        names = sorted({cell.encoder for cell in cells.values() if cell.is_control and cell.encoder.endswith(ending)})
         for name in names:
             own = [cells.get((task, name)) for task in TESTED]
             scores = ("–" if cell is None else _mean(cell.accuracies("1")) for cell in own)
@@ -177,16 +180,14 @@ def controls(cells: Mapping[tuple[str, str], Cell]) -> str:
 
 def shown(cells: Mapping[tuple[str, str], Cell]) -> str:
     """Return the accuracies, at 1 and 4 times the length of training, of what has one seed and no test."""
-    known = {encoder for _, encoder in cells if not encoder.endswith(("-frozen", "-shuffled")) and encoder != "linear"}
-    lines = []
-    for encoder in [*(each for each in _order() if each in known), *sorted(known - {*_order()})]:
-        found = [cells.get((task, encoder)) for task in (*TESTED, *SHOWN)]
-        own = [None if cell and len(cell.facts["runs"]) > 1 else cell for cell in found]
-        if any(own):
-            scores = (
-                "" if cell is None else f"{_mean(cell.accuracies('1'))}, {_mean(cell.accuracies('4'))}" for cell in own
-            )
-            lines.append((f"`{encoder}`", *scores))
+    single = {
+        (cell.encoder, task): f"{_mean(cell.accuracies('1'))}, {_mean(cell.accuracies('4'))}"
+        for task in (*TESTED, *SHOWN)
+        for cell in _trained(cells, task)
+        if len(cell.facts["runs"]) == 1
+    }
+    encoders = dict.fromkeys(encoder for encoder, _ in single)
+    lines = [(f"`{each}`", *(single.get((each, task), "") for task in (*TESTED, *SHOWN))) for each in encoders]
     return _table(("encoder", *TESTED, *SHOWN), lines, "3")
 
 
@@ -212,7 +213,7 @@ def _plot(tasks: Sequence[str], cells: Mapping[tuple[str, str], Cell], path: Pat
         if task is None:
             plot.set_axis_off()
             continue
-        for number, cell in enumerate(_tested(cells, task)):
+        for number, cell in enumerate(_trained(cells, task)):
             style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--", "marker": "."}
             for split in SPLITS:
                 ranges = _sizes(task, split) // WIDTH
@@ -227,14 +228,16 @@ def _plot(tasks: Sequence[str], cells: Mapping[tuple[str, str], Cell], path: Pat
     figure.savefig(path, dpi=130)
 
 
-def _order() -> list[str]:
-    """Return the encoders of the tests, in the order of the tables."""
-    return [*THEORY["encoders"]]
-
-
 def _tested(cells: Mapping[tuple[str, str], Cell], task: str) -> list[Cell]:
-    """Return the cells of a task whose encoders are in the tests, or in a package of one's own, in the order of the tables."""
-    return [cells[task, encoder] for encoder in _order() if (task, encoder) in cells]
+    """Return the cells of a task that have several seeds, in the order of `_trained`."""
+    return [cell for cell in _trained(cells, task) if len(cell.facts["runs"]) > 1]
+
+
+def _trained(cells: Mapping[tuple[str, str], Cell], task: str) -> list[Cell]:
+    """Return the cells of a task that are no controls: the encoders of theory.json in their order, then all others."""
+    own = [cell for (name, _), cell in cells.items() if name == task and not cell.is_control]
+    order = {encoder: place for place, encoder in enumerate(THEORY["encoders"])}
+    return sorted(own, key=lambda cell: order.get(cell.encoder, len(order)))
 
 
 def _runs(cell: Cell) -> Runs:
