@@ -143,7 +143,7 @@ def check_init(files: TrainedFiles, preset: Preset) -> None:
 
 
 def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys in which a pretrained run and the preset must agree; dropout may differ.
+    """Return the keys in which a pretrained run and the preset must agree; dropout and `freeze` may differ.
 
     `embedding.scaled` has no effect on an encoder with positions, so it may differ there. So may the place of a Hugging Face
     encoder; its sizes may not.
@@ -153,7 +153,7 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         ".".join(path): value
         for path, value in flatten(values)
-        if path != ("encoder", "path")
+        if path not in (("encoder", "path"), ("encoder", "freeze"))
         and (
             (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
             or (path == ("embedding", "orthonormal") and value)

@@ -358,3 +358,12 @@ def test_a_frozen_encoder_keeps_its_first_weights(tiny_tnews: Path, tmp_path: Pa
         weights[steps] = load_file(run / "model.safetensors")
     for name, before in weights[1].items():
         assert torch.equal(before, weights[3][name]) is name.startswith("encoder."), name
+
+
+def test_a_pretrained_encoder_is_frozen(pretrained: Path, tiny_tnews: Path, tmp_path: Path, recur: Recur) -> None:
+    more = ("ensemble=null", "encoder.freeze=true")
+    recur.ok("finetune", *options(tiny_tnews, tmp_path / "x", *more), "--init", pretrained, "--quiet")
+    before, after = (load_file(run / "model.safetensors") for run in (pretrained, tmp_path / "x"))
+    encoder = [name for name in before if name.startswith("encoder.")]
+    assert encoder and all(torch.equal(before[name], after[name]) for name in encoder)
+    assert not torch.equal(before["embedding.weight"], after["embedding.weight"])
