@@ -103,7 +103,8 @@ def test_table(result: Result) -> Table:
         smallest = format_score(metric, result["smallest_difference"])
         how = "median of the tests, 80 % power, 5 % level, before Holm's correction"
         notes.append(f"Minimum detectable difference on {_rows(result)}: {smallest} ({how}).")
-    notes += _of_two_seeds(result)
+    if len(result["tests"]) > 1:  # of one test, the sentence before says it
+        notes += _of_two_seeds(result)
     if too_few := sum(test["interval"] is None and not test["identical_predictions"] for test in result["tests"]):
         of = pluralize(too_few, "test", "have", of=len(rows))
         notes.append(f"{of} too few seeds to tell any difference of {words_of(metric)}.")
