@@ -10,7 +10,7 @@ import json
 import math
 import re
 import runpy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -22,6 +22,8 @@ from recurcli.significance import LEVEL, share_interval
 
 PRESETS = Path(__file__).resolve().parent
 PAPERS = PRESETS / "papers"
+KEPT = runpy.run_path(str(PAPERS / "kept.py"))
+markdown, p_value = KEPT["markdown"], KEPT["p_value"]
 DOCUMENTS = (PRESETS.parent / "README.md", PRESETS / "RESULTS.md", PAPERS / "README.md", PAPERS / "state/README.md")
 MARKED = re.compile(r"(<!-- table: ([\w/-]+) -->)(.*?)(<!-- end -->)", flags=re.DOTALL)
 LITTLE_POWER = 0.5
@@ -46,12 +48,6 @@ def written(document: str) -> str:
 def _set_off(text: str) -> str:
     """Return what stands between two marks: a table with empty lines around it, and a number as it is. "" is no table yet."""
     return f"\n\n{text}\n\n" if "\n" in text else text or "\n"
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def percent(share: float) -> str:
@@ -197,8 +193,7 @@ def exported_size(kind: str) -> str:
 @functools.cache
 def baselines() -> list[str]:
     """Return the two tables of baselines/results.json: of several labels, and of numbers."""
-    tables = runpy.run_path(str(PRESETS / "baselines" / "measure.py"))["tables"]
-    return "\n".join(tables()).replace("\n\n", "\0").split("\0")
+    return list(runpy.run_path(str(PRESETS / "baselines" / "measure.py"))["tables"]())
 
 
 def mean_of_baselines(table: int, column: int) -> str:
@@ -235,11 +230,6 @@ def tests_of(paper: str) -> list[Any]:
 def claims_of(paper: str) -> dict[str, list[dict[str, Any]]]:
     """Return the claims on a paper in claims.yaml."""
     return yaml.safe_load((PAPERS / "claims.yaml").read_text(encoding="utf-8"))[paper]
-
-
-def p_value(value: float) -> str:
-    """Return a p-value with two significant digits."""
-    return "<0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.0995 else f"{value:.2f}"
 
 
 def kept_claims(paper: str) -> str:
@@ -313,7 +303,7 @@ def lengths() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def recurrence() -> str:
     """Return the table of accuracies at the length of training and beyond."""
-    return "\n".join(script_of_papers("recurrence/lengths.py")["table_of"](*lengths()))
+    return script_of_papers("recurrence/lengths.py")["table_of"](*lengths())
 
 
 def accuracy_beyond(task: str, encoder: str) -> str:
