@@ -457,12 +457,16 @@ def test_the_kept_results_are_small_and_hold_no_paths_and_nothing_beside_their_t
     printed = {path for kind in ("*/*.json", "*/*.md", "*/*diagnosis/**/*.json") for path in results.glob(kind)}
     named = {path for path in printed if not path.with_suffix(".claim").exists()}
     assert results / "recurrence/lengths.json" in named
+    cells = runpy.run_path(str(PAPERS / "state/table.py"))["read"](results / "state")
+    assert cells
+    named |= {results / "state" / task / f"{encoder}.json" for task, encoder in cells}
     assert not any(
         each.startswith("/")
         for path in named
         if path.suffix == ".json"
         for each in strings_in(json.loads(path.read_text()))
     )
+    assert not any("/" in each for cell in cells.values() for each in strings_in(cell.facts))
     for claim in results.glob("*/*.claim"):
         table = json.loads(claim.with_suffix(".json").read_text())
         runs = [results / f"{run}.json" for group in table["groups"] for run in group["runs"]]
