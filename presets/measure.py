@@ -68,7 +68,7 @@ def facts(spent: Spent) -> dict[str, Any]:
 def trained(name: str, command: str) -> tuple[dict[str, Any], Path]:
     """Return the result of a run in RUNS, without what is said of single classes, and its folder.
 
-    It is trained, unless it was on the same machine and with the same versions, which results/NAME.json has only once.
+    It is trained, unless it was on this machine and with these versions, which are stored once for all runs of a measurement.
     """
     folder = RUNS / name
     path = folder.with_suffix(".took.json")
