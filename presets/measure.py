@@ -2,7 +2,7 @@
 
 Each NAME is one of MEASUREMENTS. results/NAME.json, beside this script, gets the commands, the machine, the versions and what
 was measured. RECUR_DATA is the folder of the data sets. Runs stay in runs/measured, and a later measurement takes those of an
-earlier one.
+earlier one, if machine and versions are the same.
 """
 
 import argparse
@@ -66,14 +66,21 @@ def facts(spent: Spent) -> dict[str, Any]:
 
 
 def trained(name: str, command: str) -> tuple[dict[str, Any], Path]:
-    """Train a run in RUNS, if it is not there, and return its result without what is said of single classes, and its folder."""
+    """Return the result of a run in RUNS, without what is said of single classes, and its folder.
+
+    It is trained, unless it was on this machine and with these versions, which are stored once for all runs of a measurement.
+    """
     folder = RUNS / name
-    took = folder.with_suffix(".took.json")
-    if not took.exists():
-        took.parent.mkdir(parents=True, exist_ok=True)
-        took.write_text(json.dumps(facts(run(f"{command} --output {shlex.quote(str(folder))} --overwrite --quiet"))))
+    path = folder.with_suffix(".took.json")
+    took = json.loads(path.read_text()) if path.exists() else {}
+    on = on_what()
+    if took.get("on") != on:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        spent = run(f"{command} --output {shlex.quote(str(folder))} --overwrite --quiet")
+        took = {"on": on, "facts": facts(spent)}
+        path.write_text(json.dumps(took))
     result = json.loads((folder / "result.json").read_text())
-    return {"command": command, **json.loads(took.read_text()), **scores(result)}, folder
+    return {"command": command, **took["facts"], **scores(result)}, folder
 
 
 def scores(result: dict[str, Any]) -> dict[str, Any]:
@@ -319,14 +326,19 @@ def machine() -> dict[str, Any]:
     }
 
 
+def on_what() -> dict[str, Any]:
+    """Return the machine and the versions."""
+    versions = {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
+    return {"machine": machine(), "versions": versions}
+
+
 def main() -> None:
     """Measure what is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", choices=MEASUREMENTS, metavar="NAME")
     for name in parser.parse_args().names:
         measured = dict(MEASUREMENTS[name]())
-        versions = {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
-        stored = {"command": f"python presets/measure.py {name}", "machine": machine(), "versions": versions}
+        stored = {"command": f"python presets/measure.py {name}", **on_what()}
         RESULTS.mkdir(exist_ok=True)
         text = json.dumps({**stored, "results": measured}, ensure_ascii=False, indent=1)
         (RESULTS / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")

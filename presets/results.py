@@ -10,9 +10,9 @@ import json
 import math
 import re
 import runpy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 import yaml
@@ -22,6 +22,8 @@ from recurcli.significance import LEVEL, share_interval
 
 PRESETS = Path(__file__).resolve().parent
 PAPERS = PRESETS / "papers"
+KEPT = runpy.run_path(str(PAPERS / "kept.py"))
+markdown, p_value = KEPT["markdown"], KEPT["p_value"]
 DOCUMENTS = (PRESETS.parent / "README.md", PRESETS / "RESULTS.md", PAPERS / "README.md", PAPERS / "state/README.md")
 MARKED = re.compile(r"(<!-- table: ([\w/-]+) -->)(.*?)(<!-- end -->)", flags=re.DOTALL)
 LITTLE_POWER = 0.5
@@ -48,12 +50,6 @@ def _set_off(text: str) -> str:
     return f"\n\n{text}\n\n" if "\n" in text else text or "\n"
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
 def percent(share: float) -> str:
     """Return a share in per cent, with one decimal."""
     return f"{100 * share:.1f}"
@@ -71,6 +67,11 @@ def figure(number: float) -> str:
 def measured(name: str) -> dict[str, Any]:
     """Return the stored results of a measurement."""
     return json.loads((PRESETS / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def is_measured(name: str) -> bool:
+    """Return whether there are stored results of a measurement."""
+    return (PRESETS / "results" / f"{name}.json").exists()
 
 
 def on_what(name: str) -> str:
@@ -175,6 +176,30 @@ def speed_by_length(stored: dict[str, Any], first: str, second: str) -> str:
     return markdown(head, [[f"{length:,}", *cells] for length, cells in found.items()])
 
 
+def speed_beside_peers(name: str) -> str:
+    """Return the speed of the encoders and peers of `recur bench`, the fastest first; "" if it was not measured."""
+    if not is_measured(name):
+        return ""
+    (setting,) = measured(name)["results"]["bench"]["settings"]
+    rows = []
+    for each in sorted(setting["candidates"], key=lambda each: -each["tokens_per_second"]):
+        ratio = "–" if each["ratio"] is None else f"{each['ratio']:.2f}"
+        words = each["name"] if each["is_peer"] else f"`{each['name']}`"
+        rows.append([words, f"{each['parameters'] / 1e6:.1f} M", f"{each['tokens_per_second']:,.0f}", ratio])
+    return markdown(("encoder or peer", "parameters", "tokens a second", "ratio to the best peer"), rows)
+
+
+def prediction() -> str:
+    """Return the table of rows in a CPU second, the median of the rounds; "" if it was not measured."""
+    if not is_measured("prediction"):
+        return ""
+    rows = [
+        [name, f"{found['rows']:,}", figure(median(found["rows a CPU second"]))]
+        for name, found in measured("prediction")["results"].items()
+    ]
+    return markdown(("model", "headlines", "headlines in a CPU second"), rows)
+
+
 def start() -> str:
     """Return the table of whole commands, the start included."""
     found = measured("start")["results"]
@@ -197,8 +222,7 @@ def exported_size(kind: str) -> str:
 @functools.cache
 def baselines() -> list[str]:
     """Return the two tables of baselines/results.json: of several labels, and of numbers."""
-    tables = runpy.run_path(str(PRESETS / "baselines" / "measure.py"))["tables"]
-    return "\n".join(tables()).replace("\n\n", "\0").split("\0")
+    return list(runpy.run_path(str(PRESETS / "baselines" / "measure.py"))["tables"]())
 
 
 def mean_of_baselines(table: int, column: int) -> str:
@@ -232,21 +256,23 @@ def tests_of(paper: str) -> list[Any]:
 
 
 @functools.cache
-def claims_of(paper: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the claims on a paper in claims.yaml."""
-    return yaml.safe_load((PAPERS / "claims.yaml").read_text(encoding="utf-8"))[paper]
-
-
-def p_value(value: float) -> str:
-    """Return a p-value with two significant digits."""
-    return "<0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.0995 else f"{value:.2f}"
+def claims() -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the claims of claims.yaml, by paper: those that are `kept`, and those that are `told`."""
+    return yaml.safe_load((PAPERS / "claims.yaml").read_text(encoding="utf-8"))
 
 
 def kept_claims(paper: str) -> str:
-    """Return the table of the claims on a paper whose runs are kept. Raises ValueError if one of its tables has no claim."""
+    """Return the table of the claims on a paper whose runs are kept.
+
+    Raises ValueError if one of its tables has no claim, or a claim no test.
+    """
     rows, listed = [], set()
-    for claim in claims_of(paper)["kept"]:
+    for claim in claims()[paper]["kept"]:
         tests = [test for test in tests_of(paper) if test.table == claim["table"]]
+        if not tests:
+            raise ValueError(
+                f"claims.yaml: {paper} has a kept claim on {claim['table']}, and results/{paper} no test of it"
+            )
         listed.add(claim["table"])
         for test in tests:
             against = claim.get("against", {}).get(test.b)
@@ -292,7 +318,7 @@ def told_claims(paper: str) -> str:
     """Return the table of the claims on a paper that are to be run, or to be run again."""
     rows = [
         [claim["claim"], claim["ran"], claim["told"], str(claim["minutes"]), _command(claim["command"])]
-        for claim in claims_of(paper)["told"]
+        for claim in claims()[paper]["told"]
     ]
     return markdown(("claim, to be run", "what is run", "told", "minutes", "command"), rows)
 
@@ -313,7 +339,7 @@ def lengths() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def recurrence() -> str:
     """Return the table of accuracies at the length of training and beyond."""
-    return "\n".join(script_of_papers("recurrence/lengths.py")["table_of"](*lengths()))
+    return script_of_papers("recurrence/lengths.py")["table_of"](*lengths())
 
 
 def accuracy_beyond(task: str, encoder: str) -> str:
@@ -380,6 +406,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "ocnli-linear": lambda: own_score("ocnli", "linear"),
     "linear": linear,
     "order": order,
+    **{name: functools.partial(speed_beside_peers, name) for name in ("speed-width", "speed-long")},
+    "prediction": prediction,
     "start": start,
     "size-fp32": lambda: exported_size("fp32"),
     "size-int8": lambda: exported_size("int8"),
@@ -391,14 +419,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "parity-transformer": lambda: accuracy_beyond("parity", "transformer"),
     "recall-rotary": lambda: accuracy_beyond("associative-recall", "rotary"),
     "recall-starsaber": lambda: accuracy_beyond("associative-recall", "starsaber"),
-    **{
-        f"claims-{paper}": functools.partial(kept_claims, paper)
-        for paper in ("starsaber", "rsa", "transject", "recurrence")
-    },
-    **{
-        f"told-{paper}": functools.partial(told_claims, paper)
-        for paper in ("starsaber", "rsa", "transject", "linear-transformer", "stable-rnn")
-    },
+    **{f"claims-{paper}": functools.partial(kept_claims, paper) for paper, own in claims().items() if "kept" in own},
+    **{f"told-{paper}": functools.partial(told_claims, paper) for paper, own in claims().items() if "told" in own},
     **{
         f"state/{name}": functools.partial(state, name)
         for name in ("parity", "modulo-5", "s3", "a5", "contrasts", "curves", "controls", "shown", "theorems")

@@ -121,13 +121,62 @@ def test_no_measured_number_of_the_readme_is_written_by_hand() -> None:
 
 
 def test_a_claim_without_its_words_is_refused() -> None:
-    kept, claims = SCRIPT["kept_claims"], SCRIPT["claims_of"]("recurrence")
+    kept, claims = SCRIPT["kept_claims"], SCRIPT["claims"]()["recurrence"]
     removed = claims["kept"].pop()
     try:
         with pytest.raises(ValueError, match="recurrence has no claim on tomita-5"):
             kept("recurrence")
     finally:
         claims["kept"].append(removed)
+
+
+def test_a_kept_claim_without_its_runs_is_refused(tmp_path: Path) -> None:
+    presets = copied(tmp_path)
+    for kind in ("claim", "json"):
+        (presets / f"papers/results/rsa/3-treebank.{kind}").unlink()
+    with pytest.raises(ValueError, match="rsa has a kept claim on 3-treebank, and results/rsa no test of it"):
+        tables_of(presets)["claims-rsa"]()
+
+
+def test_the_claims_of_every_paper_have_a_table(tmp_path: Path) -> None:
+    presets = copied(tmp_path)
+    with (presets / "papers/claims.yaml").open("a") as file:
+        file.write("\nanother-paper:\n  kept: []\n  told: []\n")
+    assert tables_of(presets).keys() - SCRIPT["TABLES"].keys() == {"claims-another-paper", "told-another-paper"}
+
+
+def test_every_measurement_is_shown_once_it_is_stored(tmp_path: Path) -> None:
+    presets = copied(tmp_path)
+    peer = {"name": "torch", "is_peer": True, "parameters": 3.2e6, "tokens_per_second": 1000.4, "ratio": 1.0}
+    own = {**peer, "name": "starsaber", "is_peer": False, "parameters": 1.1e6, "tokens_per_second": 2500, "ratio": 2.5}
+    bench = {"results": {"bench": {"settings": [{"candidates": [peer, own]}]}}}
+    speeds = {"the ensemble": {"rows": 12_000, "rows a CPU second": [2000, 900, 1234]}}
+    tables = tables_of(presets)
+    assert [tables[name]() for name in ("speed-width", "speed-long", "prediction")] == ["", "", ""]
+    for name, stored in (("speed-width", bench), ("speed-long", bench), ("prediction", {"results": speeds})):
+        (presets / f"results/{name}.json").write_text(json.dumps(stored))
+    lines = [tables[name]().splitlines()[2:] for name in ("speed-width", "speed-long", "prediction")]
+    beside_peers = ["| `starsaber` | 1.1 M | 2,500 | 2.50 |", "| torch | 3.2 M | 1,000 | 1.00 |"]
+    assert lines == [beside_peers, beside_peers, ["| the ensemble | 12,000 | 1,230 |"]]
+
+
+def test_a_run_of_another_machine_or_version_is_trained_again(tmp_path: Path) -> None:
+    script = runpy.run_path(str(PRESETS / "measure.py"))
+    names, commands = script["trained"].__globals__, list[str]()
+
+    def run(command: str) -> Any:
+        commands.append(command)
+        (tmp_path / "x").mkdir(exist_ok=True)
+        result = {"metric": "accuracy", "data": {"train": {"rows": 9}}, "dev": {"accuracy": 0.5}}
+        (tmp_path / "x/result.json").write_text(json.dumps(result))
+        return script["Spent"]("", 10.0 * len(commands), 80.0)
+
+    names |= {"RUNS": tmp_path, "run": run, "on_what": lambda: {"machine": "one", "versions": {"torch": "2"}}}
+    found = [script["trained"]("x", "recur finetune")[0]["cpu_seconds"] for _ in range(2)]
+    assert found == [10, 10] and len(commands) == 1
+    names["on_what"] = lambda: {"machine": "one", "versions": {"torch": "3"}}
+    found = [script["trained"]("x", "recur finetune")[0]["cpu_seconds"] for _ in range(2)]
+    assert found == [20, 20] and len(commands) == 2
 
 
 def test_the_results_have_5000_words_at_most() -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.main
 from cases import slow_but
@@ -159,15 +160,15 @@ def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
     lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
     assert (
         lines[2]
-        == "| 1-a | x | y | 50.0 ± 1.0, 50.0 ± 1.0 | +1.2 | +0.1 to +2.0 | 0.010 | 0.030 | 1.000 | 0.70 | better: holds | 15 |"
+        == "| 1-a | x | y | 50.0 ± 1.0, 50.0 ± 1.0 | +1.2 | +0.1 to +2.0 | 0.010 | 0.030 | 1.00 | 0.70 | better: holds | 15 |"
     )
-    assert lines[4].startswith("| 2-b | x | z | 50.0 ± 1.0, 50.0 ± 1.0 | -1.2 | -2.0 to -0.1 | 0.500")
-    assert [line.split(" | ")[7] for line in lines[2:]] == ["0.030", "0.040", "0.500"]
+    assert lines[4].startswith("| 2-b | x | z | 50.0 ± 1.0, 50.0 ± 1.0 | -1.2 | -2.0 to -0.1 | 0.50 ")
+    assert [line.split(" | ")[7] for line in lines[2:]] == ["0.030", "0.040", "0.50"]
     equal = {"difference": 0.0, "identical_predictions": True, "interval": None, "p_value": 1.0}
     tests[:] = [{**test, **equal} for test in tests]
     (tmp_path / "2-b.json").write_text(json.dumps({**table, "tests": tests}))
     lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert " | +0.0 | identical predictions | 1.000 | 1.000 | " in lines[3]
+    assert " | +0.0 | identical predictions | 1.00 | 1.00 | " in lines[3]
 
 
 def test_accuracies_at_the_length_of_training_and_beyond_stand_in_one_table(
@@ -183,7 +184,7 @@ def test_accuracies_at_the_length_of_training_and_beyond_stand_in_one_table(
     result = json.loads((run / "result.json").read_text())
     scores = [f"{100 * result[split]['accuracy']:.1f}" for split in ("test", "test-long")]
     assert shown == [
-        "| | parity, training length | parity, longer |",
+        "|  | parity, training length | parity, longer |",
         "|---|---|---|",
         f"| `linear` | {' | '.join(scores)} |",
     ]
@@ -382,6 +383,20 @@ def test_what_is_kept_of_a_study_gives_its_summary_again_without_paths_texts_and
             assert strings_in(json.loads(text)).isdisjoint(LABELS)
 
 
+def test_right_rows_are_kept_as_bits_and_keys_without_paths_and_seed() -> None:
+    kept = runpy.run_path(str(PAPERS / "kept.py"))
+    right = np.random.default_rng(1).random((3, 21)) < 0.5
+    np.testing.assert_array_equal(kept["unpacked"]([kept["packed"](run) for run in right], 21), right)
+    assert kept["unpacked"]([], 21).shape == (0, 21)
+    alone, together = kept["resampled"](right[:1]), kept["resampled"](right)
+    np.testing.assert_array_equal(together.scores, right.mean(axis=1))
+    np.testing.assert_array_equal(together.resampled[:1], alone.resampled)  # the same rows, whatever runs are beside it
+    settings = ["finetuning.epochs=8", "runtime.seed=12", "data.path=/home/rows"]
+    values = json.loads(json.dumps(compose("starsaber-tnews", settings=settings).preset.to_dict()))
+    assert kept["own_keys"](values, "starsaber-tnews") == {"finetuning.epochs": 8}
+    assert [kept["p_value"](p) for p in (0.0004, 0.0123, 0.0995, 1)] == ["<0.001", "0.012", "0.10", "1.00"]
+
+
 def test_the_command_of_a_kept_run_has_no_paths_and_no_output() -> None:
     words = [
         "/venv/bin/recur",
@@ -425,7 +440,8 @@ def test_the_documented_command_prints_the_accuracies_that_are_kept(tmp_path: Pa
     [command] = [line for line in readme if line.startswith("python presets/papers/recurrence/lengths.py ")]
     interpreter, script, folder = shlex.split(command)
     (tmp_path / script).parent.mkdir(parents=True)
-    shutil.copy(PAPERS.parent.parent / script, tmp_path / script)
+    for each in (script, "presets/papers/kept.py"):
+        shutil.copy(PAPERS.parent.parent / each, tmp_path / each)
     shutil.copytree(PAPERS.parent.parent / folder, tmp_path / folder)
     done = subprocess.run([sys.executable, script, folder], cwd=tmp_path, capture_output=True, text=True, check=True)
     head, _, *rows = done.stdout.splitlines()
@@ -442,12 +458,16 @@ def test_the_kept_results_are_small_and_hold_no_paths_and_nothing_beside_their_t
     printed = {path for kind in ("*/*.json", "*/*.md", "*/*diagnosis/**/*.json") for path in results.glob(kind)}
     named = {path for path in printed if not path.with_suffix(".claim").exists()}
     assert results / "recurrence/lengths.json" in named
+    cells = runpy.run_path(str(PAPERS / "state/table.py"))["read"](results / "state")
+    assert cells
+    named |= {results / "state" / task / f"{encoder}.json" for task, encoder in cells}
     assert not any(
         each.startswith("/")
         for path in named
         if path.suffix == ".json"
         for each in strings_in(json.loads(path.read_text()))
     )
+    assert not any("/" in each for cell in cells.values() for each in strings_in(cell.facts))
     for claim in results.glob("*/*.claim"):
         table = json.loads(claim.with_suffix(".json").read_text())
         runs = [results / f"{run}.json" for group in table["groups"] for run in group["runs"]]

@@ -22,6 +22,7 @@ import os
 import random
 import re
 import resource
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -36,6 +37,8 @@ import numpy as np
 
 from recurcli.config import DataConfig
 from recurcli.targets import Number, SeveralLabels, Target
+
+markdown = runpy.run_path(str(Path(__file__).parent.parent / "papers" / "kept.py"))["markdown"]
 
 RESULTS = Path(__file__).parent / "results.json"
 DOCUMENTED = ("matplotlib==3.11.2", "networkx==3.6.1", "numpy==2.4.6", "pandas==3.1.1")
@@ -438,22 +441,19 @@ def keep(folder: Path) -> None:
 
 
 def tables() -> Iterator[str]:
-    """Yield the lines of the tables of results.json."""
+    """Yield the tables of results.json, in Markdown: of several labels, and of numbers."""
     results = json.loads(RESULTS.read_text())
     for kind in METRICS:
         names = [name for name in results if SETS[name].kind == kind]
         others = ("linear", "no vectors", *(("at 0.5", "joined") if kind == "several" else ()))
         heads = ("set", "the default", "the pipeline", "difference", *(WORDS[each] for each in others))
-        yield "| " + " | ".join((*heads, "CPU seconds")) + " |"
-        yield "|" + "---|" * (len(heads) + 1)
         rows = [_numbers(results[name], METRICS[kind][0], others) for name in names]
+        lines = []
         for name, row in zip(names, rows, strict=True):
             low, high = (f"{100 * end:.1f}" for end in results[name]["models"]["default"]["interval"])
             words = SETS[name].words + ("" if SETS[name].chooses else " *")
-            yield _line(words, row, f" ({low} to {high})")
-        yield _line("mean", np.mean(rows, axis=0).tolist())
-        if kind == "several":
-            yield ""
+            lines.append(_line(words, row, f" ({low} to {high})"))
+        yield markdown((*heads, "CPU seconds"), [*lines, _line("mean", np.mean(rows, axis=0).tolist())])
 
 
 def _numbers(result: dict[str, Any], metric: str, others: Sequence[str]) -> list[float]:
@@ -464,13 +464,11 @@ def _numbers(result: dict[str, Any], metric: str, others: Sequence[str]) -> list
     return [float(np.mean(each)) for each in (*scores, models["default"]["cpu_seconds"], models[best]["cpu_seconds"])]
 
 
-def _line(words: str, row: Sequence[float], interval: str = "") -> str:
+def _line(words: str, row: Sequence[float], interval: str = "") -> list[str]:
     default, pipeline, *others, own, of_pipeline = row
     difference = f"{100 * (default - pipeline):.1f}{interval}".replace("-", "−")
-    shown = (
-        [f"{100 * each:.1f}" for each in (default, pipeline)] + [difference] + [f"{100 * each:.1f}" for each in others]
-    )
-    return "| " + " | ".join((words, *shown, f"{own:.0f}, {of_pipeline:.0f}")) + " |"
+    scores = [f"{100 * each:.1f}" for each in (default, pipeline, *others)]
+    return [words, *scores[:2], difference, *scores[2:], f"{own:.0f}, {of_pipeline:.0f}"]
 
 
 def main() -> None:
@@ -491,7 +489,7 @@ def main() -> None:
     elif given.verb == "keep":
         keep(given.folder)
     else:
-        print(*tables(), sep="\n")
+        print("\n\n".join(tables()))
 
 
 if __name__ == "__main__":

@@ -24,14 +24,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from recurcli.errors import RecurError
 from recurcli.metrics import PERPLEXITY
-from recurcli.preset import compose
 from recurcli.runs.predictions import read_predictions, read_text_losses
 from recurcli.runs.run_directory import open_run
-from recurcli.validation import flatten
+
+KEPT = runpy.run_path(str(Path(__file__).parent / "kept.py"))
+packed, own_keys = KEPT["packed"], KEPT["own_keys"]
 
 LEFT_OUT = {
     *("command_line", "path", "init", "teacher", "match_parameters"),
@@ -93,24 +92,15 @@ def _keep_run(run: Path, manifest: str, table: dict[str, Any], path: Path, rows:
     else:
         scored = read_predictions(files, table["part"], table["split"])
         units = [hashlib.sha256(each.encode()).hexdigest()[:8] for each in scored.ids]
-        own = {"right": np.packbits(scored.hits).tobytes().hex()}
+        own = {"right": packed(scored.hits)}
     listed = rows / f"{result['data'][table['split']]['sha256']}.txt"
     if listed.exists() and listed.read_text().split() != units:
         sys.exit(f"{run}: was scored on other rows than those of {listed}, whose file has the same hash")
     _write(listed, "\n".join(units) + "\n")
     rates = run.parent.with_name(f"{run.parent.name}.rates")
     own["rates"] = rates.read_text().split() if rates.exists() else None
-    own |= {"keys": _own_keys(files.read_preset(), result["preset"]), "command": _command(result["command_line"])}
+    own |= {"keys": own_keys(files.read_preset(), result["preset"]), "command": _command(result["command_line"])}
     _write(path, json.dumps({**own, "result": _bare(result)}, separators=(",", ":")) + "\n")
-
-
-def _own_keys(values: dict[str, Any], preset: str) -> dict[str, Any]:
-    """Return the keys in which the `values` of a run differ from its preset, without those that hold a path."""
-    usual, own = (
-        {".".join(map(str, key)): value for key, value in flatten(each)}
-        for each in (compose(preset).preset.to_dict(), values)
-    )
-    return {key: value for key, value in own.items() if usual.get(key, ...) != value and "/" not in str(value)}
 
 
 def _command(words: list[str]) -> str:

@@ -10,6 +10,7 @@ Or it has what keep.py kept of a study, such as results/rsa. The tests are then 
 
 import itertools
 import json
+import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recurcli.metrics import PERPLEXITY, accuracy, metric_named
+from recurcli.metrics import PERPLEXITY, metric_named
 from recurcli.significance import (
     LEVEL,
     POWER,
@@ -29,8 +30,10 @@ from recurcli.significance import (
     p_above,
     power_of,
     resampled_perplexities,
-    resampled_scores,
 )
+
+KEPT = runpy.run_path(str(Path(__file__).parent / "kept.py"))
+markdown, p_value = KEPT["markdown"], KEPT["p_value"]
 
 MAJORITY = "majority class"
 """The name of the baseline in the JSON of `recur compare`; a language model has none."""
@@ -64,7 +67,7 @@ class Tested(NamedTuple):
     @property
     def cells(self) -> list[str]:
         """The cells of its row."""
-        numbers = [f"{each:.3f}" for each in (self.p_value, self.p_differ, self.p_alike)]
+        numbers = map(p_value, (self.p_value, self.p_differ, self.p_alike))
         power = "–" if self.power is None else f"{self.power:.2f}"
         found = [self.table, self.a, self.b, ", ".join(self.scores), self.difference, self.interval]
         return [*found, *numbers, power, f"{self.kind}: {self.verdict}", f"{self.minutes:.0f}"]
@@ -72,10 +75,9 @@ class Tested(NamedTuple):
 
 def main(folder: Path) -> None:
     """Print the table of the tests in `folder`."""
-    print("| table | A | B | A, B | A − B | 95 % interval | p | p (Holm) | p alike (Holm) | power | claim | minutes |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    for tested in tests_of(folder):
-        print(f"| {' | '.join(tested.cells)} |")
+    numbers = ("A, B", "A − B", "95 % interval", "p", "p (Holm)", "p alike (Holm)", "power")
+    head = ("table", "A", "B", *numbers, "claim", "minutes")
+    print(markdown(head, (tested.cells for tested in tests_of(folder))))
 
 
 def tests_of(folder: Path) -> list[Tested]:
@@ -210,9 +212,9 @@ def _resampled(
     if metric == PERPLEXITY:
         tokens, nats = np.array(units, dtype=int), np.array([run["nats"] for run in runs])
         return np.exp(nats.sum(axis=1) / tokens.sum()), resampled_perplexities(nats, tokens), nats
-    packed = [np.frombuffer(bytes.fromhex(run["right"]), dtype=np.uint8) for run in runs]
-    right = np.array([np.unpackbits(bits, count=len(units)) for bits in packed])
-    return right.mean(axis=1), resampled_scores(accuracy, np.ones(len(units), dtype=np.uint8), right), right
+    right = KEPT["unpacked"]([run["right"] for run in runs], len(units))
+    found = KEPT["resampled"](right)
+    return found.scores, found.resampled, right
 
 
 def untrained(groups: Mapping[str, Any], test: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -> str:

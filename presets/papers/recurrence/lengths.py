@@ -8,6 +8,7 @@ encoders that have fewer runs there than the file has seeds what it has kept. So
 """
 
 import json
+import runpy
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -22,6 +23,8 @@ from recurcli.errors import RecurError
 from recurcli.metrics import ScoredSplit
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import open_run
+
+markdown = runpy.run_path(str(Path(__file__).parent.parent / "kept.py"))["markdown"]
 
 TASKS = ("parity", "tomita-5", "associative-recall", "recall-distance")
 SPLITS: dict[ScoredSplit, str] = {"test": "training length", "test-long": "longer"}
@@ -41,7 +44,7 @@ def main(folder: Path) -> None:
     ranges = ranges_of(task for task in TASKS if task in kept or folders[task])
     counted = {task: {each.name: _wrong_rows(each, ranges[task]) for each in folders[task]} for task in ranges}
     wrong = merged(kept, counted)
-    print(*table_of(wrong, ranges), sep="\n")
+    print(table_of(wrong, ranges))
     if wrong:
         draw(wrong, ranges, folder / "lengths.png")
     if wrong != kept:
@@ -56,14 +59,13 @@ def ranges_of(tasks: Iterable[str]) -> Ranges:
     }
 
 
-def table_of(wrong: Wrong, ranges: Ranges) -> list[str]:
-    """Return the lines of the table of accuracies, in Markdown."""
-    lines = ["| | " + " | ".join(f"{task}, {length}" for task in wrong for length in SPLITS.values()) + " |"]
-    lines.append("|---" * (1 + len(SPLITS) * len(wrong)) + "|")
+def table_of(wrong: Wrong, ranges: Ranges) -> str:
+    """Return the table of accuracies, in Markdown."""
+    rows = []
     for encoder in sorted({encoder for encoders in wrong.values() for encoder in encoders}):
         cells = [_cell(accuracies_of(wrong, ranges, task, encoder, split)) for task in wrong for split in ranges[task]]
-        lines.append(f"| `{encoder}` | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([f"`{encoder}`", *cells])
+    return markdown(["", *(f"{task}, {length}" for task in wrong for length in SPLITS.values())], rows)
 
 
 def accuracies_of(wrong: Wrong, ranges: Ranges, task: str, encoder: str, split: str) -> list[float]:
