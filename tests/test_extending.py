@@ -86,6 +86,11 @@ def test_the_recurrence_of_the_document_keeps_the_contract(tmp_path: Path) -> No
     assert "12 passed" in run_beside_the_recurrence(tmp_path, "pytest", "-p", "no:cacheprovider")
 
 
+def test_the_document_of_a_recurrence_has_600_words_at_most_and_says_which_check_may_be_empty() -> None:
+    assert len(RECURRENCE.split()) <= 600
+    assert "Where an encoder has no `step`, as with `causal=False`, `check_steps` checks nothing" in RECURRENCE
+
+
 @pytest.mark.slow
 def test_the_recurrence_of_the_document_trains_by_its_command(tmp_path: Path) -> None:
     [commands] = re.findall(r"tutorial: recurrence -->\n```sh\n(.*?)```", RECURRENCE, flags=re.DOTALL)

@@ -21,22 +21,24 @@ SIZE = 16
 """D of the encoders that are checked."""
 
 
-def moved(name: str, dtype: torch.dtype = torch.float64, **keys: Any) -> Encoder:
-    """Return a small encoder in evaluation, its parameters moved by N(0, 0.1²): an identity start would hide what is wrong."""
-    torch.manual_seed(0)
+def moved(name: str, dtype: torch.dtype = torch.float64, *, by: float = 0.1, seed: int = 0, **keys: Any) -> Encoder:
+    """Return a small encoder in evaluation, its parameters moved by N(0, by²): an identity start would hide what is wrong."""
+    torch.manual_seed(seed)
     encoder = build_encoder({"name": name, "hidden_size": SIZE, "num_layers": 2, **keys}).to(dtype).eval()
     with torch.no_grad():
         for parameter in encoder.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+            parameter.add_(by * torch.randn_like(parameter))
         encoder.project_()
     return encoder
 
 
-def batch(lengths: list[int], dtype: torch.dtype = torch.float64, filler: float = PADDING_LIMIT) -> list[Tensor]:
-    """Return random embeddings (B, T, D) with `filler` behind each row's length, and their mask (B, T)."""
-    x = torch.randn(len(lengths), max(lengths), SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+def batch(
+    lengths: Sequence[int], size: int = SIZE, filler: float = PADDING_LIMIT, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    """Return random embeddings (B, T, `size`) with `filler` behind each row's length, and their mask (B, T)."""
+    x = torch.randn(len(lengths), max(lengths), size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    return [x.masked_fill(~mask[..., None], filler).to(dtype), mask]
+    return x.masked_fill(~mask[..., None], filler).to(dtype), mask
 
 
 def check_same(fast: Tensor, slow: Tensor, leaves: Sequence[Tensor], tolerance: float = 1e-12) -> None:
@@ -49,7 +51,7 @@ def check_same(fast: Tensor, slow: Tensor, leaves: Sequence[Tensor], tolerance: 
 
 def check_padding(name: str, **keys: Any) -> None:
     """Check that no real position, and no auxiliary loss, depends on what the padding holds or on how much there is."""
-    encoder, (x, mask) = moved(name, torch.float32, **keys), batch([7, 4, 1], torch.float32, 0.0)
+    encoder, (x, mask) = moved(name, torch.float32, **keys), batch([7, 4, 1], filler=0.0, dtype=torch.float32)
     expected, losses = encoder(x, mask)[mask], encoder.auxiliary_losses(x, mask)
     for more, filler in itertools.product((0, 11), (1e4, PADDING_LIMIT, -PADDING_LIMIT)):
         wider = F.pad(mask, (0, more))
@@ -72,7 +74,7 @@ def check_rows(name: str, **keys: Any) -> None:
 def check_empty_row(name: str, **keys: Any) -> None:
     """Check that a row without a real token gives finite states and gradients."""
     for filler in (0.0, PADDING_LIMIT):
-        encoder, (x, mask) = moved(name, torch.float32, **keys), batch([4, 2], torch.float32, filler)
+        encoder, (x, mask) = moved(name, torch.float32, **keys), batch([4, 2], filler=filler, dtype=torch.float32)
         mask[1] = False
         states = encoder(x.requires_grad_(), mask)
         states[mask].sum().backward()
@@ -105,7 +107,7 @@ def check_evaluation(name: str, **keys: Any) -> None:
 
 
 def check_steps(name: str, **keys: Any) -> None:
-    """Check that `step` gives the states and gradients of all positions at once, if the encoder can be causal and has it."""
+    """Check that `step` gives the states and gradients of all positions at once; nothing is checked if it has an obstacle."""
     causal = causal_key(name)
     encoder, (x, _) = moved(name, **{**dict([causal] if causal else []), **keys}), batch([23, 23])
     if encoder.step_obstacle:

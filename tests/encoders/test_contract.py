@@ -48,7 +48,7 @@ def test_layers_that_are_computed_again_give_the_same_bits(name: str) -> None:
     """With dropout, in fp32; the tensors that are kept for the backward pass are fewer."""
     results = []
     for checkpoint_layers in (False, True):
-        encoder, (x, mask) = small(name, torch.float32, dropout=0.2).train(), batch([27, 9, 1], torch.float32)
+        encoder, (x, mask) = small(name, torch.float32, dropout=0.2).train(), batch([27, 9, 1], dtype=torch.float32)
         encoder.checkpoint_layers = checkpoint_layers
         inputs, kept = x.clone().requires_grad_(), dict[int, int]()
 
@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same_weights_and_a_state_dict_carries_them_all(
 @ENCODER
 def test_runs_in_bf16_autocast_close_to_fp32(name: str) -> None:
     encoder = small(name, torch.float32)
-    x, mask = batch([6, 4], torch.float32, filler=0.0)
+    x, mask = batch([6, 4], filler=0.0, dtype=torch.float32)
     for training in (True, False):
         with torch.set_grad_enabled(training):
             exact = encoder(x, mask)

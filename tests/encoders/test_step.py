@@ -10,6 +10,7 @@ from equations import batch, built
 from sized_encoders import SIZED
 from torch import Tensor
 
+from recurcli.encoders import Encoder, encoder_class
 from recurcli.encoders.contract import check_steps
 from recurcli.encoders.registry import causal_key, encoder_config
 from recurcli.encoders.transformer_xl import Tables
@@ -62,6 +63,21 @@ def heads(name: str) -> dict[str, int]:
 def test_step_by_step_is_all_at_once(name: str, keys: dict[str, Any]) -> None:
     assert causal(name, **keys).step_obstacle == ""
     check_steps(name, **heads(name), **keys)
+
+
+def test_the_check_of_steps_fails_for_another_step_and_passes_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without_a_state(encoder: Encoder, x: Tensor, state: object) -> tuple[Tensor, object]:
+        return step(encoder, x, None)
+
+    kind = encoder_class("mingru")
+    step = kind.step
+    monkeypatch.setattr(kind, "step", without_a_state)
+    with pytest.raises(AssertionError):
+        check_steps("mingru")
+    check_steps("mingru", causal=False)
+    check_steps("bilstm")
 
 
 @pytest.mark.parametrize(
