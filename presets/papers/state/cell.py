@@ -13,6 +13,7 @@ rows are generated, always the same ones.
 
 import json
 import random
+import runpy
 import sys
 from collections import defaultdict
 from dataclasses import fields
@@ -20,7 +21,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 
 from recurcli.data.recurrence_tasks import recurrence_rows
@@ -29,11 +29,11 @@ from recurcli.encoders import LINEAR, build_encoder
 from recurcli.encoders.registry import encoder_config
 from recurcli.errors import RecurError
 from recurcli.metrics import ScoredSplit
-from recurcli.preset.compose import compose
 from recurcli.preset.matching import encoder_parameters
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import Run, open_run
 
+KEPT = runpy.run_path(str(Path(__file__).parent.parent / "kept.py"))
 SPLITS: tuple[ScoredSplit, ...] = ("test", "test-long")
 SEED_OF_LABELS = 0
 WIDTH = 32
@@ -48,14 +48,9 @@ def cell(study: Path, name: str) -> dict[str, Any]:
     first = next(iter(results.values()))
     preset = next(iter(runs.values())).read_preset()
     named = f"{preset['encoder']['name']}-{preset['task']}"
-    defaults = _flat(json.loads(json.dumps(compose(named).preset.to_dict())))
     return {
         "preset": named,
-        "keys": {
-            key: value
-            for key, value in _flat(preset).items()
-            if value != defaults.get(key, ...) and key != "runtime.seed"
-        },
+        "keys": KEPT["own_keys"](preset, named),
         "parameters": first["parameters"].get("encoder"),
         "state": _state(preset["encoder"]),
         "steps": first["steps"],
@@ -92,21 +87,10 @@ def searched(folder: Path) -> dict[float, float]:
     return {rate: fmean(own) for rate, own in sorted(losses.items())}
 
 
-def _flat(keys: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """Return the values of nested keys by their names with dots."""
-    flat: dict[str, Any] = {}
-    for key, value in keys.items():
-        flat |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
-    return flat
-
-
 def _kept(run: Run, result: dict[str, Any]) -> dict[str, Any]:
     """Return the right rows of a run, its CPU seconds, and the dev accuracy after each pass."""
-    right = {
-        split: np.packbits(read_predictions(run, "model", split).hits).tobytes().hex()
-        for split in SPLITS
-        if split in result
-    }
+    scored = [split for split in SPLITS if split in result]
+    right = {split: KEPT["packed"](read_predictions(run, "model", split).hits) for split in scored}
     dev = [line["dev_metric"] for line in run.read_metrics() if "dev_metric" in line]
     return {"right": right, "dev": dev, "cpu_seconds": result["cpu_seconds"]}
 

@@ -10,6 +10,7 @@ stand beside it.
 
 import itertools
 import json
+import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -21,10 +22,11 @@ import numpy as np
 
 from recurcli.data.recurrence_tasks import recurrence_rows
 from recurcli.data.tasks import task_named
-from recurcli.metrics import ScoredSplit, accuracy
-from recurcli.significance import Runs, bootstrap_difference, holm, resampled_scores
+from recurcli.metrics import ScoredSplit
+from recurcli.significance import bootstrap_difference, holm
 
 HERE = Path(__file__).parent
+KEPT = runpy.run_path(str(HERE.parent / "kept.py"))
 THEORY = json.loads((HERE / "theory.json").read_text())
 CONTRASTS = [line.split() for line in (HERE / "contrasts.txt").read_text().splitlines()]
 Sizes = Mapping[str, tuple[ScoredSplit, int, int]]
@@ -54,8 +56,7 @@ class Cell(NamedTuple):
         """Return whether each row of a split is right, for each seed: (R, N). R is 0 if it was not scored."""
         count = len(_sizes(self.task, split))
         runs = [run["right"][split] for run in self.facts["runs"].values() if split in run["right"]]
-        packed = [np.frombuffer(bytes.fromhex(run), dtype=np.uint8) for run in runs]
-        return np.array([np.unpackbits(bits, count=count) for bits in packed]).reshape(len(runs), count)
+        return KEPT["unpacked"](runs, count)
 
     def accuracies(self, times: str) -> np.ndarray:
         """Return the accuracy of each seed on rows of `times` the length of training."""
@@ -147,8 +148,10 @@ def contrasts(cells: Mapping[tuple[str, str], Cell]) -> str:
     tests = []
     for task, *names in CONTRASTS:
         if all((task, name) in cells for name in names):
-            first, second = (_runs(cells[task, name]) for name in names)
-            others = [_runs(cell) for cell in _tested(cells, task) if cell.encoder not in names]
+            first, second = (KEPT["resampled"](cells[task, name].right("test")) for name in names)
+            others = [
+                KEPT["resampled"](cell.right("test")) for cell in _tested(cells, task) if cell.encoder not in names
+            ]
             rows = cells[task, names[0]].right("test").shape[1]
             tests.append((task, names, (first, second), bootstrap_difference(first, second, rows, others=others)))
     lines = []
@@ -157,7 +160,7 @@ def contrasts(cells: Mapping[tuple[str, str], Cell]) -> str:
         ends = "–" if found.interval is None else " to ".join(f"{100 * end:+.1f}" for end in found.interval)
         difference = f"{100 * (first.scores.mean() - second.scores.mean()):+.1f}"
         scores = (f"`{name}` {_mean(runs.scores)}" for name, runs in zip(names, (first, second), strict=True))
-        lines.append((task, *scores, difference, ends, _p(found.p_value), _p(p_holm)))
+        lines.append((task, *scores, difference, ends, KEPT["p_value"](found.p_value), KEPT["p_value"](p_holm)))
     return _table(("task", "A", "B", "A − B", "95 % interval", "p", "p (Holm)"), lines)
 
 
@@ -240,18 +243,8 @@ def _trained(cells: Mapping[tuple[str, str], Cell], task: str) -> list[Cell]:
     return sorted(own, key=lambda cell: order.get(cell.encoder, len(order)))
 
 
-def _runs(cell: Cell) -> Runs:
-    """Return the scores of the seeds of a cell on the test rows, and on resamples of these rows."""
-    right = cell.right("test").astype(np.uint8)
-    return Runs(right.mean(axis=1), resampled_scores(accuracy, np.ones(right.shape[1], dtype=np.uint8), right))
-
-
 def _mean(accuracies: np.ndarray) -> str:
     return "–" if not len(accuracies) else f"{100 * fmean(accuracies):.1f}"
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "<0.001"
 
 
 def _minutes(cell: Cell) -> str:
@@ -262,8 +255,7 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]], claims: str = "1
     """Return a table in Markdown, or the command whose runs would fill it."""
     if not lines:
         return f"No run is kept. `CLAIMS={claims} presets/papers/state/study.sh` trains them."
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return KEPT["markdown"](head, lines)
 
 
 def main(results: Path, figures: Path | None = None) -> None:
