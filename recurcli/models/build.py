@@ -90,7 +90,7 @@ def resolve_tokens(
         max_length = preset.data.max_length
     else:
         counted = rows() if measured is None else measured
-        if isinstance(counted, list):  # it may be sorted
+        if isinstance(counted, Sequence):  # it may be sorted
             some = counted[:: max(1, len(counted) // ROWS_COUNTED)]
         else:
             some = list(islice(counted, ROWS_COUNTED))
