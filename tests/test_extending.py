@@ -83,7 +83,7 @@ def run_beside_the_recurrence(folder: Path, *arguments: str) -> str:
 
 
 def test_the_recurrence_of_the_document_keeps_the_contract(tmp_path: Path) -> None:
-    assert "12 passed" in run_beside_the_recurrence(tmp_path, "pytest", "-p", "no:cacheprovider")
+    assert "14 passed" in run_beside_the_recurrence(tmp_path, "pytest", "-p", "no:cacheprovider")
 
 
 def test_the_document_of_a_recurrence_has_600_words_at_most_and_says_which_check_may_be_empty() -> None:

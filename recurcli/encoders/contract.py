@@ -97,6 +97,17 @@ def check_gradients(name: str, **keys: Any) -> None:
     )
 
 
+def check_reach(name: str, **keys: Any) -> None:
+    """Check that the last state depends on the first token and, if the encoder is causal, no state on a later one."""
+    encoder, (x, _) = moved(name, **keys), batch([7])
+    first, last, states = x.clone(), x.clone(), encoder(x)
+    first[:, 0] *= -1  # a constant would vanish in LayerNorm
+    last[:, -1] *= -1
+    assert (encoder(first) - states)[:, -1].abs().max() > 1e-9, "the last state does not depend on the first token"
+    if causal_key(name) in [*keys.items()]:  # the FFT of a long convolution rounds all positions together
+        assert_close(encoder(last)[:, :-1], states[:, :-1], atol=1e-9, rtol=0)
+
+
 def check_evaluation(name: str, **keys: Any) -> None:
     """Check that evaluation repeats its bits and draws no random numbers, and that dropout acts in training."""
     encoder, (x, mask) = moved(name, **{**keys, "dropout": 0.5}), batch([6, 4])
@@ -119,4 +130,4 @@ def check_steps(name: str, **keys: Any) -> None:
     check_same(torch.stack(states, dim=1), encoder(x), [x, *encoder.parameters()], 1e-10)
 
 
-CHECKS = (check_padding, check_rows, check_empty_row, check_gradients, check_evaluation, check_steps)
+CHECKS = (check_padding, check_rows, check_empty_row, check_gradients, check_reach, check_evaluation, check_steps)
