@@ -1,5 +1,6 @@
 """`presets/results.py` writes the tables and numbers of the documents, from what was measured, and notices what was changed."""
 
+import itertools
 import json
 import re
 import runpy
@@ -181,3 +182,16 @@ def test_a_run_of_another_machine_or_version_is_trained_again(tmp_path: Path) ->
 
 def test_the_results_have_5000_words_at_most() -> None:
     assert len(DOCUMENTS["presets/RESULTS.md"].split()) <= 5000
+
+
+def test_the_kept_rows_of_a_run_give_its_kept_accuracy() -> None:
+    results, unpacked = PRESETS / "papers/results", runpy.run_path(str(PRESETS / "papers/kept.py"))["unpacked"]
+    compared = 0
+    for table in (json.loads(path.with_suffix(".json").read_text()) for path in results.glob("*/*.claim")):
+        for run in itertools.chain(*(group["runs"] for group in table["groups"])):
+            kept = json.loads((results / f"{run}.json").read_text())
+            if "right" in kept:
+                scores, rows = kept["result"][table["split"]], kept["result"]["data"][table["split"]]["rows"]
+                assert unpacked([kept["right"]], rows).mean() == pytest.approx(scores["accuracy"], abs=1e-9), run
+                compared += 1
+    assert compared > 50
