@@ -73,8 +73,9 @@ def run_beside_the_recurrence(folder: Path, *arguments: str) -> str:
     [project] = re.findall(r"```toml\n(.*?)```", RECURRENCE, flags=re.DOTALL)
     [(name, target)] = tomllib.loads(project)["project"]["entry-points"]["recurcli.encoders"].items()
     assert f"ENCODERS={name} " in RECURRENCE
-    environment = installed(folder, f"{name} = {target}")
-    (folder / "my_recurrence.py").write_text(module, encoding="utf-8")
+    site = folder / "site"  # not the current folder, from which `python -m recurcli` imports nothing
+    environment = installed(site, f"{name} = {target}")
+    (site / "my_recurrence.py").write_text(module, encoding="utf-8")
     (folder / "test_my_recurrence.py").write_text(checks)
     program = [sys.executable, "-m", *arguments]
     done = subprocess.run(program, capture_output=True, text=True, env=environment, check=False, cwd=folder)
