@@ -42,12 +42,13 @@ def main() -> None:
 
 def written(document: str) -> str:
     """Return a document with each of its tables as its function writes it. Raises KeyError if a name is not in TABLES."""
-    return MARKED.sub(lambda found: f"{found[1]}{_set_off(TABLES[found[2]]())}{found[4]}", document)
+    return MARKED.sub(lambda found: f"{found[1]}{_set_off(found, TABLES[found[2]]())}{found[4]}", document)
 
 
-def _set_off(text: str) -> str:
-    """Return what stands between two marks: a table with empty lines around it, and a number as it is. "" is no table yet."""
-    return f"\n\n{text}\n\n" if "\n" in text else text or "\n"
+def _set_off(mark: re.Match[str], text: str) -> str:
+    """Return what stands between two marks: with empty lines around it if the mark begins a line. "" is no table yet."""
+    begins = mark.string[: mark.start()].rpartition("\n")[2] == ""
+    return text if not begins else f"\n\n{text}\n\n" if text else "\n"
 
 
 def percent(share: float) -> str:
