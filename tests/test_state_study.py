@@ -118,9 +118,9 @@ def test_what_is_kept_of_a_cell_are_its_rows_rates_and_keys(tmp_path: Path, recu
         "ensemble=null", "finetuning.max_steps=2", "encoder.causal=true", "finetuning.linear_baseline=false"
     )
     search = tmp_path / "search/parity/mingru/default/0.01"
-    for run in (tmp_path / "parity/mingru/11", search / "2"):
-        own = ("--preset", "mingru-parity", *settings, "--seed", run.name)
-        recur.ok("finetune", *own, "--output", run, "--quiet")
+    for folder in (tmp_path / "parity/mingru/11", search / "2"):
+        own = ("--preset", "mingru-parity", *settings, "--seed", folder.name)
+        recur.ok("finetune", *own, "--output", folder, "--quiet")
     shutil.copytree(tmp_path / "parity/mingru/11", search / "1")
     kept = runpy.run_path(str(STATE / "cell.py"))["cell"](tmp_path, "parity/mingru")
     assert kept["preset"] == "mingru-parity" and kept["keys"]["finetuning.learning_rate"] == 0.01
