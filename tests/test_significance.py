@@ -300,11 +300,11 @@ def share_found(
 @pytest.mark.parametrize(
     "seeds", slow_but([(2, 2), (2, 10)], [(2, 2), (2, 3), (3, 3), (2, 5), (2, 10), (5, 5)]), ids=str
 )
-@pytest.mark.parametrize(("times", "most"), [(300, 0.08), pytest.param(4000, 0.065, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("times", "most"), [(300, 0.08), pytest.param(4000, 0.073, marks=pytest.mark.slow)])
 def test_seeds_of_unequal_variance_show_no_difference_that_there_is_not(
     seeds: tuple[int, int], times: int, most: float
 ) -> None:
-    """Pooled with ten seeds whose variance is smaller, two would be below 0.05 far more often."""
+    """6.5 %, and two standard errors of 4,000 draws. Pooled with ten seeds of a smaller variance, two would have far more."""
     for variances in ((1.0, 1.0), (4.0, 1.0), (1.0, 4.0), (16.0, 1.0), (1.0, 16.0)):
         assert share_found(seeds, variances, 0.0, times) <= most, variances
 
