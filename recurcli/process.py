@@ -33,7 +33,7 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Let glibc return the memory to the system that is free now."""
+    """Return freed memory to the operating system, by `malloc_trim` of glibc."""
     _call_glibc("malloc_trim", 0)
 
 

@@ -104,7 +104,7 @@ def _keep_run(run: Path, manifest: str, table: dict[str, Any], path: Path, rows:
 
 
 def _command(words: list[str]) -> str:
-    """Return a command line with the names of files in place of their paths, and without its output."""
+    """Shorten the paths of a command line to file names, and drop its `--output`."""
     named = [
         word.rpartition("=")[0] + "=" * ("=" in word) + word.rpartition("/")[2] if "/" in word else word
         for word in words

@@ -27,12 +27,12 @@ def p_value(p: float) -> str:
 
 
 def packed(right: np.ndarray) -> str:
-    """Return whether each row is `right` (N,), one bit a row, in hex."""
+    """Pack the booleans `right` (N,) into bits, as a hexadecimal string."""
     return np.packbits(right).tobytes().hex()
 
 
 def unpacked(runs: Sequence[str], rows: int) -> np.ndarray:
-    """Return the R runs that `packed` wrote, of N `rows` each: (R, N), 1 where a row is right."""
+    """Unpack the bits of R runs of N `rows` each: (R, N), 1 where a row is right."""
     bits = [np.unpackbits(np.frombuffer(bytes.fromhex(run), dtype=np.uint8), count=rows) for run in runs]
     return np.array(bits, dtype=np.uint8).reshape(len(runs), rows)
 

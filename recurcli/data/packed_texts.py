@@ -12,7 +12,7 @@ END, SECOND = b"\xff", b"\xfe"
 
 
 class PackedTexts(Sequence[tuple[str, str | None]]):
-    """The text and second text (None: not a pair) of N rows, in their bytes of UTF-8 and nine more a row."""
+    """The texts of N rows, and their second texts or None, encoded as UTF-8 in one buffer with nine more bytes a row."""
 
     def __init__(self, rows: Iterable[tuple[str, str | None]] = ()) -> None:
         self._content = bytearray()

@@ -109,7 +109,7 @@ def size(encoder: str, parameters: int) -> str:
 
 
 def shuffled(task: str, split: str) -> None:
-    """Print the rows of a split with permuted labels, as a TSV file."""
+    """Print the rows of a split as TSV, with their labels shuffled."""
     rows = recurrence_rows(task_named(task), split)
     labels = [label for _, label in rows]
     random.Random(SEED_OF_LABELS).shuffle(labels)

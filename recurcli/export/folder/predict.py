@@ -114,7 +114,7 @@ class Classifier:
         return [self.labels[best] for best in (shares / (self.config["thresholds"] or 1.0)).argmax(axis=1)], shares
 
     def several(self, logits: Any, threshold: float | None) -> tuple[list[tuple[str, ...]], Any]:
-        """Return the labels that are as probable as `threshold`, or as their own thresholds, and the probabilities (N, C)."""
+        """Return the labels whose probabilities reach their thresholds, or `threshold`, and the probabilities (N, C)."""
         bound = self.config["least_probability"]
         shares = (1 - 2 * bound) * (1 + np.tanh(logits / 2)) / 2 + bound
         least = np.array(self.config["thresholds"] or 0.5) if threshold is None else threshold
